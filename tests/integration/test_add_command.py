@@ -150,7 +150,7 @@ async def test_a_running_server_gets_a_server_that_a_person_has_seen_and_added(
             assert pinned(config, "s") == {}
             await shown.confirm("start")
             await shown.see("lists 2 tools")
-            await shown.see(r"high  [a-z_-]+  s.odd /description")
+            await shown.see(r"high  [a-z-]+: .*s\.odd /description: ")
             assert '"s"' not in config.read_text()
             assert "\u202e" not in shown.text
             await shown.confirm("add")

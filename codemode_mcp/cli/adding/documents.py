@@ -31,7 +31,9 @@ _DECLARED: Final = re.compile(
 )
 _DECLARED_INLINE: Final = re.compile(rb'[{,]\s{0,40}"(?:openapi|swagger)"\s{0,40}:\s{0,40}"[0-9]')
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
-_EMPTY_WORDS: Final = frozenset(("the", "a", "api", "apis", "rest", "openapi", "swagger", "service"))
+_EMPTY_WORDS: Final = frozenset(
+    ("the", "a", "api", "apis", "rest", "openapi", "swagger", "service", "official", "spec", "specification", "docs")
+)
 """Words of a title that do not name the API."""
 
 _IN: Final = ("header", "query", "cookie")
@@ -124,10 +126,11 @@ def _proposal(source: str, data: bytes, base_url: str | None) -> Proposal:
     if "://" in source and not same_origin(source, api.base_url):
         warnings.append("the requests go to another place than that of the document")
     if api.skipped:
-        warnings.append(f"{counted(len(api.skipped), 'operation')} cannot be tools; codemode-mcp doctor names them")
+        notes.append(f"{counted(len(api.skipped), 'operation')} cannot be tools; codemode-mcp doctor names them")
     return Proposal(_name(api, source), entry, origin, notes=tuple(notes), warnings=tuple(warnings))
 
 
 def _name(api: Api, source: str) -> str:
-    words = [each for each in re.findall(r"[a-z0-9]+", api.title.lower()) if each not in _EMPTY_WORDS]
-    return short_name("_".join(words[:3]) or source.rpartition("/")[2].partition(".")[0] or "api")
+    words = re.findall(r"[a-z0-9]+", re.sub(r"['\u2019]s\b", "", api.title.lower()))
+    words = [each for each in words if each not in _EMPTY_WORDS]
+    return short_name("_".join(words[:2]) or source.rpartition("/")[2].partition(".")[0] or "api")

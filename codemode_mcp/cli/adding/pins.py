@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, get_args
 
 from codemode_mcp.cli.messages import stop_line
 from codemode_mcp.cli.pinned_items import PERSON, pins_folder, recorded
 from codemode_mcp.config.written_entry import written_entry
 from codemode_mcp.trust.comparison import Acceptance, ServerPins, baseline_of
-from codemode_mcp.trust.items import entry_item
+from codemode_mcp.trust.finding_rules import Severity
+from codemode_mcp.trust.items import entry_item, item_of
 from codemode_mcp.trust.new_findings import new_findings, tools_of_others
 from codemode_mcp.trust.pins_file import PinsFolder, PinsUnavailable
 from codemode_mcp.trust.service import record_decisions
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import UpstreamView
 
+FINDING_SECONDS: Final = 30.0
+"""Time for the search for findings. Thousands of large definitions take minutes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -34,14 +39,22 @@ class Shown:
     Attributes:
         pins: the pins as they are stored if the person accepts.
         findings: parts of its definitions that the person should look at, the gravest first, with their item.
+        unread: the number of definitions that were not searched for findings, since that took too long.
     """
 
     pins: ServerPins
     findings: Sequence[tuple[ItemReport, Finding]]
+    unread: int = 0
 
 
 def read_listing(
-    view: UpstreamView, spec: UpstreamSpec, entry: Mapping[str, Any], path: Path, servers: Iterable[str]
+    view: UpstreamView,
+    spec: UpstreamSpec,
+    entry: Mapping[str, Any],
+    path: Path,
+    servers: Iterable[str],
+    *,
+    long: bool = False,
 ) -> Shown:
     """Return what a server has listed.
 
@@ -49,6 +62,7 @@ def read_listing(
         entry: its entry, as it will be written.
         path: the configuration file.
         servers: the names of the other servers of the configuration.
+        long: search all definitions, however long that takes.
     """
     from codemode_mcp.trust.comparison import compare
 
@@ -66,9 +80,36 @@ def read_listing(
         listed.append((name, tuple(other.present.items) if other is not None else ()))
     others = tools_of_others(view.name, listed)
     reports = compare(ServerPins(view.name), listing, "pin")
-    found = [(report, finding) for report in reports for finding in new_findings(report, others)]
-    order = ("high", "medium", "low")
-    return Shown(pins, sorted(found, key=lambda each: order.index(each[1].severity)))
+    found: list[tuple[ItemReport, Finding]] = []
+    until = math.inf if long else time.monotonic() + FINDING_SECONDS
+    unread = 0
+    for report in reports:
+        if time.monotonic() > until:
+            unread += 1
+            continue
+        read = _without_address(report) if "openapi" in entry else report
+        found += [(report, finding) for finding in new_findings(read, others)]
+    order = get_args(Severity)
+    return Shown(pins, sorted(found, key=lambda each: order.index(each[1].severity)), unread)
+
+
+def _without_address(report: ItemReport) -> ItemReport:
+    """Return the report about an operation of an API without the line with its method and address.
+
+    That line is ours, and a finding would take `POST https://...` for an instruction to send data there.
+    """
+    item = report.present
+    if item is None or item.definition is None or report.kind != "tool":
+        return report
+    definition = dict(item.definition)
+    description, schema = definition.get("description"), definition.get("inputSchema")
+    if not isinstance(description, str) or not isinstance(schema, dict):
+        return report
+    address = schema.get("x-request")
+    if isinstance(address, str) and description.endswith(address):
+        definition["description"] = description[: -len(address)].rstrip()
+        definition["inputSchema"] = {key: value for key, value in schema.items() if key != "x-request"}
+    return replace(report, present=item_of(item.kind, item.name, definition))
 
 
 def store_pins(pins: ServerPins, path: Path) -> None:

@@ -40,10 +40,11 @@ MAX_ARGUMENTS: Final = 8
 """Arguments of the call that is suggested at the end."""
 
 
-def add(proposal: Proposal, target: Target, given: Mapping[Setting, str]) -> None:
+def add(proposal: Proposal, target: Target, given: Mapping[Setting, str], *, long: bool = False) -> None:
     """Ask the person about a proposal, and add it.
 
     Args:
+        long: show all tools and findings.
         given: values of settings that the command line has.
     """
     name = proposal.name
@@ -68,8 +69,9 @@ def add(proposal: Proposal, target: Target, given: Mapping[Setting, str]) -> Non
         stop_line(1, f"nothing was added, since the configuration would not load: {error}")
     with ExitStack() as undo:
         view = _listed(spec, undo)
-        shown = pins.read_listing(view, spec, entry, target.path, target.servers)
-        views.show(views.listing_lines(view, shown))
+        say("reading what it lists ...")
+        shown = pins.read_listing(view, spec, entry, target.path, target.servers, long=long)
+        views.show(views.listing_lines(view, shown, long=long))
         confirm("add", f"{cut(name, 60)} with what it lists as shown above")
         _write(entry, answers, target, shown, name)
         undo.pop_all()

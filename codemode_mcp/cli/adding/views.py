@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.cli.adding.proposal import MARK
@@ -21,13 +20,15 @@ if TYPE_CHECKING:
 
     from codemode_mcp.cli.adding.pins import Shown
     from codemode_mcp.cli.adding.proposal import Proposal, Setting
+    from codemode_mcp.trust.comparison import ItemReport
+    from codemode_mcp.trust.findings import Finding
     from upstream_clients.tools import Tool, UpstreamView
 
 MAX_TOOLS: Final = 300
 """Tools that a terminal lists."""
 
-MAX_FINDINGS: Final = 60
-"""Findings that a terminal shows in full. The gravest come first."""
+MAX_EXAMPLES: Final = 3
+"""Findings of one rule that a terminal shows."""
 
 MAX_TEXT: Final = 110
 """Characters of a description in a list."""
@@ -93,30 +94,47 @@ def command_line(entry: Mapping[str, Any]) -> str:
     return " ".join(map(_word, map(str, words)))
 
 
-def listing_lines(view: UpstreamView, shown: Shown) -> Iterator[str]:
-    """Yield the lines about what a server has listed."""
+def listing_lines(view: UpstreamView, shown: Shown, *, long: bool = False) -> Iterator[str]:
+    """Yield the lines about what a server has listed.
+
+    Args:
+        long: show all tools and findings.
+    """
     version = f" {cut(view.server_version, 40)}" if view.server_version else ""
     own = f" ({cut(view.server_name, 60)}{version})" if view.server_name else ""
     counts = [counted(len(view.tools), "tool")]
     counts += [counted(len(view.prompt_list), "prompt")] if view.prompt_list else []
     counts += [counted(len(view.template_list), "resource template")] if view.template_list else []
     yield f"{plain(view.name)}{own} lists {', '.join(counts)}"
-    for tool in view.tools[:MAX_TOOLS]:
+    limit = len(view.tools) if long else MAX_TOOLS
+    for tool in view.tools[:limit]:
         first_line = tool.description.strip().partition("\n")[0]
         text = f": {cut(first_line, MAX_TEXT)}" if first_line else ""
         yield f"  {cut(tool.name, 80)}{_hints(tool)}{text}"
-    if len(view.tools) > MAX_TOOLS:
-        yield f"  and {len(view.tools) - MAX_TOOLS:,} more, which are not shown here"
+    if len(view.tools) > limit:
+        yield f"  and {len(view.tools) - limit:,} more; --long shows all of them"
     for problem in view.problems[:10]:
         yield f"  note: {cut(problem, 200)}"
-    for report, finding in shown.findings[:MAX_FINDINGS]:
-        name = cut(reference(report.server, report.kind, report.name), 100)
-        yield f"  {finding.severity}  {finding.rule}  {name} {plain(finding.where)}"
-        yield f"    {finding.message}"
-        yield f"    {plain(finding.excerpt)}"
-    if len(shown.findings) > MAX_FINDINGS:
-        rest = Counter(finding.severity for _, finding in shown.findings[MAX_FINDINGS:])
-        yield f"  and more findings: {', '.join(f'{count} {severity}' for severity, count in rest.items())}"
+    yield from _finding_lines(shown, long=long)
+
+
+def _finding_lines(shown: Shown, *, long: bool) -> Iterator[str]:
+    """Yield the findings, one group for each rule: documents of large APIs have hundreds of a few rules."""
+    groups: dict[str, list[tuple[ItemReport, Finding]]] = {}
+    for each in shown.findings:
+        groups.setdefault(each[1].rule, []).append(each)
+    for rule, found in groups.items():
+        first = found[0][1]
+        count = f", {counted(len(found), 'place')}" if len(found) > 1 else ""
+        yield f"  {first.severity}  {rule}{count}: {first.message}"
+        examples = found if long else [*{finding.excerpt: (report, finding) for report, finding in found}.values()]
+        for report, finding in examples if long else examples[:MAX_EXAMPLES]:
+            name = cut(reference(report.server, report.kind, report.name), 100)
+            yield f"    {name} {plain(finding.where)}: {plain(finding.excerpt)}"
+        if not long and len(found) > MAX_EXAMPLES:
+            yield "    --long shows all of them"
+    if shown.unread:
+        yield f"  {counted(shown.unread, 'definition')} not searched for findings; --long searches all of them"
 
 
 def _hints(tool: Tool) -> str:

@@ -64,6 +64,7 @@ def add(
         str | None,
         typer.Option(metavar="URL", help="MCP registry; default: CODEMODE_MCP_REGISTRY, else the official one."),
     ] = None,
+    long: Annotated[bool, typer.Option("--long", "-l", help="Show all tools and findings, however many.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and start nothing.")] = False,
     config: Annotated[
         str | None, typer.Option("--config", metavar="FILE", help="File to add to; it may be a new one.")
@@ -98,7 +99,7 @@ def add(
     if dry_run:
         print_plan(proposal, target, values)
     else:
-        add_server(proposal, target, values)
+        add_server(proposal, target, values, long=long)
 
 
 def _proposal(
