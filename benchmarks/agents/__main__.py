@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 
 from benchmarks.agents import page
-from benchmarks.agents.arms import ARMS
+from benchmarks.agents.arms import ARMS, CONNECTED
 from benchmarks.agents.conversation import Limits
 from benchmarks.agents.endpoint import Endpoint
 from benchmarks.agents.offline import Wrong, measure_all
@@ -40,6 +40,8 @@ def _parser() -> argparse.ArgumentParser:
     listing.set_defaults(does=_list)
     offline = commands.add_parser("offline", help="measure bytes by scripts, without a model")
     offline.add_argument("--update", action="store_true", help="write the figures of all tasks into docs/evidence.md")
+    offline.add_argument("--check", action="store_true", help="fail if figures are not those of docs/evidence.md")
+    offline.add_argument("--connected", choices=CONNECTED, action="append", help="servers that are connected")
     offline.add_argument("tasks", nargs="*", metavar="TASK", help="names of tasks; all by default")
     offline.set_defaults(does=_offline)
     online = commands.add_parser("run", help="let a model do the tasks; the same command continues a stopped run")
@@ -60,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seconds", type=float, default=Limits.seconds, help="limit of one conversation (default %(default)s)")
     add("--max-money", type=float, help="stop when this much is spent; needs --prices")
     add("--max-minutes", type=float, help="stop after this time")
+    add("--connected", choices=CONNECTED, default="needed", help="servers that are connected (default %(default)s)")
     add("--arm", action="append", choices=ARMS, dest="arms", help="only this arm; can be repeated")
     add("--task", action="append", dest="tasks", metavar="TASK", help="only this task; can be repeated")
     online.set_defaults(does=_run)
@@ -88,14 +91,18 @@ def _list(_: argparse.Namespace) -> int:
 
 
 def _offline(options: argparse.Namespace) -> int:
-    if options.update and options.tasks:
-        raise SystemExit("--update needs the figures of all tasks; name none.")
+    if options.update and (options.tasks or options.connected):
+        raise SystemExit("--update needs all figures; name no tasks and no --connected.")
     tasks = chosen(options.tasks)
-    costs = anyio.run(measure_all, tasks)
-    print(page.summary(tasks, costs), page.by_task(tasks, costs), sep="\n\n")
+    figures = {which: anyio.run(measure_all, tasks, which) for which in options.connected or CONNECTED}
+    for which, costs in figures.items():
+        print(f"{which} servers\n", page.summary(tasks, costs), "", page.by_task(tasks, costs), "", sep="\n")
     if options.update:
-        page.write(tasks, costs)
-    return 0
+        page.write(tasks, figures)
+    problems = page.differing(page.read_figures()[1], figures) if options.check else []
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -121,6 +128,7 @@ def _run(options: argparse.Namespace) -> int:
         options.repetitions,
         Limits(options.turns, options.seconds),
         tuple(options.arms or ARMS),
+        options.connected,
     )
     anyio.run(_converse, plan, key, prices, Budget(options.max_money, options.max_minutes))
     return 0

@@ -22,12 +22,15 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 
+from benchmarks.agents.task import differences
 from benchmarks.agents.worlds import WORLDS
 from benchmarks.agents.worlds.base import Tables
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVE = Path(__file__).parent / "worlds" / "serve.py"
 ARMS = ("direct", "search", "code")
+CONNECTED = ("needed", "all")
+"""The servers that are connected: those that a task needs, or all ten."""
 SECONDS = 60.0
 """Limit of one call."""
 
@@ -44,8 +47,15 @@ class Result:
 class Toolbox:
     """The tools of one arm for one task, as they are in `tools/list`."""
 
-    def __init__(self, folder: Path, tools: list[dict[str, Any]], routes: Mapping[str, tuple[Client, str]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        servers: Sequence[str],
+        tools: list[dict[str, Any]],
+        routes: Mapping[str, tuple[Client, str]],
+    ) -> None:
         self.tools = tools
+        self._servers = servers
         self._folder = folder
         self._routes = routes
 
@@ -66,6 +76,19 @@ class Toolbox:
         """Return the tables of a server as its last change has left them."""
         state = self._folder / f"{server}.json"
         return json.loads(state.read_text("utf-8")) if state.exists() else WORLDS[server].make()
+
+    def differences(self, wanted: Mapping[str, Tables]) -> list[str]:
+        """Return what is wrong in the tables of all servers. Those of servers that are not given must be unchanged."""
+        return [
+            f"{server}: {problem}"
+            for server in self._servers
+            for problem in differences(self.tables(server), wanted.get(server) or WORLDS[server].make())
+        ]
+
+
+def connected(servers: Sequence[str], which: str) -> tuple[str, ...]:
+    """Return the names of the servers to connect for a task that needs some."""
+    return tuple(WORLDS) if which == "all" else tuple(servers)
 
 
 @asynccontextmanager
@@ -88,12 +111,14 @@ async def opened(arm: str, servers: Sequence[str], folder: Path) -> AsyncIterato
                 entry = tool.model_dump(by_alias=True, exclude_none=True)
                 tools.append({**entry, "name": prefix + tool.name})
                 routes[prefix + tool.name] = client, tool.name
-        yield Toolbox(folder, tools, routes)
+        yield Toolbox(folder, servers, tools, routes)
 
 
 def _gateway(arm: str, entries: dict[str, Any], folder: Path) -> StdioServerParameters:
     config = folder / "codemode-mcp.json"
-    config.write_text(json.dumps({"mcpServers": entries, "expose": {"mode": arm}}), "utf-8")
+    # On a busy machine, servers start slowly and programs take longer. This must not change what a model reads.
+    tools = {"codeMode": {"connectWaitMs": 30_000, "timeoutMs": 45_000}}
+    config.write_text(json.dumps({"mcpServers": entries, "expose": {"mode": arm}, "tools": tools}), "utf-8")
     command = ["-m", "codemode_mcp", "serve", "--private", "--config", str(config), "--log-level", "error"]
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     env = {**os.environ, "PYTHONPATH": paths, "XDG_STATE_HOME": str(folder / "state")}

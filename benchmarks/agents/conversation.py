@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.agents.arms import Toolbox
+import anyio
+
+from benchmarks.agents.arms import Result, Toolbox
 from benchmarks.agents.endpoint import Endpoint
-from benchmarks.agents.task import Task, differences, is_right
+from benchmarks.agents.task import Task, is_right
 from benchmarks.agents.wire_forms import Reply, Settings, Usage, WireForm
 
 SYSTEM = """\
@@ -42,6 +44,7 @@ class Outcome:
         turns: requests to the model.
         calls: calls of tools.
         refused: calls of tools whose results were errors.
+        seconds: time of the conversation, without pauses after failures of the endpoint.
     """
 
     grade: str = ""
@@ -61,13 +64,13 @@ async def converse(
     Raises:
         EndpointError: the endpoint has failed, which says nothing about the model.
     """
-    outcome, began = Outcome(), time.monotonic()
+    outcome, began = Outcome(), time.monotonic() - endpoint.paused
     messages: list[dict[str, Any]] = [{"role": "user", "content": task.prompt}]
     note({"kind": "system", "text": SYSTEM})
     note({"kind": "tools", "tools": box.tools})
     note({"kind": "user", "text": task.prompt})
     while True:
-        outcome.seconds = time.monotonic() - began
+        outcome.seconds = time.monotonic() - began - endpoint.paused
         if outcome.turns >= limits.turns:
             return _ended(outcome, "turn limit", f"{limits.turns} turns")
         if outcome.seconds >= limits.seconds:
@@ -75,7 +78,7 @@ async def converse(
         reply = await endpoint.ask(form.body(settings, SYSTEM, messages, box.tools))
         outcome.turns += 1
         outcome.usage += reply.usage
-        outcome.seconds = time.monotonic() - began
+        outcome.seconds = time.monotonic() - began - endpoint.paused
         note({"kind": "model", "message": reply.message, "usage": reply.usage.__dict__, "seconds": outcome.seconds})
         if not reply.uses:
             return _graded(task, box, reply, outcome)
@@ -84,18 +87,21 @@ async def converse(
 
 
 async def _called(box: Toolbox, reply: Reply, outcome: Outcome, note: Note) -> list[Any]:
-    results = []
-    for use in reply.uses:
-        if use.arguments is None:
-            text, is_error = "The arguments are no JSON object.", True
-        else:
-            result = await box.call(use.name, use.arguments)
-            text, is_error = result.text, result.is_error
+    """Return the results of all calls of an answer, which are made at the same time."""
+    found = [Result("The arguments are no JSON object.", is_error=True)] * len(reply.uses)
+
+    async def call(number: int, name: str, arguments: dict[str, Any]) -> None:
+        found[number] = await box.call(name, arguments)
+
+    async with anyio.create_task_group() as tasks:
+        for number, use in enumerate(reply.uses):
+            if use.arguments is not None:
+                tasks.start_soon(call, number, use.name, use.arguments)
+    for use, result in zip(reply.uses, found, strict=True):
         outcome.calls += 1
-        outcome.refused += is_error
-        note({"kind": "result", "id": use.id, "tool": use.name, "text": text, "error": is_error})
-        results.append((use, text, is_error))
-    return results
+        outcome.refused += result.is_error
+        note({"kind": "result", "id": use.id, "tool": use.name, "text": result.text, "error": result.is_error})
+    return [(use, result.text, result.is_error) for use, result in zip(reply.uses, found, strict=True)]
 
 
 def answer_of(text: str) -> tuple[bool, Any]:
@@ -119,8 +125,7 @@ def _graded(task: Task, box: Toolbox, reply: Reply, outcome: Outcome) -> Outcome
     if not found:
         return _ended(outcome, "cut off" if reply.cut else "no answer", reply.text[-200:])
     wanted, tables = task.solved()
-    wrong = [problem for server in task.servers for problem in differences(box.tables(server), tables[server])]
-    if wrong:
+    if wrong := box.differences(tables):
         return _ended(outcome, "wrong changes", "; ".join(wrong)[:500])
     if not is_right(answer, wanted):
         return _ended(outcome, "wrong answer", f"{json.dumps(answer)[:200]} instead of {json.dumps(wanted)[:200]}")

@@ -27,6 +27,7 @@ class Endpoint:
 
     Attributes:
         retries: requests that were made again so far.
+        paused: seconds between a failure and the next attempt, all together.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Endpoint:
         self._sleep = sleep
         self._client = httpx2.AsyncClient(timeout=SECONDS, headers=form.headers(key))
         self.retries = 0
+        self.paused = 0.0
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -62,15 +64,19 @@ class Endpoint:
                 response = await self._client.post(self._url, json=body)
             except httpx2.HTTPError as error:
                 problem = f"{type(error).__name__}: {error}"
-                await self._sleep(pause)
+                await self._pause(pause)
                 continue
             if response.status_code == 200:
                 return self._read(response)
             problem = f"{response.status_code}: {response.text[:500]}"
             if response.status_code not in PASSES:
                 break
-            await self._sleep(_pause(response.headers.get("retry-after"), pause))
+            await self._pause(_wanted(response.headers.get("retry-after"), pause))
         raise EndpointError(self.masked(f"{self._url} has not answered; the last failure was {problem}"))
+
+    async def _pause(self, seconds: float) -> None:
+        self.paused += seconds
+        await self._sleep(seconds)
 
     def _read(self, response: httpx2.Response) -> Reply:
         try:
@@ -84,7 +90,7 @@ class Endpoint:
         return text.replace(self._key, "[key]") if self._key else text
 
 
-def _pause(retry_after: str | None, otherwise: float) -> float:
+def _wanted(retry_after: str | None, otherwise: float) -> float:
     try:
         return min(LONGEST_PAUSE, max(0.0, float(retry_after or "")))
     except ValueError:

@@ -19,8 +19,8 @@ from typing import Any
 
 import anyio
 
-from benchmarks.agents.arms import ARMS, Result, Toolbox, opened
-from benchmarks.agents.task import Refused, Task, camel, differences, is_right, tool_at
+from benchmarks.agents.arms import ARMS, Result, Toolbox, connected, opened
+from benchmarks.agents.task import Refused, Task, camel, is_right, tool_at
 from benchmarks.agents.worlds.base import Row
 from codemode_mcp.audit.sizes import size
 from codemode_mcp.json_text import compact_json
@@ -176,14 +176,14 @@ def in_programs(path: str) -> str:
     return f"MCP.{server}.{camel(name)}"
 
 
-async def measure(task: Task, arm: str) -> Cost:
+async def measure(task: Task, arm: str, which: str = "needed") -> Cost:
     """Return the cost of a task in an arm.
 
     Raises:
         Wrong: the script has not given the right answer, or has left wrong tables.
     """
     with tempfile.TemporaryDirectory() as folder:
-        async with opened(arm, task.servers, Path(folder)) as box:
+        async with opened(arm, connected(task.servers, which), Path(folder)) as box:
             script = Script(task, box)
             try:
                 problem = await _problem(task, arm, script, box)
@@ -200,18 +200,17 @@ async def _problem(task: Task, arm: str, script: Script, box: Toolbox) -> str | 
     answer = await (script.programs() if arm == "code" else task.calls(script))
     if not is_right(answer, wanted):
         return f"{task.name}, {arm}: {answer!r} is not {wanted!r}"
-    for server in task.servers:
-        if problems := differences(box.tables(server), tables[server]):
-            return f"{task.name}, {arm}: {'; '.join(problems)}"
+    if problems := box.differences(tables):
+        return f"{task.name}, {arm}: {'; '.join(problems)}"
     return None
 
 
-async def measure_all(tasks: Sequence[Task]) -> dict[str, dict[str, Cost]]:
+async def measure_all(tasks: Sequence[Task], which: str) -> dict[str, dict[str, Cost]]:
     """Return the costs by task and arm."""
     costs: dict[str, dict[str, Cost]] = {}
     for number, task in enumerate(tasks, 1):
         print(f"{number}/{len(tasks)} {task.name}", file=sys.stderr, flush=True)
-        costs[task.name] = {arm: await measure(task, arm) for arm in ARMS}
+        costs[task.name] = {arm: await measure(task, arm, which) for arm in ARMS}
     return costs
 
 

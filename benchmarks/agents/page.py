@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.agents.arms import ARMS, ROOT
+from benchmarks.agents.arms import ARMS, CONNECTED, ROOT
 from benchmarks.agents.offline import Cost, from_json, to_json
 from benchmarks.agents.task import Task
 
@@ -17,6 +17,8 @@ FIGURES = Path(__file__).parent / "figures.json"
 UPDATE = "python -m benchmarks.agents offline --update"
 
 Costs = dict[str, dict[str, Cost]]
+Figures = dict[str, Costs]
+"""Costs with the servers that a task needs, and with all servers, as `CONNECTED` names them."""
 
 
 def once(cost: Cost) -> int:
@@ -61,9 +63,14 @@ def by_task(tasks: Sequence[Task], costs: Costs) -> str:
     return "\n".join(lines)
 
 
-def filled(text: str, tasks: Sequence[Task], costs: Costs) -> str:
+def filled(text: str, tasks: Sequence[Task], figures: Figures) -> str:
     """Return a page with its generated parts."""
-    for name, part in (("summary", summary(tasks, costs)), ("tasks", by_task(tasks, costs))):
+    parts = {
+        "summary": summary(tasks, figures["needed"]),
+        "tasks": by_task(tasks, figures["needed"]),
+        "all servers": summary(tasks, figures["all"]),
+    }
+    for name, part in parts.items():
         pattern = re.compile(rf"(<!-- {name}: begin -->\n).*?(<!-- {name}: end -->)", re.DOTALL)
         text, count = pattern.subn(lambda found, part=part: f"{found[1]}\n{part}\n\n{found[2]}", text)
         if count != 1:
@@ -78,15 +85,28 @@ def sources() -> str:
     return hashlib.sha256(b"".join(path.read_bytes().replace(b"\r\n", b"\n") for path in files)).hexdigest()[:16]
 
 
-def read_figures() -> tuple[str, Costs]:
+def read_figures() -> tuple[str, Figures]:
     """Return the digest of the sources that were measured, and the figures."""
     data = json.loads(FIGURES.read_text("utf-8"))
-    return data["sources"], from_json(data["costs"])
+    return data["sources"], {which: from_json(data[which]) for which in CONNECTED}
 
 
-def write(tasks: Sequence[Task], costs: Costs) -> None:
+def write(tasks: Sequence[Task], figures: Figures) -> None:
     """Write the figures of all tasks, and the page with them."""
-    lines = [f"{json.dumps(name)}: {json.dumps(arms)}" for name, arms in to_json(costs).items()]
-    text = f'{{"sources": "{sources()}", "costs": {{\n' + ",\n".join(lines) + "\n}}\n"
-    FIGURES.write_text(text, "utf-8")
-    PAGE.write_text(filled(PAGE.read_text("utf-8"), tasks, costs), "utf-8")
+    text = f'{{"sources": "{sources()}"'
+    for which in CONNECTED:
+        lines = [f"{json.dumps(name)}: {json.dumps(arms)}" for name, arms in to_json(figures[which]).items()]
+        text += f',\n"{which}": {{\n' + ",\n".join(lines) + "\n}"
+    FIGURES.write_text(text + "}\n", "utf-8")
+    PAGE.write_text(filled(PAGE.read_text("utf-8"), tasks, figures), "utf-8")
+
+
+def differing(known: Figures, found: Figures) -> list[str]:
+    """Return the tasks whose figures are not those that are known."""
+    return [
+        f"{task} ({which} servers, {arm}): {cost}, not {known[which].get(task, {}).get(arm)}"
+        for which, costs in found.items()
+        for task, arms in costs.items()
+        for arm, cost in arms.items()
+        if known[which].get(task, {}).get(arm) != cost
+    ]

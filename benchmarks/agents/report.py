@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.agents.arms import ARMS
 from benchmarks.agents.prices import Prices
 from benchmarks.agents.runner import read_results
 from benchmarks.agents.statistics import (
@@ -113,9 +114,10 @@ def report(folder: Path, prices: Prices | None, rules: Thresholds) -> str:
         f"# {settings['model']}",
         "",
         f"{plan['endpoint']} ({plan['form']}), begun {about['began']}, codemode-mcp {plan['codemode_mcp']}, "
-        f"{len(plan['names'])} tasks, {plan['repetitions']} repetitions, prompt caching "
-        f"{'asked for' if settings['cache'] else 'not asked for'}, temperature {settings['temperature']}, "
-        f"seed {settings['seed']}. {len(results)} of {wanted} conversations have ended.",
+        f"{len(plan['names'])} tasks, {plan['repetitions']} repetitions, {plan['connected']} servers "
+        f"connected, prompt caching {'asked for' if settings['cache'] else 'not asked for'}, "
+        f"temperature {settings['temperature']}, seed {settings['seed']}. "
+        f"{len(results)} of {wanted} conversations have ended.",
         "",
         "## Verdicts",
         "",
@@ -126,8 +128,15 @@ def report(folder: Path, prices: Prices | None, rules: Thresholds) -> str:
             f"{sample['repetitions']} repetitions."
         )
     lines += _verdict_tables(list(verdicts(results, prices, rules)), judged=enough and len(results) == wanted)
-    lines += ["", "## By arm", "", *_by_arm(results, prices)]
-    lines += ["", "## By number of servers", "", *_by_servers(results)]
+    lines += [
+        "",
+        "Means of tasks follow, each with its interval.",
+        "",
+        "## By arm",
+        "",
+        *_by_arm(results, prices, rules),
+    ]
+    lines += ["", "## By number of servers", "", *_by_servers(results, prices, rules)]
     lines += ["", "## Failures", "", *_failures(results)]
     lines += ["", "## By task", "", *_by_task(results, plan["arms"])]
     return "\n".join(lines) + "\n"
@@ -148,25 +157,45 @@ def _verdict_tables(found: Sequence[Verdict], *, judged: bool) -> list[str]:
     return lines
 
 
-def _by_arm(results: Sequence[Result], prices: Prices | None) -> list[str]:
-    names = ["conversations", "right", *(f"{name}, mean" for name in measures(prices)), "calls, mean", "refused, mean"]
-    lines = [f"| arm | {' | '.join(names)} |", f"| --- |{' ---: |' * len(names)}"]
+def _by_arm(results: Sequence[Result], prices: Prices | None, rules: Thresholds) -> list[str]:
+    """Return a row for each arm: means with their intervals."""
+    shown = ["right", *measures(prices), "calls", "refused calls"]
+    lines = [f"| arm | conversations | {' | '.join(shown)} |", f"| --- | ---: |{' ---: |' * len(shown)}"]
     for arm, own in _grouped(results, "arm").items():
-        figures = [f"{_mean(own, measure):,.4g}" for measure in measures(prices).values()]
-        counts = [f"{_mean(own, lambda each: each[name]):.1f}" for name in ("calls", "refused")]  # noqa: B023
-        lines.append(f"| {' | '.join([arm, str(len(own)), f'{_mean(own, right):.1%}', *figures, *counts])} |")
+        cells = [_percent(_interval(own, right, rules))]
+        cells += [_between(_interval(own, measure, rules)) for measure in measures(prices).values()]
+        cells += [f"{_mean(own, lambda each: each[name]):.1f}" for name in ("calls", "refused")]  # noqa: B023
+        lines.append(f"| {arm} | {len(own)} | {' | '.join(cells)} |")
     return lines
 
 
-def _by_servers(results: Sequence[Result]) -> list[str]:
-    lines = ["| servers | arm | conversations | right | input tokens, mean | turns, mean |"]
-    lines.append("| ---: | --- | ---: | ---: | ---: | ---: |")
+def _by_servers(results: Sequence[Result], prices: Prices | None, rules: Thresholds) -> list[str]:
+    """Return a row for each number of servers and arm: means with their intervals."""
+    shown = ["right", *measures(prices)]
+    lines = [
+        f"| servers | arm | conversations | {' | '.join(shown)} |",
+        f"| ---: | --- | ---: |{' ---: |' * len(shown)}",
+    ]
     for count, some in sorted(_grouped(results, "servers").items()):
         for arm, own in _grouped(some, "arm").items():
-            tokens = _mean(own, lambda each: Usage(**each["usage"]).input)
-            turns = _mean(own, lambda each: each["turns"])
-            lines.append(f"| {count} | {arm} | {len(own)} | {_mean(own, right):.1%} | {tokens:,.0f} | {turns:.1f} |")
+            cells = [_percent(_interval(own, right, rules))]
+            cells += [_between(_interval(own, measure, rules)) for measure in measures(prices).values()]
+            lines.append(f"| {count} | {arm} | {len(own)} | {' | '.join(cells)} |")
     return lines
+
+
+def _interval(results: Sequence[Result], measure: Measure, rules: Thresholds) -> Interval:
+    """Return the mean of a measure, each task counting the same, and its interval over tasks."""
+    tasks = _grouped(results, "task").values()
+    return bootstrap([([measure(each) for each in own], [0.0]) for own in tasks], difference, rules)
+
+
+def _percent(interval: Interval) -> str:
+    return f"{interval.figure:.0%} ({interval.low:.0%} to {interval.high:.0%})"
+
+
+def _between(interval: Interval) -> str:
+    return f"{interval.figure:,.4g} ({interval.low:,.4g} to {interval.high:,.4g})"
 
 
 def _failures(results: Sequence[Result]) -> list[str]:
@@ -191,7 +220,8 @@ def _by_task(results: Sequence[Result], arms: Sequence[str]) -> list[str]:
 
 
 def _grouped(results: Sequence[Result], key: str) -> Mapping[Any, list[Result]]:
-    groups: dict[Any, list[Result]] = {}
+    """Return results by the value of a key. Arms have the same order everywhere."""
+    groups: dict[Any, list[Result]] = {arm: [] for arm in ARMS if any(each.get(key) == arm for each in results)}
     for result in results:
         groups.setdefault(result[key], []).append(result)
     return groups

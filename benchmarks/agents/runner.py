@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.agents import page
-from benchmarks.agents.arms import ARMS, opened
+from benchmarks.agents.arms import ARMS, connected, opened
 from benchmarks.agents.conversation import SYSTEM, Limits, Outcome, converse
 from benchmarks.agents.endpoint import Endpoint, EndpointError
 from benchmarks.agents.prices import Prices
@@ -51,7 +51,7 @@ class Plan:
 
     Attributes:
         base: address of the endpoint, without the path of its form.
-        seed: the first seed; each repetition has the next one. None sends none.
+        which: the servers that are connected, one of `CONNECTED`.
     """
 
     folder: Path
@@ -63,6 +63,7 @@ class Plan:
     repetitions: int
     limits: Limits
     arms: Sequence[str] = ARMS
+    which: str = "needed"
 
     def described(self) -> dict[str, Any]:
         """Return the settings that must be the same when the run continues."""
@@ -72,6 +73,7 @@ class Plan:
             "tasks": page.sources(),
             "names": [task.name for task in self.tasks],
             "arms": list(self.arms),
+            "connected": self.which,
             "form": self.form_name,
             "endpoint": self.base,
             "settings": asdict(self.settings),
@@ -164,7 +166,7 @@ async def _one(plan: Plan, endpoint: Endpoint, task: Task, arm: str, repetition:
         def note(entry: dict[str, Any]) -> None:
             transcript.write(endpoint.masked(json.dumps(entry, ensure_ascii=False)) + "\n")
 
-        async with opened(arm, task.servers, Path(folder)) as box:
+        async with opened(arm, connected(task.servers, plan.which), Path(folder)) as box:
             try:
                 outcome = await converse(task, box, endpoint, plan.form, settings, plan.limits, note)
             except EndpointError as error:  # raised outside of the groups of tasks that the servers run in

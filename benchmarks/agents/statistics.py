@@ -40,29 +40,39 @@ Pair = tuple[Sequence[float], Sequence[float]]
 """The figures of one task: of each repetition in the arm `code`, and in the other arm."""
 
 
-def difference(pairs: Sequence[Pair]) -> float:
-    """Return the difference of the means. Each task counts the same, however often it was repeated."""
-    return sum(_mean(ours) - _mean(others) for ours, others in pairs) / len(pairs)
+Figure = Callable[[float, float, int], float]
+"""A figure of the sums of both arms over so many tasks. Each task counts the same, however often it was repeated."""
 
 
-def ratio(pairs: Sequence[Pair]) -> float:
-    """Return the ratio of the sums of all tasks; infinity if the other arm has nothing."""
-    below = sum(_mean(others) for _, others in pairs)
-    return sum(_mean(ours) for ours, _ in pairs) / below if below else float("inf")
+def difference(ours: float, others: float, tasks: int) -> float:
+    """Return the difference of the means."""
+    return (ours - others) / tasks
+
+
+def ratio(ours: float, others: float, tasks: int) -> float:
+    """Return the ratio of the sums: 1 if both are nothing, infinity if only the other one is."""
+    if not others:
+        return float("inf") if ours else 1.0
+    return ours / others
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def bootstrap(pairs: Sequence[Pair], figure: Callable[[Sequence[Pair]], float], rules: Thresholds) -> Interval:
+def bootstrap(pairs: Sequence[Pair], figure: Figure, rules: Thresholds) -> Interval:
     """Return a figure and its interval by the paired bootstrap over tasks."""
     chosen, count = random.Random(rules.values["interval"]["seed"]), rules.values["interval"]["resamples"]
-    # Means are taken once: each task is one pair of means from here on.
-    means: list[Pair] = [([_mean(ours)], [_mean(others)]) for ours, others in pairs]
-    found = sorted(figure([means[chosen.randrange(len(means))] for _ in means]) for _ in range(count))
+    tasks = range(len(pairs))
+    ours, others = [_mean(first) for first, _ in pairs], [_mean(second) for _, second in pairs]
+    found: list[float] = []
+    for _ in range(count):
+        drawn = chosen.choices(tasks, k=len(tasks))
+        found.append(figure(sum(map(ours.__getitem__, drawn)), sum(map(others.__getitem__, drawn)), len(tasks)))
+    found.sort()
     outside = (1 - rules.values["interval"]["confidence"]) / 2
-    return Interval(figure(pairs), found[int(outside * count)], found[min(count - 1, int((1 - outside) * count))])
+    low, high = found[int(outside * count)], found[min(count - 1, int((1 - outside) * count))]
+    return Interval(figure(sum(ours), sum(others), len(tasks)), low, high)
 
 
 def success_verdict(interval: Interval, rules: Thresholds) -> str:

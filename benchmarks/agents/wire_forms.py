@@ -195,7 +195,9 @@ class OpenAi:
         counts = data["usage"]
         read = (counts.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         usage = Usage(counts["prompt_tokens"] - read, read, 0, counts["completion_tokens"])
-        kept = {name: message[name] for name in ("role", "content", "tool_calls") if message.get(name) is not None}
+        kept: Json = {"role": "assistant", "content": message.get("content")}
+        if uses:
+            kept["tool_calls"] = message["tool_calls"]
         return Reply(message.get("content") or "", uses, usage, choice.get("finish_reason") == "length", kept)
 
     def results(self, results: Sequence[tuple[ToolUse, str, bool]]) -> list[Json]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarks.agents.conversation import Limits, answer_of
+from benchmarks.agents.__main__ import main
+from benchmarks.agents.conversation import Limits, Outcome, answer_of
 from benchmarks.agents.endpoint import Endpoint, EndpointError
 from benchmarks.agents.prices import Prices
 from benchmarks.agents.report import NotComparable, report
-from benchmarks.agents.runner import Budget, Plan, RunStopped, read_results, run
+from benchmarks.agents.runner import Budget, Plan, RunStopped, begin, read_results, run
 from benchmarks.agents.statistics import (
     Interval,
     Thresholds,
@@ -23,7 +26,7 @@ from benchmarks.agents.statistics import (
     success_verdict,
 )
 from benchmarks.agents.tasks import TASKS
-from benchmarks.agents.wire_forms import FORMS, Settings
+from benchmarks.agents.wire_forms import FORMS, Settings, Usage
 from tests.benchmarks.scripted_endpoint import ScriptedModel, serving
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ pytestmark = pytest.mark.anyio
 BY_NAME = {task.name: task for task in TASKS}
 KEY = "sk-secret-0123456789"
 PRICES = Prices(input=3, output=15, cache_read=0.3, cache_write=3.75)
+FIXED = read_thresholds()
+RULES = Thresholds(FIXED.digest, {**FIXED.values, "interval": {**FIXED.values["interval"], "resamples": 300}})
 MOVE, LETTER = BY_NAME["move-customer"], BY_NAME["morning-letter"]
 SELLER = "nils.okafor@acme.example"
 
@@ -116,8 +121,10 @@ async def test_a_stopped_run_continues_and_its_report_shows_each_failure(tmp_pat
         with (tmp_path / "results.jsonl").open("a", encoding="utf-8") as file:
             file.write('{"task": "move-cust')  # a line that a killed process has not finished
         model.failures = [400]
-        with pytest.raises(RunStopped, match=r"400.*\n2 conversations are left"):
+        with pytest.raises(RunStopped, match=r"400.*\n2 conversations are left") as stopped:
             await had(planned)
+        assert "[key]" in str(stopped.value)
+        assert KEY not in str(stopped.value)
         results, _ = await had(planned)
         with pytest.raises(RunStopped, match=r"run\.json has another value of settings"):
             await had(plan(tmp_path, "anthropic", base, [MOVE], ("code", "direct", "search"), cache=False))
@@ -130,14 +137,38 @@ async def test_a_stopped_run_continues_and_its_report_shows_each_failure(tmp_pat
     assert "customers lacks" in results[2]["detail"]
     assert results[0]["detail"] == '"C-138" instead of "C-139"'
     assert KEY not in (tmp_path / "transcripts" / "move-customer.search.0.jsonl").read_text("utf-8")
-    text = report(tmp_path, PRICES, read_thresholds())
+    text = report(tmp_path, PRICES, RULES)
     assert "**No verdicts.**" in text
     assert "| wrong answer | 1 | 0 | 0 |" in text
     assert "| wrong changes | 0 | 0 | 1 |" in text
     assert "| right answers | code - direct | -1.000 |" in text
-    other = Thresholds("0" * 64, read_thresholds().values)
+    assert "| 1 | direct | 1 | 100% (100% to 100%) |" in text
+    other = Thresholds("0" * 64, RULES.values)
     with pytest.raises(NotComparable, match="began with other thresholds"):
         report(tmp_path, PRICES, other)
+
+
+def test_the_command_runs_a_task_prints_the_report_and_takes_the_key_from_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prices, out = tmp_path / "prices.json", str(tmp_path / "run")
+    prices.write_text('{"scripted": {"input": 1, "output": 1, "cache_read": 1, "cache_write": 1}}')
+    monkeypatch.setenv("A_KEY", KEY)
+    model = ScriptedModel(scripts())
+    with serving(model) as base:
+        command = ["run", "--out", out, "--form", "openai", "--base", base, "--model", "scripted", "--arm", "direct"]
+        command += ["--repetitions", "1", "--key-variable", "A_KEY", "--task", MOVE.name]
+        with pytest.raises(SystemExit, match="--max-money needs --prices"):
+            main([*command, "--max-money", "1"])
+        assert main(command) == 0
+    assert model.keys == {f"Bearer {KEY}"}
+    assert main(["report", out, "--prices", str(prices)]) == 0
+    shown = capsys.readouterr()
+    assert "1/1 move-customer direct 0: right" in shown.err
+    assert "| move-customer | 1 | 1 of 1 / " in shown.out
+    assert main(["report", str(tmp_path)]) == 1
+    with pytest.raises(SystemExit, match="There is no task 'moves'"):
+        main(["offline", "moves"])
 
 
 async def test_an_endpoint_that_stays_away_or_answers_nonsense_is_no_failure_of_the_model() -> None:
@@ -170,8 +201,6 @@ def test_the_answer_is_the_json_after_the_last_mark(text: str, answer: object) -
 
 
 def test_money_is_counted_with_and_without_the_cache() -> None:
-    from benchmarks.agents.wire_forms import Usage
-
     usage = Usage(fresh=1_000_000, read=2_000_000, written=1_000_000, output=100_000)
     assert PRICES.billed(usage) == pytest.approx(3 + 0.6 + 3.75 + 1.5)
     assert PRICES.uncached(usage) == pytest.approx(12 + 1.5)
@@ -187,14 +216,34 @@ def test_verdicts_follow_the_thresholds_and_losses_are_told_as_wins_are() -> Non
     assert {key: ratio_verdict(Interval(*key), rules) for key in ratios} == ratios
 
 
+def test_a_report_says_a_loss_in_the_same_form_as_a_win(tmp_path: Path) -> None:
+    """Make results in which programs need few tokens, and are wrong in every second task."""
+    planned = replace(plan(tmp_path, "anthropic", "http://127.0.0.1:9", list(TASKS), ("direct", "code")), repetitions=3)
+    begin(planned)
+    with (tmp_path / "results.jsonl").open("w", encoding="utf-8") as file:
+        for number, (task, arm, repetition) in enumerate(planned.conversations()):
+            code = arm == "code"
+            tokens = (100 if code else 1000) + number % 7
+            usage = {"fresh": tokens, "read": 0, "written": 0, "output": 300 if code else 200}
+            outcome = Outcome("wrong answer" if code and TASKS.index(task) % 2 else "right", "", Usage(**usage), 4, 4)
+            entry = {"task": task.name, "arm": arm, "repetition": repetition, "servers": len(task.servers)}
+            file.write(json.dumps({**entry, **asdict(outcome)}) + "\n")
+    text = report(tmp_path, None, RULES)
+    assert "No verdicts" not in text
+    assert re.search(r"\| right answers \| code - direct \| -0\.\d+ \| .* \| \*\*loss\*\* \|", text)
+    assert re.search(r"\| input tokens \| code / direct \| 0\.1\d? \| .* \| \*\*win\*\* \|", text)
+    assert "**Win** of `code`: input tokens (direct)." in text
+    assert "**Loss** of `code`: right answers (direct); output tokens (direct)." in text
+    assert "**No difference** of `code`: turns (direct); seconds (direct)." in text
+    assert text.count("| wrong answer | 0 | ") == 1
+
+
 def test_the_interval_holds_the_figure_is_paired_and_is_the_same_each_time() -> None:
-    rules = read_thresholds()
-    few = Thresholds("", {**rules.values, "interval": {**rules.values["interval"], "resamples": 500}})
     paired = [([100.0 * task], [101.0 * task]) for task in range(1, 31)]  # tasks differ much, arms hardly
-    found = bootstrap(paired, ratio, few)
-    assert found == bootstrap(paired, ratio, few)
+    found = bootstrap(paired, ratio, RULES)
+    assert found == bootstrap(paired, ratio, RULES)
     assert 0.98 < found.low <= found.figure <= found.high < 1.0
     rates = [([1.0, 1.0, float(task % 2)], [0.0, 1.0, 0.0]) for task in range(40)]
-    found = bootstrap(rates, difference, few)
+    found = bootstrap(rates, difference, RULES)
     assert found.figure == pytest.approx(0.5)
     assert found.low < 0.5 < found.high

@@ -44,7 +44,7 @@ _RULES = (
         "meetings",
         "Meetings",
         "No meetings on Wednesday afternoon. A meeting with more than eight people needs an agenda. Meetings of people"
-        " in Toronto and Oslo begin between 15:00 and 17:00 in Oslo, so that none of them gets up at night.",
+        " in Toronto and Oslo begin between 14:00 and 17:00 in Oslo, so that none of them gets up at night.",
     ),
     (
         "reminders",
