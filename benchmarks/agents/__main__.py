@@ -96,7 +96,9 @@ def _offline(options: argparse.Namespace) -> int:
     tasks = chosen(options.tasks)
     figures = {which: anyio.run(measure_all, tasks, which) for which in options.connected or CONNECTED}
     for which, costs in figures.items():
-        print(f"{which} servers\n", page.summary(tasks, costs), "", page.by_task(tasks, costs), "", sep="\n")
+        for measure in (page.read, page.weighed):
+            print(f"{which} servers, {measure.__name__}\n", page.summary(tasks, costs, measure), "", sep="\n")
+        print(page.by_task(tasks, costs), "", sep="\n")
     if options.update:
         page.write(tasks, figures)
     problems = page.differing(page.read_figures()[1], figures) if options.check else []

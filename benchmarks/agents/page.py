@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.agents.arms import ARMS, CONNECTED, ROOT
@@ -17,33 +17,41 @@ FIGURES = Path(__file__).parent / "figures.json"
 UPDATE = "python -m benchmarks.agents offline --update"
 
 Costs = dict[str, dict[str, Cost]]
+Measure = Callable[[Cost], float]
 Figures = dict[str, Costs]
 """Costs with the servers that a task needs, and with all servers, as `CONNECTED` names them."""
 
 
-def once(cost: Cost) -> int:
-    """Return the bytes into and out of the context, each once."""
-    return cost.into + cost.written
+WRITTEN_TO_CACHE, FROM_CACHE, OUTPUT = 1.25, 0.1, 5.0
+"""Assumed prices of a byte, compared with a byte of input. A page with other assumptions has other winners."""
 
 
-def least(arms: dict[str, Cost], *, all_steps: bool) -> str:
-    """Return the arm with the fewest bytes."""
-    return min(ARMS, key=lambda arm: arms[arm].read if all_steps else once(arms[arm]))
+def read(cost: Cost) -> float:
+    return cost.read
 
 
-def summary(tasks: Sequence[Task], costs: Costs) -> str:
-    """Return the table of sums by number of servers."""
+def weighed(cost: Cost) -> float:
+    """Return the bytes by their price with a cache: each is put there once, and read from there by all later steps."""
+    once = cost.into + cost.written
+    return WRITTEN_TO_CACHE * once + FROM_CACHE * (cost.read - once) + OUTPUT * cost.written
+
+
+def least(arms: dict[str, Cost], measure: Measure) -> str:
+    """Return the arm in which a measure is the smallest."""
+    return min(ARMS, key=lambda arm: measure(arms[arm]))
+
+
+def summary(tasks: Sequence[Task], costs: Costs, measure: Measure) -> str:
+    """Return the table of sums of a measure by number of servers."""
     lines = [
-        "| servers | tasks | bytes read in all steps: direct | search | code | fewest in: direct | search | code |",
+        "| servers | tasks | sum: direct | search | code | tasks with the least: direct | search | code |",
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for count in (1, 2, 3, 4, 5, None):
+    for count in (*sorted({len(task.servers) for task in tasks}), None):
         chosen = [costs[task.name] for task in tasks if count in (None, len(task.servers))]
-        if not chosen:
-            continue
-        sums = [sum(arms[arm].read for arms in chosen) for arm in ARMS]
-        first = [least(arms, all_steps=True) for arms in chosen]
-        cells = [str(count or "all"), str(len(chosen)), *(f"{each:,}" for each in sums)]
+        sums = [sum(measure(arms[arm]) for arms in chosen) for arm in ARMS]
+        first = [least(arms, measure) for arms in chosen]
+        cells = [str(count or "all"), str(len(chosen)), *(f"{each:,.0f}" for each in sums)]
         lines.append(f"| {' | '.join([*cells, *(str(first.count(arm)) for arm in ARMS)])} |")
     return "\n".join(lines)
 
@@ -51,24 +59,26 @@ def summary(tasks: Sequence[Task], costs: Costs) -> str:
 def by_task(tasks: Sequence[Task], costs: Costs) -> str:
     """Return the table of all tasks: bytes into and out of the context, and steps."""
     lines = [
-        "| task | servers | direct: in / out / steps | search | code | fewest, each once | fewest, all steps |",
+        "| task | servers | direct: in / out / steps | search | code | least read | least weighed |",
         "| --- | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for task in tasks:
         arms = costs[task.name]
         cells = [f"{arms[arm].into:,} / {arms[arm].written:,} / {arms[arm].steps}" for arm in ARMS]
-        both = [least(arms, all_steps=each) for each in (False, True)]
-        first = [f"**{each}**" if each != "code" else each for each in both]
-        lines.append(f"| {' | '.join((task.name, str(len(task.servers)), *cells, *first))} |")
+        first = [least(arms, measure) for measure in (read, weighed)]
+        marked = [f"**{each}**" if each != "code" else each for each in first]
+        lines.append(f"| {' | '.join((task.name, str(len(task.servers)), *cells, *marked))} |")
     return "\n".join(lines)
 
 
 def filled(text: str, tasks: Sequence[Task], figures: Figures) -> str:
     """Return a page with its generated parts."""
     parts = {
-        "summary": summary(tasks, figures["needed"]),
+        "read": summary(tasks, figures["needed"], read),
+        "weighed": summary(tasks, figures["needed"], weighed),
         "tasks": by_task(tasks, figures["needed"]),
-        "all servers": summary(tasks, figures["all"]),
+        "read with all servers": summary(tasks, figures["all"], read),
+        "weighed with all servers": summary(tasks, figures["all"], weighed),
     }
     for name, part in parts.items():
         pattern = re.compile(rf"(<!-- {name}: begin -->\n).*?(<!-- {name}: end -->)", re.DOTALL)

@@ -139,8 +139,8 @@ async def test_a_stopped_run_continues_and_its_report_shows_each_failure(tmp_pat
     assert KEY not in (tmp_path / "transcripts" / "move-customer.search.0.jsonl").read_text("utf-8")
     text = report(tmp_path, PRICES, RULES)
     assert "**No verdicts.**" in text
-    assert "| wrong answer | 1 | 0 | 0 |" in text
-    assert "| wrong changes | 0 | 0 | 1 |" in text
+    assert "| wrong answer | 0 | 0 | 1 |" in text
+    assert "| wrong changes | 0 | 1 | 0 |" in text
     assert "| right answers | code - direct | -1.000 |" in text
     assert "| 1 | direct | 1 | 100% (100% to 100%) |" in text
     other = Thresholds("0" * 64, RULES.values)
