@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from codemode_mcp.app.app import open_app
 from codemode_mcp.config import load_config
+from codemode_mcp.paths import cache_dir
 from codemode_mcp.policy.callers import CLIENT, Caller
 from upstream_clients.shared_servers import SharedServers
 
@@ -29,10 +31,11 @@ ROOTS = "return JSON.parse((await MCP.srv.roots({})).content[0].text)"
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def config(tmp_path: Path, engine_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Return a function that writes a configuration with a server that counts its processes."""
     for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
+    shutil.copytree(engine_cache, cache_dir())  # compiling takes 3 s of processor time
 
     def write(*flags: str, name: str = "codemode-mcp.json", **entry: Any) -> Path:
         server = {"command": sys.executable, "args": [str(SERVER), str(tmp_path / "pids"), *flags], **entry}
