@@ -206,8 +206,8 @@ def main() -> int:
             run("pytest", *pytest, *sys.argv[1:], live=True)
         else:
             together(
-                # Many tests wait for slow or dead servers: with one process more, all cores are busy meanwhile.
-                partial(run, "pytest", *pytest, "-n", str(CORES + 1), *SPREAD, live=True),
+                # Tests of processes wait for half of their time: with two processes more, all cores are busy meanwhile.
+                partial(run, "pytest", *pytest, "-n", str(CORES + 2), *SPREAD, live=True),
                 partial(run, "pytest with the extra", *pytest, *SEMANTIC_TESTS, environ={"PYTHONPATH": str(SEMANTIC)}),
             )
     except StepFailed as failed:
@@ -315,10 +315,12 @@ def install_from_npm(npm: str | None) -> None:
     """Install all that comes from npm; without npm nothing."""
     if npm is None:
         return
-    install_node(npm, NODE, PINS)
-    install_node(npm, APPS, APP_PINS)
-    install_node(npm, CONFORMANCE, CONFORMANCE_PINS)
-    install_archive(SUITES, TEST262, npm, "pack", "--silent", "--pack-destination", str(SUITES), TEST262)
+    together(
+        partial(install_node, npm, NODE, PINS),
+        partial(install_node, npm, APPS, APP_PINS),
+        partial(install_node, npm, CONFORMANCE, CONFORMANCE_PINS),
+        partial(install_archive, SUITES, TEST262, npm, "pack", "--silent", "--pack-destination", str(SUITES), TEST262),
+    )
 
 
 def install_node(npm: str, folder: Path, pins: tuple[str, ...]) -> None:
@@ -329,7 +331,7 @@ def install_node(npm: str, folder: Path, pins: tuple[str, ...]) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     flags = ("--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
-    run("npm packages", npm, "install", "--prefix", str(folder), *flags, *pins)
+    run(f"npm packages of {folder.name}", npm, "install", "--prefix", str(folder), *flags, *pins)
     stamp.write_text(wanted, "utf-8")
 
 
