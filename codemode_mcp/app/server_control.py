@@ -76,14 +76,14 @@ class ServerControl:
         self._auditor.emit("server_restarted", name, by=by)
 
     def _report(self, view: UpstreamView, usable: UpstreamView) -> dict[str, Any]:
-        status, transport = self._pool.status(view.name), self._pool.spec(view.name).transport
+        status, spec = self._pool.status(view.name), self._pool.spec(view.name)
         return {
             "name": view.name,
             "number": status.number,
             "state": view.state,
-            "transport": transport,
+            "transport": spec.transport,
             "era": view.era,
-            "protocolVersion": view.protocol_version,
+            "protocolVersion": None if spec.is_api else view.protocol_version,
             "serverName": _short(view.server_name),
             "serverVersion": _short(view.server_version),
             "tools": len(usable.tools),
