@@ -154,6 +154,7 @@ def test_a_path_parameter_that_is_not_declared_is_a_text() -> None:
         ({"parameters": [{"$ref": "#/paths/~1a/get/parameters/0"}]}, "/a", "20 references in a row"),
         ({"parameters": [{"name": "a"}]}, "/a", "without `name` and `in`"),
         ({"parameters": [{"name": "a\r\nb", "in": "query"}]}, "/a", "parameter with the name"),
+        ({"parameters": [{"name": "Authorization : a", "in": "header"}]}, "/a", "is not a name of a header"),
         ({"parameters": [{"name": "a", "in": "body"}]}, "/a", "'a' is in 'body'"),
         ({"parameters": [{"name": "a", "in": "query", "style": "x"}]}, "/a", "has the style 'x'"),
         ({"requestBody": {"content": {"multipart/mixed": {}}}}, "/a", "only be sent as 'multipart/mixed'"),

@@ -3,10 +3,16 @@
 import json
 from typing import Any
 
+import jsonschema_rs
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from openapi_documents import api_of, tools
 
-from upstream_clients.openapi.bounds import CUT
+from tests.properties import examples
+from upstream_clients.openapi.bounds import CUT, Bounds
+from upstream_clients.openapi.document import Document, UnsupportedError
+from upstream_clients.openapi.schemas import Schemas
 from upstream_clients.schemas import compile_schema
 
 TEXT = {"type": "string"}
@@ -159,3 +165,65 @@ def test_a_schema_that_is_too_deep_or_refers_to_itself_is_bounded() -> None:
         "components": {"schemas": {"A": {"$ref": "#/components/schemas/B"}, "B": {"$ref": "#/components/schemas/A"}}}
     }
     assert value_of({"$ref": "#/components/schemas/A"}, **loop)["$ref"] == "#/$defs/A"
+
+
+KEYS = st.sampled_from(["a", "b", "x-1"])
+SCALARS = st.sampled_from([None, True, 0, 1, 2.5, "", "a", "bb"])
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=2))
+TYPES = st.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])
+
+
+def keywords(inner: Any) -> Any:
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "type": TYPES | st.lists(TYPES, min_size=1, max_size=2, unique=True),
+            "enum": st.lists(VALUES, min_size=1, max_size=3, unique_by=repr),
+            "const": VALUES,
+            "minimum": st.integers(0, 2),
+            "exclusiveMaximum": st.integers(0, 2),
+            "maxLength": st.integers(0, 2),
+            "pattern": st.sampled_from(["^a", "(?=a)"]),
+            "description": st.just("word " * 30),
+            "properties": st.dictionaries(KEYS, inner, max_size=2),
+            "required": st.lists(KEYS, max_size=2, unique=True),
+            "additionalProperties": inner,
+            "patternProperties": st.dictionaries(st.sampled_from(["^x", "(?=x)"]), inner, max_size=1),
+            "unevaluatedProperties": st.just(False),
+            "items": inner,
+            "prefixItems": st.lists(inner, min_size=1, max_size=2),
+            "maxItems": st.integers(0, 2),
+            "contains": inner,
+            "not": inner,
+            "if": inner,
+            "then": inner,
+            "$ref": st.sampled_from(["#/components/schemas/A", "#/components/schemas/B"]),
+            **dict.fromkeys(("allOf", "anyOf", "oneOf"), st.lists(inner, min_size=1, max_size=2)),
+        },
+    )
+
+
+SCHEMAS = st.recursive(st.booleans() | keywords(st.just({})), keywords, max_leaves=6)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(SCHEMAS, SCHEMAS, SCHEMAS, st.lists(VALUES, min_size=4, max_size=8), st.sampled_from(["input", "output"]))
+def test_a_converted_and_cut_schema_allows_what_the_document_allows(
+    schema: Any, a: Any, b: Any, values: Any, use: Any
+) -> None:
+    components = {"schemas": {"A": a, "B": b}}
+    root = {"allOf": [schema], "components": components}
+    try:
+        original = jsonschema_rs.validator_for(root, offline=True)
+    except ValueError:
+        return  # references in a circle, which validators refuse
+    schemas = Schemas(Document(root, is_legacy=False))
+    converted = schemas.convert({"allOf": [schema]}, use)
+    for limit in (40, 200, 10_000):
+        try:
+            found, _ = Bounds(schemas).bounded(converted, use, limit)
+        except UnsupportedError:
+            continue
+        validator = jsonschema_rs.validator_for(found, offline=True)
+        for value in values:
+            assert validator.is_valid(value) or not original.is_valid(value), (found, value)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,6 +51,7 @@ Rules decide by the method and the path of an operation, so no argument may chan
 _ENCODING_KEYS: Final = ("style", "explode", "contentType")
 METHOD_PARAMETER: Final = "_method"
 """Parameter of a query that changes the method for some servers."""
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,8 @@ def _is_argument(node: Mapping[str, Any], operation: Operation, credentials: Cre
         return f"{{{name}}}" in operation.path
     if credentials.has(place, name) or (place == "query" and name.lower() == METHOD_PARAMETER):
         return False
+    if place == "header" and not _HEADER_NAME.fullmatch(name):
+        raise UnsupportedError(f"its parameter {shown(name)} is not a name of a header")
     return place != "header" or name.lower() not in _NO_ARGUMENTS
 
 
