@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from upstream_clients.openapi import answer_bytes
 from upstream_clients.openapi.answer_bytes import RawAnswer
 from upstream_clients.openapi.connections import MAX_KEPT, Connection, Connections, Endpoint, encode_head
 from upstream_clients.openapi.response_body import UnreadableBody
@@ -30,9 +31,22 @@ _BODIES = ("hello", "", "hello more", "5\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n
 
 
 class _Transport(asyncio.Transport):
+    """A transport that notes whether the connection wants more bytes."""
+
+    reads = True
+
     def write(self, data: Any) -> None: ...
 
     def abort(self) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
 
 
 def read(pieces: list[bytes], method: str) -> RawAnswer | str:
@@ -139,6 +153,67 @@ def test_a_connection_with_more_bytes_than_its_answer_is_not_used_again(extra: b
         assert asyncio.run(reusable(form))
         assert not asyncio.run(reusable(form + extra))
         assert not asyncio.run(reusable(form, extra))
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+async def answered(*pieces: bytes) -> RawAnswer:
+    """Return the answer to a request, after these pieces and the end of the connection."""
+    connection = Connection()
+    connection.connection_made(_Transport())
+    answering = asyncio.ensure_future(connection.exchange("GET", b"", 10_000))
+    await asyncio.sleep(0)
+    for piece in pieces:
+        connection.data_received(piece)
+    connection.connection_lost(None)
+    return await answering
+
+
+def test_many_small_chunks_are_read_in_steps_and_not_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        connection, transport = Connection(), _Transport()
+        connection.connection_made(transport)
+        answering = asyncio.ensure_future(connection.exchange("GET", b"", 10_000))
+        await asyncio.sleep(0)
+        connection.data_received(CHUNKED + b"1\r\nx\r\n" * 1000)
+        assert not transport.reads
+        connection.data_received(b"1\r\ny\r\n")  # bytes that the event loop had read before
+        steps = 0
+        while not transport.reads:
+            steps += 1
+            await asyncio.sleep(0)
+        assert steps >= 1000 // answer_bytes.PIECES_PER_STEP - 1
+        connection.data_received(b"0\r\n\r\n")
+        assert (await answering).body == b"x" * 1000 + b"y"
+        assert connection.is_reusable
+
+    asyncio.run(main())
+    whole = CHUNKED + b"1\r\nx\r\n" * 1000
+    assert asyncio.run(answered(whole + b"0\r\n\r\n")).body == b"x" * 1000
+    with pytest.raises(httpx2.RemoteProtocolError, match="incomplete chunked read"):
+        asyncio.run(answered(whole))
+    monkeypatch.setattr(answer_bytes, "MAX_PIECES", 900)
+    with pytest.raises(httpx2.RemoteProtocolError, match="more than 900 chunks"):
+        asyncio.run(answered(whole))
+
+
+@pytest.mark.parametrize("form", ["Content-Length: 0\r\n", "Transfer-Encoding: chunked\r\n"])
+def test_a_head_with_too_many_lines_is_refused(form: str) -> None:
+    head = "HTTP/1.1 200 OK\r\n" + form + "X: y\r\n" * 1000 + "\r\n0\r\n\r\n"
+    with pytest.raises(httpx2.RemoteProtocolError, match="more than 1000 lines"):
+        asyncio.run(answered(head.encode()))
+
+
+def test_a_request_on_a_connection_that_ended_before_it_was_not_sent() -> None:
+    async def main() -> None:
+        connection = Connection()
+        connection.connection_made(_Transport())
+        connection.connection_lost(None)
+        with pytest.raises(httpx2.ConnectError, match="before a request was sent"):
+            await connection.exchange("POST", b"", LIMIT)
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(

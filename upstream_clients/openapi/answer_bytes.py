@@ -17,6 +17,15 @@ from upstream_clients.openapi.response_body import too_large
 MAX_HEAD_BYTES: Final = 128 * 1024
 """Size of the head of an answer."""
 
+MAX_FIELDS: Final = 1000
+"""Lines of the head of an answer."""
+
+MAX_PIECES: Final = 200_000
+"""Chunks of an answer."""
+
+PIECES_PER_STEP: Final = 200
+"""Chunks that are read in one step, which takes a few milliseconds."""
+
 
 class RawAnswer(NamedTuple):
     """An answer as it came. Names of headers are in lower case; values of one name are joined by commas."""
@@ -43,13 +52,18 @@ class Head(NamedTuple):
 
 
 def read_head(head: bytes | bytearray, method: str) -> Head | None:
-    """Return the head of an answer in the common form; None for any other."""
+    """Return the head of an answer in the common form; None for any other.
+
+    Raises:
+        httpx2.RemoteProtocolError: it has too many lines.
+    """
     if method == "HEAD":
         return None
     first, *lines = head.decode("latin-1").split("\r\n")
     status = _STATUS_LINE.fullmatch(first)
     if status is None:
         return None
+    _check_fields(len(lines))
     headers: dict[str, str] = {}
     for line in lines:
         found = _FIELD.fullmatch(line)
@@ -74,22 +88,30 @@ class AnswerParser:
         self._max_body_bytes = max_body_bytes
         self._head: h11.Response | None = None
         self._body = bytearray()
+        self._pieces = 0
+        self.has_more = False
 
     @property
     def keeps_connection(self) -> bool:
         """True if the connection can be used for another request, after the answer."""
         return self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE and not self._h11.trailing_data[0]
 
-    def feed(self, data: bytes) -> RawAnswer | None:
-        """Take bytes of the answer, or its end. Return the answer once it is complete.
+    def receive(self, data: bytes) -> None:
+        """Take bytes of the answer, or its end (`b""`). `advance` reads them."""
+        self._h11.receive_data(data)
+
+    def advance(self) -> RawAnswer | None:
+        """Read what was received. Return the answer once it is complete.
+
+        Without an answer, `has_more` is True if another step has to follow.
 
         Raises:
             httpx2.RemoteProtocolError: the bytes are not a valid answer.
             UnreadableBody: the body is too large.
         """
+        self.has_more = False
         try:
-            self._h11.receive_data(data)
-            while True:
+            for _ in range(PIECES_PER_STEP):
                 match self._h11.next_event():
                     case h11.NEED_DATA | h11.PAUSED:
                         return None
@@ -107,15 +129,26 @@ class AnswerParser:
                         raise httpx2.RemoteProtocolError("the server disconnected without sending a response")
         except h11.RemoteProtocolError as error:
             raise httpx2.RemoteProtocolError(str(error)) from None
+        self._pieces += PIECES_PER_STEP
+        if self._pieces > MAX_PIECES:
+            raise httpx2.RemoteProtocolError(f"the answer came in more than {MAX_PIECES} chunks")
+        self.has_more = True
+        return None
 
     def _answer(self) -> RawAnswer:
         assert self._head is not None
+        _check_fields(len(self._head.headers))
         headers: dict[str, str] = {}
         for name, value in self._head.headers:
             key, text = name.decode("latin-1"), value.decode("latin-1")
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
         reason = bytes(self._head.reason).decode("latin-1")
         return RawAnswer(self._head.status_code, reason, headers, bytes(self._body))
+
+
+def _check_fields(count: int) -> None:
+    if count > MAX_FIELDS:
+        raise httpx2.RemoteProtocolError(f"the head of the answer has more than {MAX_FIELDS} lines")
 
 
 _STATUS_LINE: Final = re.compile(r"HTTP/1\.1 ([2-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?")

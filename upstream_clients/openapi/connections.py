@@ -207,6 +207,7 @@ class _Exchange:
     Attributes:
         head: the head of the answer, once it was read directly.
         parser: reads the answer if it is not read directly.
+        lost: the reason for which no more bytes come, with `parser`.
     """
 
     method: str
@@ -214,6 +215,7 @@ class _Exchange:
     max_body_bytes: int
     head: Head | None = None
     parser: AnswerParser | None = None
+    lost: str | None = None
 
 
 class Connection(asyncio.Protocol):
@@ -229,7 +231,8 @@ class Connection(asyncio.Protocol):
     @property
     def is_reusable(self) -> bool:
         """True if another request can be sent."""
-        return not self._is_over and self._exchange is None
+        is_open = self._transport is not None and not self._transport.is_closing()
+        return is_open and not self._is_over and self._exchange is None
 
     def close(self) -> None:
         """Close the connection, without waiting."""
@@ -257,6 +260,11 @@ class Connection(asyncio.Protocol):
         self, method: str, data: bytes, max_body_bytes: int, on_end: Callable[[RawAnswer | Exception], None]
     ) -> None:
         """Send a request. `on_end` is called once, with its answer, or with the reason why there is none."""
+        if not self.is_reusable:  # closed between its opening and now
+            self._is_over = True
+            why = httpx2.ConnectError("the server closed the connection before a request was sent")
+            asyncio.get_running_loop().call_soon(on_end, why)
+            return
         assert self._transport is not None
         self._exchange = _Exchange(method, on_end, max_body_bytes)
         self._transport.write(data)
@@ -295,24 +303,42 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange
         if exchange is None:
             return
+        if exchange.parser is not None:
+            exchange.lost = exchange.lost or why
+            exchange.parser.receive(b"")
+            self._advance(exchange, exchange.parser)
+            return
+        if exchange.head is not None:
+            why = "the server closed the connection without sending the complete body"
+        self._end(exchange, httpx2.RemoteProtocolError(why))
+
+    def _advance(self, exchange: _Exchange, parser: AnswerParser) -> None:
+        """Read what the parser has received, in steps between which the event loop does other work."""
+        if self._exchange is not exchange:
+            return
+        assert self._transport is not None
         try:
-            if exchange.head is not None:
-                raise httpx2.RemoteProtocolError("the server closed the connection without sending the complete body")
-            if exchange.parser is None:
-                raise httpx2.RemoteProtocolError(why)
-            answer = exchange.parser.feed(b"")
-            if answer is None:
-                raise httpx2.RemoteProtocolError(why)
-            self._end(exchange, answer)
+            answer = parser.advance()
         except (httpx2.TransportError, UnreadableBody) as error:
             self._end(exchange, error)
+            return
+        if answer is not None:
+            self._is_over |= not parser.keeps_connection
+            self._transport.resume_reading()
+            self._end(exchange, answer)
+        elif parser.has_more:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._advance, exchange, parser)
+        elif exchange.lost is not None:
+            self._end(exchange, httpx2.RemoteProtocolError(exchange.lost))
+        else:
+            self._transport.resume_reading()
 
     def _take(self, exchange: _Exchange, data: bytes) -> None:
         if exchange.parser is not None:
-            answer = exchange.parser.feed(data)
-            if answer is not None:
-                self._is_over |= not exchange.parser.keeps_connection
-                self._end(exchange, answer)
+            exchange.parser.receive(data)
+            if not exchange.parser.has_more:
+                self._advance(exchange, exchange.parser)
             return
         if not self._received:
             self._received = data

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote, unquote_plus
 from urllib.request import getproxies
@@ -19,7 +18,7 @@ from upstream_clients.line_messages import MAX_MESSAGE_BYTES
 from upstream_clients.openapi.answer_bytes import RawAnswer
 from upstream_clients.openapi.api import ApiResponse
 from upstream_clients.openapi.connections import Connections, Endpoint, encode_head
-from upstream_clients.openapi.response_body import decompressed, read_stream
+from upstream_clients.openapi.response_body import UnreadableBody, decompressed, read_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -159,8 +158,10 @@ class Http:
         """Return an answer without its content encoding. Raises `UnreadableBody`."""
         body, encoding = raw.body, encoding_of(raw)
         if encoding and body:
-            work = partial(decompressed, body, encoding, MAX_MESSAGE_BYTES)
-            body = work() if len(body) < THREAD_BYTES else await anyio.to_thread.run_sync(work)
+            try:  # without a thread if it takes a few milliseconds, compressed or not
+                body = decompressed(body[: THREAD_BYTES + 1], encoding, THREAD_BYTES)
+            except UnreadableBody:
+                body = await anyio.to_thread.run_sync(decompressed, body, encoding, MAX_MESSAGE_BYTES)
         return response_of(raw._replace(body=body))
 
     async def _uses_proxy(self, address: Address) -> bool:

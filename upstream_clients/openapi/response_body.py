@@ -18,9 +18,13 @@ class UnreadableBody(Exception):
     """A body cannot be read. The text says why."""
 
 
-def too_large(limit: int) -> UnreadableBody:
+class TooLarge(UnreadableBody):
+    """A body is larger than the limit."""
+
+
+def too_large(limit: int) -> TooLarge:
     """Return the error for a body of more than `limit` bytes."""
-    return UnreadableBody(f"the answer is larger than {limit} bytes; ask for less at a time")
+    return TooLarge(f"the answer is larger than {limit} bytes; ask for less at a time")
 
 
 async def read_stream(stream: AsyncIterable[bytes], limit: int) -> bytes:
