@@ -1,6 +1,7 @@
 """Whole documents: Swagger 2, YAML, addresses, logins, and hostile ones."""
 
 import json
+import re
 import time
 from contextlib import suppress
 from copy import deepcopy
@@ -127,6 +128,18 @@ def test_aliases_that_repeat_too_much_are_refused() -> None:
         Api.read("\n".join(["openapi: 3.0.0", *lines]).encode(), base_url=None, source="a.yaml")
     with pytest.raises(DocumentError, match="nested"):
         Api.read(b"openapi: 3.0.0\na: &a {b: *a}", base_url=None, source="a.yaml")
+
+
+def test_merge_keys_and_numbers_that_would_take_for_ever_are_refused() -> None:
+    merging = "a0: &a0 {b: 1}\n" + "".join(f"a{n}: &a{n}\n  <<: [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+    for text, problem in (
+        (f"openapi: 3.0.0\n{merging}", "merge keys (`<<`) that repeat too much"),
+        (f"%YAML 1.1\n---\nopenapi: 3.0.0\na: {'1:' * 2_000}1\n", "a number of more than 1000 characters"),
+    ):
+        with pytest.raises(DocumentError, match=re.escape(problem)):
+            Api.read(text.encode(), base_url=None, source="a.yaml")
+    merged = "openapi: 3.1.0\nservers: [{<<: {url: 'https://a.example'}}]"
+    assert Api.read(merged.encode(), base_url=None, source="a.yaml").base_url == "https://a.example"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,50 @@
+"""A constructor of YAML values whose work is bounded. Pure: no I/O.
+
+Merge keys (`<<`) copy the members of other mappings. A few lines whose mappings merge each other twice would make any
+number of members. Sexagesimal numbers of YAML 1.1 take quadratic time.
+
+Only imported for documents in YAML, since `ruamel.yaml` takes long to import.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.nodes import MappingNode, SequenceNode
+
+from upstream_clients.openapi.document import DocumentError
+
+MAX_WORK: Final = 2_000_000
+"""Maximum number of members of mappings that are looked through. A member that is merged counts ten times."""
+MAX_NUMBER: Final = 1_000
+"""Maximum length of a number."""
+
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+
+class BoundedConstructor(SafeConstructor):
+    """The constructor of the values of one document."""
+
+    _left = MAX_WORK
+
+    def flatten_mapping(self, node: Any) -> Any:
+        """Raise `DocumentError` before merge keys make too many members."""
+        merged = 0
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                for each in value.value if isinstance(value, SequenceNode) else [value]:
+                    if isinstance(each, MappingNode):
+                        self.flatten_mapping(each)  # has no merge keys after this
+                        merged += len(each.value)
+        self._left -= len(node.value) + 10 * merged
+        if self._left < 0:
+            raise DocumentError("the document has merge keys (`<<`) that repeat too much")
+        return super().flatten_mapping(node)
+
+    def construct_scalar(self, node: Any) -> Any:
+        """Raise `DocumentError` for a number that is too long."""
+        if node.tag in _NUMBERS and len(node.value) > MAX_NUMBER:
+            raise DocumentError(f"the document has a number of more than {MAX_NUMBER} characters")
+        return super().construct_scalar(node)
