@@ -1,0 +1,92 @@
+"""The steps of `codemode-mcp add` that end early: what is undone then, and what is never asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+
+from codemode_mcp.cli.adding import keyring_entries, steps
+from codemode_mcp.cli.adding.proposal import Proposal, Setting
+from codemode_mcp.cli.adding.target import find_target
+from upstream_clients import keychain
+from upstream_clients.tools import UpstreamView
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from upstream_clients.spec import UpstreamSpec
+
+KEY = Setting("headers", "X-Key", secret=True)
+OTHER = Setting("headers", "X-Other", secret=True)
+
+
+class Declined(Exception):
+    """A person who types something else than the code."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the questions of `confirm`. The person declines the last one, to add the server."""
+    found: list[str] = []
+
+    def confirm(verb: str, what: str) -> None:
+        found.append(verb)
+        if verb == "add":
+            raise Declined
+
+    monkeypatch.setattr(steps, "confirm", confirm)
+    return found
+
+
+@pytest.fixture
+def entries(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return the entries of a keyring that refuses `X-Other`."""
+    found: dict[str, str] = {}
+
+    def write(_: str, name: str, value: str) -> None:
+        if name.endswith("X-Other"):
+            raise keychain.NoKeychain("it is locked")
+        found[name] = value
+
+    monkeypatch.setattr(keychain, "write", write)
+    monkeypatch.setattr(keychain, "read", lambda _, name: found.get(name))
+    monkeypatch.setattr(keychain, "remove", lambda _, name: found.pop(name, None))
+    return found
+
+
+def test_a_login_for_a_server_that_is_not_added_is_deleted(
+    tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted: list[str] = []
+    views = iter((UpstreamView("s", "down", login_required=True), UpstreamView("s", "ready", logged_in=True)))
+    monkeypatch.setattr(steps, "list_server", lambda _: next(views))
+    monkeypatch.setattr(steps, "_logs_in", lambda _: True)
+    monkeypatch.setattr(steps, "_log_out", lambda spec: deleted.append(spec.name))
+    target = find_target(str(tmp_path / "c.json"))
+    with pytest.raises(Declined):
+        steps.add(Proposal("s", {"url": "https://a.example/mcp"}, "as you have typed it"), target, {})
+    assert (asked, deleted) == (["connect", "add"], ["s"])
+    assert not target.path.exists()
+
+
+def test_without_a_keyring_a_secret_is_refused_before_anything_starts(
+    tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[UpstreamSpec] = []
+    monkeypatch.setattr(steps, "list_server", started.append)
+    monkeypatch.setattr(keychain, "protects", lambda: False)
+    proposal = Proposal("s", {"url": "https://a.example/mcp"}, "as you have typed it", (KEY,))
+    with pytest.raises(typer.Exit):
+        steps.add(proposal, find_target(str(tmp_path / "c.json")), {})
+    assert "this system has no keyring for the value of X-Key" in " ".join(capsys.readouterr().err.split())
+    assert (asked, started) == ([], [])
+
+
+def test_secrets_are_stored_under_free_names_and_all_or_none(entries: dict[str, str]) -> None:
+    entries["s/X-Key"] = "of another configuration"
+    assert keyring_entries.store("s", {KEY: "secret"}) == {KEY: {"keyring": "s/X-Key-2"}}
+    with pytest.raises(keychain.NoKeychain):
+        keyring_entries.store("t", {KEY: "secret", OTHER: "secret"})
+    assert entries == {"s/X-Key": "of another configuration", "s/X-Key-2": "secret"}
