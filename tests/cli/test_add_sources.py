@@ -149,6 +149,11 @@ def test_an_api_is_known_by_its_document_and_any_other_address_is_a_server(web: 
     )
     entries, _ = would_add(str(file), config=tmp_path / "c.json")
     assert entries == {"shop": {"openapi": str(file)}}
+    file.write_text("openapi: 3.0.0\ninfo: {title: Shop, version: '1'}\npaths: {}")
+    _, said = would_add(str(file), config=tmp_path / "c.json", code=2)
+    assert "names no address of its API; give it with --base-url https://..." in said
+    entries, _ = would_add(str(file), "--base-url", "https://shop.example", config=tmp_path / "c.json")
+    assert entries == {"shop": {"openapi": str(file), "baseUrl": "https://shop.example"}}
     entries, _ = would_add(f"{web.url}/mcp", config=tmp_path / "c.json")
     assert entries == {"server": {"url": f"{web.url}/mcp"}}
 
@@ -281,6 +286,16 @@ def test_no_form_of_data_is_more_than_a_reason() -> None:
                 words = [option.entry.get("command"), *option.entry.get("args", ()), option.entry.get("url")]
                 texts = [word for word in words if word is not None]
                 assert all("${" not in text and text.replace(MARK, "").isprintable() for text in texts)
+
+
+def test_a_secret_can_be_a_variable_of_this_machine_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("s", "--env", "TOKEN=${OF_MINE}", "--", "server")
+    _, said = would_add(*words, config=tmp_path / "c.json", code=2)
+    assert "the variable OF_MINE is not set" in said
+    monkeypatch.setenv("OF_MINE", "ghp_1234567890abcdefghij1234567890abcdef")
+    entries, said = would_add(*words, config=tmp_path / "c.json")
+    assert entries == {"s": {"command": "server", "env": {"TOKEN": "${OF_MINE}"}}}
+    assert "ghp_" not in said
 
 
 def test_a_container_of_the_registry_gets_a_variable_that_the_person_adds(web: Web, tmp_path: Path) -> None:

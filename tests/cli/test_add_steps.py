@@ -80,7 +80,9 @@ def test_without_a_keyring_a_secret_is_refused_before_anything_starts(
     proposal = Proposal("s", {"url": "https://a.example/mcp"}, "as you have typed it", (KEY,))
     with pytest.raises(typer.Exit):
         steps.add(proposal, find_target(str(tmp_path / "c.json")), {})
-    assert "this system has no keyring for the value of X-Key" in " ".join(capsys.readouterr().err.split())
+    said = " ".join(capsys.readouterr().err.split())
+    assert "this system has no keyring for the value of X-Key" in said
+    assert "name it with --header 'X-Key=${VARIABLE}'" in said
     assert (asked, started) == ([], [])
 
 

@@ -89,7 +89,7 @@ def typed_entry(command: str, args: Sequence[str], typed: Sequence[str], folder:
     Raises:
         Refused: the command line contains a secret.
     """
-    entry: dict[str, Any] = {"command": command, "args": list(args)}
+    entry: dict[str, Any] = {"command": command} | ({"args": list(args)} if args else {})
     words = (each for each in typed if not each.startswith("-") and (each != command or "/" in each))
     if any(not os.path.isabs(each) and os.path.lexists(folder / each) for each in words):
         entry["cwd"] = str(folder)

@@ -44,11 +44,11 @@ def add(proposal: Proposal, target: Target, given: Mapping[Setting, str], *, lon
     """Ask the person about a proposal, and add it.
 
     Args:
-        long: show all tools and findings.
         given: values of settings that the command line has.
+        long: show all tools and findings.
     """
     name = proposal.name
-    _check(proposal, target)
+    _check(proposal, target, given)
     if len(views.command_line(proposal.entry)) > views.MAX_COMMAND:
         stop_line(1, "the command line is too long to be seen at a terminal; write the entry by hand")
     views.show(views.proposal_lines(proposal, target.path))
@@ -82,7 +82,7 @@ def add(proposal: Proposal, target: Target, given: Mapping[Setting, str], *, lon
 def print_plan(proposal: Proposal, target: Target, given: Mapping[Setting, str]) -> None:
     """Print what would be written. Nothing is started, asked or written."""
     views.show(views.proposal_lines(proposal, target.path))
-    _check(proposal, target)
+    _check(proposal, target, given)
     values: dict[Setting, object] = {}
     for setting in proposal.settings:
         if setting.secret:
@@ -93,13 +93,13 @@ def print_plan(proposal: Proposal, target: Target, given: Mapping[Setting, str])
     say("nothing was started or written, because of --dry-run")
 
 
-def _check(proposal: Proposal, target: Target) -> None:
+def _check(proposal: Proposal, target: Target, given: Mapping[Setting, str]) -> None:
     """End the command if the name is taken, or the configuration would not load with the entry."""
     name = proposal.name
     if name in target.servers:
         stop_line(2, f"{target.path} has a server {name!r} already; choose another name with --name")
     values: dict[Setting, object] = {
-        setting: "0" if setting.table == "args" else keyring_entries.reference(name, setting)
+        setting: given.get(setting, "0" if setting.table == "args" else keyring_entries.reference(name, setting))
         for setting in proposal.settings
     }
     try:
@@ -120,11 +120,13 @@ def _refuse_unkeepable(proposal: Proposal) -> None:
     needed = [each for each in proposal.settings if each.secret and each.required]
     if needed and not keyring_entries.can_keep():
         names = ", ".join(cut(each.name, 60) for each in needed)
+        option = "--header" if needed[0].table == "headers" else "--env"
+        by_variable = f"{option} '{cut(needed[0].name, 60)}=${{VARIABLE}}'"
         stop_line(
             1,
             f"this system has no keyring for the value of {names}, and a secret is not written into the configuration "
-            "as plain text; nothing was added; set a variable where codemode-mcp starts, and write the entry with "
-            "${NAME} by hand",
+            "as plain text; nothing was added; set a variable where codemode-mcp starts, and "
+            + ("write the entry by hand" if needed[0].table == "auth" else f"name it with {by_variable}"),
         )
 
 
