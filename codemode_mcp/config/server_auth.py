@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -272,6 +271,8 @@ def is_endpoint(url: str) -> bool:
         return False
     if parts.scheme == "https" or parts.hostname == "localhost":
         return True
+    import ipaddress  # few entries have an endpoint
+
     try:
         return ipaddress.ip_address(cast("str", parts.hostname)).is_private
     except ValueError:

@@ -8,7 +8,9 @@ from urllib.parse import parse_qs
 
 import anyio
 import httpx2
+import keyring
 import pytest
+from keyring.backends import null
 from loopback_api import (
     CASE,
     LoopbackApi,
@@ -22,12 +24,14 @@ from loopback_api import (
     write_document,
 )
 
-from upstream_clients import UpstreamCallError, UpstreamSpec
+from upstream_clients import UpstreamCallError, UpstreamSpec, token_store
 from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
 from upstream_clients.errors import LoginError
 from upstream_clients.openapi.api import ApiResponse
 from upstream_clients.openapi.credentials import ClientToken, advice_after_refusal
 from upstream_clients.openapi.echoes import sent_secrets, without_secrets
+from upstream_clients.spec import OAuthSettings
+from upstream_clients.token_store import Login, LoginStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -159,6 +163,29 @@ def test_a_secret_of_digits_is_replaced_in_a_number_and_short_values_are_not_rep
     assert masked.headers == {"link": "</?k=99999999>"}
     assert masked.reason == "no 99999999"
     assert without_secrets(response, ()) is response
+
+
+async def test_a_call_that_needs_more_rights_says_so_and_the_next_login_requests_them(
+    api: LoopbackApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_store, "logins_folder", lambda: tmp_path / "logins")
+    monkeypatch.setattr(keyring.core, "_keyring_backend", null.Keyring())
+    challenge = 'WWW-Authenticate: Bearer error="insufficient_scope", scope="pets:write"'
+    api.script("/rights", reply("403 Forbidden", {"error": "no"}, "application/json", challenge))
+    api.script("/forbidden", reply("403 Forbidden", {"error": "never"}))
+    spec = spec_of(write_document(tmp_path), url=api.url, oauth=OAuthSettings())
+    LoginStore(spec).save(Login(access_token="token-of-a-login", scope="pets:read"))
+    async with connected(spec) as pool:
+        assert (await call(pool, "fetch", "forbidden")).result["isError"]
+        with pytest.raises(
+            UpstreamCallError, match=r"requires a login with more rights for this .pets:write"
+        ) as raised:
+            await call(pool, "send", "rights")
+    assert raised.value.dispatched is False
+    stored = LoginStore(spec).load()
+    assert stored is not None
+    assert stored.wanted == "pets:write"
+    assert api.requests("/rights")[0].headers["authorization"] == "Bearer token-of-a-login"
 
 
 async def test_an_answer_401_says_what_the_entry_lacks(api: LoopbackApi, tmp_path: Path) -> None:

@@ -51,6 +51,10 @@ class Credentials(Protocol):
         """Renew the credentials after a 401. Return True if the request can succeed now. Raises `LoginError`."""
         ...
 
+    async def note_forbidden(self, challenge: str | None) -> None:
+        """Take notice of an answer 403 with this `WWW-Authenticate`. Raises `LoginError` if it wants another login."""
+        ...
+
 
 class NoAnswer(Exception):
     """A request got no answer that can be used. The text says why, for a person.
@@ -234,6 +238,8 @@ class ApiClient:
         response = await self._http.exchange(sent)
         if response.status == HTTPStatus.UNAUTHORIZED and await credentials.renew(sent):
             response = await self._http.exchange(await with_credentials(credentials, request))
+        if response.status == HTTPStatus.FORBIDDEN:
+            await credentials.note_forbidden(response.headers.get("www-authenticate"))
         return response
 
     async def _follow_elsewhere(self, next_one: _Following, redirect: ApiResponse) -> ApiResponse:

@@ -12,8 +12,9 @@ from urllib.parse import quote
 import anyio
 
 from upstream_clients.bearer import RENEW_EARLY, RENEW_TIMEOUT, RETRY_AFTER, Bearer
+from upstream_clients.challenge import read_challenge
 from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
-from upstream_clients.error_mapping import login_needed
+from upstream_clients.error_mapping import login_needed, more_rights_needed
 from upstream_clients.errors import LoginError
 from upstream_clients.openapi.echoes import is_credential_header
 
@@ -104,6 +105,9 @@ class FixedCredentials:
     async def renew(self, refused: Outgoing) -> bool:
         return False
 
+    async def note_forbidden(self, challenge: str | None) -> None:
+        pass
+
 
 class LoginToken:
     """The tokens of the login that `codemode-mcp login` has stored."""
@@ -125,6 +129,14 @@ class LoginToken:
         if await self._bearer.renew_token(_token_of(refused)) is None:
             raise LoginError(login_needed(self._spec))
         return True
+
+    async def note_forbidden(self, challenge: str | None) -> None:
+        found = read_challenge(challenge)
+        if found is None or found.error != "insufficient_scope":
+            return
+        if found.scope is not None:
+            await self._bearer.request_scope(found.scope)  # the next login requests it, too
+        raise LoginError(more_rights_needed(self._spec, found.scope))
 
 
 class ClientToken:
@@ -162,6 +174,9 @@ class ClientToken:
                 self._login = None
         await self._token()
         return True
+
+    async def note_forbidden(self, challenge: str | None) -> None:
+        pass
 
     async def _token(self) -> str:
         """Return a valid token. Raises `LoginError`."""
