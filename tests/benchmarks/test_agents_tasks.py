@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from benchmarks.agents import page
@@ -11,6 +13,7 @@ from benchmarks.agents.offline import measure
 from benchmarks.agents.task import differences, is_right
 from benchmarks.agents.tasks import TASKS
 from benchmarks.agents.worlds import WORLDS
+from benchmarks.agents.worlds.base import ToolError
 
 pytestmark = pytest.mark.anyio
 BY_NAME = {task.name: task for task in TASKS}
@@ -32,6 +35,24 @@ async def test_calls_of_tools_give_the_answer_and_the_tables_that_the_reference_
             assert differences(calls.worlds[server].tables, tables[server]) == [], task.name
         assert calls.called == set(task.needs), task.name
         assert {path.partition(".")[0] for path in task.needs} == set(task.servers), task.name
+
+
+def test_a_server_refuses_wrong_calls_and_says_what_is_wrong() -> None:
+    billing = WORLDS["billing"]()
+    refused = {
+        "page must be of type integer.": ("list_invoices", {"page": True}),
+        "page must be at least 1.": ("list_invoices", {"page": 0}),
+        "There is no page 9; the last one is 5.": ("list_invoices", {"page": 9}),
+        "status must be one of open, paid, void.": ("list_invoices", {"status": "late"}),
+        "get_invoice needs the argument number.": ("get_invoice", {}),
+        "get_invoice has no argument id; it has number.": ("get_invoice", {"id": "INV-1001"}),
+        "There is nothing with number INV-1 in invoices.": ("get_invoice", {"number": "INV-1"}),
+        "There is no tool pay.": ("pay", {}),
+    }
+    for message, (tool, arguments) in refused.items():
+        with pytest.raises(ToolError, match=re.escape(message)):
+            billing.call(tool, arguments)
+    assert billing.tables == WORLDS["billing"].make()
 
 
 def test_wrong_answers_and_wrong_tables_are_noticed() -> None:

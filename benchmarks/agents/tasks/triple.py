@@ -225,7 +225,7 @@ return sums;""",
         ("support", "crm", "people"),
         "How many tickets of enterprise customers that are not closed does each team have? A ticket belongs to the "
         'team of its assignee; without an assignee, count it as "none".',
-        'a JSON object of numbers by team, such as {"apps": 4, "none": 1}',
+        'a JSON object of numbers by team, such as {"apps": 4, "none": 1}, without teams that have none',
         ("crm.list_customers", "crm.get_customer", "support.search_tickets", "people.list_employees"),
         _load,
         _load_calls,

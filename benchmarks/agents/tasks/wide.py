@@ -195,7 +195,7 @@ TASKS = (
         f"Today is {TODAY}. No reminder has been sent yet. Send one reminder for each open invoice issued in April "
         "2026 for which the rules about payment reminders in the wiki ask for one. How many were that by the office of "
         'the owner of the customer? Count owners who are no employees as "none".',
-        'a JSON object of numbers by office, such as {"Oslo": 2, "none": 1}',
+        'a JSON object of numbers by office, such as {"Oslo": 2, "none": 1}, without those that have none',
         (
             *("wiki.search_pages", "wiki.get_page", "billing.list_invoices", "billing.send_reminder"),
             *("crm.get_customer", "people.list_employees"),
