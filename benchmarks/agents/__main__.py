@@ -14,7 +14,7 @@ from benchmarks.agents import page
 from benchmarks.agents.arms import ARMS, CONNECTED
 from benchmarks.agents.conversation import Limits
 from benchmarks.agents.endpoint import Endpoint
-from benchmarks.agents.offline import Wrong, measure_all
+from benchmarks.agents.offline import ScriptFailed, measure_all
 from benchmarks.agents.prices import Prices, read_prices
 from benchmarks.agents.report import NotComparable, report
 from benchmarks.agents.runner import Budget, Plan, RunStopped, run
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.does(options))
-    except (Wrong, RunStopped, NotComparable) as problem:
+    except (ScriptFailed, RunStopped, NotComparable) as problem:
         print(problem, file=sys.stderr)
         return 1
 

@@ -53,7 +53,7 @@ class Cost:
         return self.prompt + self.results
 
 
-class Wrong(Exception):
+class ScriptFailed(Exception):
     """A script that has not solved its task."""
 
 
@@ -81,7 +81,7 @@ class Script:
         """Make calls as one step of a model, together with those of parts that are solved side by side."""
         request = _Request(calls)
         self._waiting.append(request)
-        await self._go()
+        await self._step_if_all_wait()
         await request.done.wait()
         return request.results
 
@@ -91,7 +91,7 @@ class Script:
         async def solve(number: int, part: Coroutine[Any, Any, Any]) -> None:
             found[number] = await part
             self._parts -= 1
-            await self._go()
+            await self._step_if_all_wait()
 
         self._parts += len(parts) - 1
         async with anyio.create_task_group() as tasks:
@@ -100,7 +100,7 @@ class Script:
         self._parts += 1
         return found
 
-    async def _go(self) -> None:
+    async def _step_if_all_wait(self) -> None:
         """Make one step if every part waits for one."""
         if not self._waiting or len(self._waiting) < self._parts:
             return
@@ -152,7 +152,7 @@ class Script:
             (result,) = await self.step([("search", {"query": query})])
             self._known |= {path for path in self._task.needs if f"{in_programs(path)}(" in result.text}
             if missing[0] not in self._known:
-                raise Wrong(f"{self._task.name}: a search for {query!r} does not find {missing[0]}")
+                raise ScriptFailed(f"{self._task.name}: a search for {query!r} does not find {missing[0]}")
 
     async def programs(self) -> Any:
         """Read the declarations of the tools, and run the programs of the task."""
@@ -167,7 +167,7 @@ class Script:
     async def _run(self, code: str) -> Any:
         (result,) = await self.step([("exec", {"code": code})])
         if result.is_error or (result.structured or {}).get("status") != "completed":
-            raise Wrong(f"{self._task.name}: a program has failed: {result.text}")
+            raise ScriptFailed(f"{self._task.name}: a program has failed: {result.text}")
         return result.structured["value"]
 
 
@@ -180,17 +180,17 @@ async def measure(task: Task, arm: str, which: str = "needed") -> Cost:
     """Return the cost of a task in an arm.
 
     Raises:
-        Wrong: the script has not given the right answer, or has left wrong tables.
+        ScriptFailed: the script has not given the right answer, or has left wrong tables.
     """
     with tempfile.TemporaryDirectory() as folder:
         async with opened(arm, connected(task.servers, which), Path(folder)) as box:
             script = Script(task, box)
             try:
                 problem = await _problem(task, arm, script, box)
-            except Wrong as wrong:  # raised outside of the groups of tasks that the servers run in
+            except ScriptFailed as wrong:  # raised outside of the groups of tasks that the servers run in
                 problem = str(wrong)
     if problem:
-        raise Wrong(problem)
+        raise ScriptFailed(problem)
     return script.cost()
 
 

@@ -207,14 +207,20 @@ def _failures(results: Sequence[Result]) -> list[str]:
 
 
 def _by_task(results: Sequence[Result], arms: Sequence[str]) -> list[str]:
-    lines = [f"| task | servers | {' | '.join(f'{arm}: right / input tokens' for arm in arms)} |"]
+    lines = [f"| task | servers | {' | '.join(f'{arm}: right / input tokens / turns' for arm in arms)} |"]
     lines.append(f"| --- | ---: |{' ---: |' * len(arms)}")
     for task, some in _grouped(results, "task").items():
         cells = []
         for arm in arms:
             own = [each for each in some if each["arm"] == arm]
-            tokens = _mean(own, lambda each: Usage(**each["usage"]).input) if own else 0
-            cells.append(f"{sum(map(right, own)):.0f} of {len(own)} / {tokens:,.0f}" if own else "-")
+            if not own:
+                cells.append("-")
+                continue
+            tokens, turns = (
+                _mean(own, lambda each: Usage(**each["usage"]).input),
+                _mean(own, lambda each: each["turns"]),
+            )
+            cells.append(f"{sum(map(right, own)):.0f} of {len(own)} / {tokens:,.0f} / {turns:.1f}")
         lines.append(f"| {task} | {some[0]['servers']} | {' | '.join(cells)} |")
     return lines
 

@@ -103,7 +103,7 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def begin(plan: Plan) -> None:
+def write_settings(plan: Plan) -> None:
     """Write the settings of a new run, or compare them with those of a run that continues.
 
     Raises:
@@ -121,14 +121,14 @@ def begin(plan: Plan) -> None:
 
 
 async def run(
-    plan: Plan, endpoint: Endpoint, prices: Prices | None, budget: Budget, say: Callable[[str], None]
+    plan: Plan, endpoint: Endpoint, prices: Prices | None, budget: Budget, progress: Callable[[str], None]
 ) -> None:
     """Have all conversations that have not ended yet.
 
     Raises:
         RunStopped: a limit of the budget is reached, or the endpoint fails.
     """
-    begin(plan)
+    write_settings(plan)
     done = read_results(plan.folder)
     known = {(each["task"], each["arm"], each["repetition"]) for each in done}
     spent = sum(prices.billed(Usage(**each["usage"])) for each in done) if prices else 0.0
@@ -144,7 +144,9 @@ async def run(
         except EndpointError as error:
             raise RunStopped(f"{error}\n{_again(todo, number)}") from error
         spent += prices.billed(outcome.usage) if prices else 0.0
-        say(f"{number}/{len(todo)} {task.name} {arm} {repetition}: {outcome.grade} {outcome.detail[:100]}".rstrip())
+        progress(
+            f"{number}/{len(todo)} {task.name} {arm} {repetition}: {outcome.grade} {outcome.detail[:100]}".rstrip()
+        )
 
 
 def _again(todo: Sequence[Any], number: int) -> str:

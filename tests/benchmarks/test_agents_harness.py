@@ -14,7 +14,7 @@ from benchmarks.agents.conversation import Limits, Outcome, answer_of
 from benchmarks.agents.endpoint import Endpoint, EndpointError
 from benchmarks.agents.prices import Prices
 from benchmarks.agents.report import NotComparable, report
-from benchmarks.agents.runner import Budget, Plan, RunStopped, begin, read_results, run
+from benchmarks.agents.runner import Budget, Plan, RunStopped, read_results, run, write_settings
 from benchmarks.agents.statistics import (
     Interval,
     Thresholds,
@@ -71,7 +71,7 @@ def plan(folder: Path, form: str, base: str, tasks: list[Any], arms: tuple[str, 
     return Plan(folder, tasks, form, FORMS[form], base, settings, 1, Limits(turns=5), arms)
 
 
-async def had(planned: Plan, budget: Budget | None = None) -> tuple[list[dict[str, Any]], list[float]]:
+async def results_of(planned: Plan, budget: Budget | None = None) -> tuple[list[dict[str, Any]], list[float]]:
     """Have the conversations of a plan, and return the results and the pauses."""
     pauses: list[float] = []
 
@@ -92,7 +92,7 @@ async def test_a_model_makes_parallel_calls_in_each_form_and_failures_that_pass_
 ) -> None:
     model = ScriptedModel(scripts(), failures=[429, 500])
     with serving(model) as base:
-        (result,), pauses = await had(plan(tmp_path, form, base, [LETTER], ("direct",), seed=5))
+        (result,), pauses = await results_of(plan(tmp_path, form, base, [LETTER], ("direct",), seed=5))
     assert pauses == [7.0, 2.0]
     assert (result["grade"], result["turns"], result["calls"], result["refused"]) == ("right", 2, 5, 1)
     cached = {"anthropic": [20, 1000, 200, 10], "openai": [220, 1000, 0, 10]}[form]
@@ -116,18 +116,18 @@ async def test_a_stopped_run_continues_and_its_report_shows_each_failure(tmp_pat
     with serving(model) as base:
         planned = plan(tmp_path, "anthropic", base, [MOVE], ("code", "direct", "search"))
         with pytest.raises(RunStopped, match="2 conversations are left; the same command continues"):
-            await had(planned, Budget(money=0.000001))
+            await results_of(planned, Budget(money=0.000001))
         before = len(model.requests)
         with (tmp_path / "results.jsonl").open("a", encoding="utf-8") as file:
             file.write('{"task": "move-cust')  # a line that a killed process has not finished
         model.failures = [400]
         with pytest.raises(RunStopped, match=r"400.*\n2 conversations are left") as stopped:
-            await had(planned)
+            await results_of(planned)
         assert "[key]" in str(stopped.value)
         assert KEY not in str(stopped.value)
-        results, _ = await had(planned)
+        results, _ = await results_of(planned)
         with pytest.raises(RunStopped, match=r"run\.json has another value of settings"):
-            await had(plan(tmp_path, "anthropic", base, [MOVE], ("code", "direct", "search"), cache=False))
+            await results_of(plan(tmp_path, "anthropic", base, [MOVE], ("code", "direct", "search"), cache=False))
     assert before == 2
     assert [(each["arm"], each["grade"]) for each in results] == [
         ("code", "wrong answer"),
@@ -219,7 +219,7 @@ def test_verdicts_follow_the_thresholds_and_losses_are_told_as_wins_are() -> Non
 def test_a_report_says_a_loss_in_the_same_form_as_a_win(tmp_path: Path) -> None:
     """Make results in which programs need few tokens, and are wrong in every second task."""
     planned = replace(plan(tmp_path, "anthropic", "http://127.0.0.1:9", list(TASKS), ("direct", "code")), repetitions=3)
-    begin(planned)
+    write_settings(planned)
     with (tmp_path / "results.jsonl").open("w", encoding="utf-8") as file:
         for number, (task, arm, repetition) in enumerate(planned.conversations()):
             code = arm == "code"

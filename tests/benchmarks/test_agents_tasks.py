@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
 from benchmarks.agents import page
-from benchmarks.agents.arms import ARMS
+from benchmarks.agents.arms import ARMS, Toolbox
 from benchmarks.agents.local import LocalCalls
 from benchmarks.agents.offline import measure
 from benchmarks.agents.task import differences, is_right
 from benchmarks.agents.tasks import TASKS
 from benchmarks.agents.worlds import WORLDS
 from benchmarks.agents.worlds.base import ToolError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 BY_NAME = {task.name: task for task in TASKS}
@@ -66,6 +71,16 @@ def test_wrong_answers_and_wrong_tables_are_noticed() -> None:
         'notes lacks {"text": "a"}',
         'notes has {"text": "b"}',
     ]
+
+
+def test_a_change_on_a_server_that_the_task_does_not_need_is_wrong(tmp_path: Path) -> None:
+    box = Toolbox(tmp_path, ("crm", "wiki"), [], {})
+    wanted = {"crm": WORLDS["crm"].make()}
+    assert box.differences(wanted) == []
+    wiki = WORLDS["wiki"]()
+    wiki.call("create_page", {"id": "x", "title": "X", "text": "x"})
+    (tmp_path / "wiki.json").write_text(json.dumps(wiki.tables), "utf-8")
+    assert box.differences(wanted) == ['wiki: pages has {"id": "x", "title": "X", "text": "x"}']
 
 
 def test_the_page_has_the_figures_that_were_measured_with_these_tasks() -> None:
