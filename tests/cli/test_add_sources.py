@@ -147,8 +147,9 @@ def test_an_api_is_known_by_its_document_and_any_other_address_is_a_server(web: 
     file.write_text(
         "openapi: 3.0.0\ninfo: {title: Shop, version: '1'}\nservers: [{url: 'https://shop.example'}]\npaths: {}"
     )
-    entries, _ = would_add(str(file), config=tmp_path / "c.json")
-    assert entries == {"shop": {"openapi": str(file)}}
+    entries, said = would_add(str(file), config=tmp_path / "c.json")
+    assert entries == {"shop": {"openapi": str(file), "baseUrl": "https://shop.example"}}
+    assert "requests go to: https://shop.example" in said
     file.write_text("openapi: 3.0.0\ninfo: {title: Shop, version: '1'}\npaths: {}")
     _, said = would_add(str(file), config=tmp_path / "c.json", code=2)
     assert "names no address of its API; give it with --base-url https://..." in said
@@ -156,6 +157,28 @@ def test_an_api_is_known_by_its_document_and_any_other_address_is_a_server(web: 
     assert entries == {"shop": {"openapi": str(file), "baseUrl": "https://shop.example"}}
     entries, _ = would_add(f"{web.url}/mcp", config=tmp_path / "c.json")
     assert entries == {"server": {"url": f"{web.url}/mcp"}}
+
+
+def test_a_document_of_another_host_gets_no_credentials_and_skipped_operations_are_named(
+    web: Web, tmp_path: Path
+) -> None:
+    bad = {"get": {"parameters": [{"$ref": "other.json#/p"}], "responses": {}}}
+    paths = {**DOCUMENT["paths"], "/bad": bad}
+    web.pages["/openapi.json"] = {**DOCUMENT, "servers": [{"url": "https://pets.example"}], "paths": paths}
+    entries, said = would_add(f"{web.url}/openapi.json", config=tmp_path / "c.json")
+    assert entries == {"pet_store": {"openapi": f"{web.url}/openapi.json"}}
+    assert "requests are sent without credentials, and only if the address is public" in said
+    assert "skipped: GET /bad, because it refers to another document" in said
+
+
+def test_an_address_that_can_only_be_a_document_is_not_added_as_a_server(web: Web, tmp_path: Path) -> None:
+    _, said = would_add(f"{web.url}/openapi.json", config=tmp_path / "c.json", code=2)
+    assert f"{web.url}/openapi.json answers HTTP 404" in said
+    web.pages["/docs"] = {"a": 1}
+    _, said = would_add(f"{web.url}/docs", "--auth", "bearer", config=tmp_path / "c.json", code=2)
+    assert f"{web.url}/docs is no OpenAPI document; give the address of the document" in said
+    _, said = would_add("http://127.0.0.1:9/openapi.yaml", config=tmp_path / "c.json", code=2)
+    assert "cannot be reached (ConnectError); start the API, or check the address" in said
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from codemode_mcp.cli.adding.proposal import Proposal, Refused, Setting, short_name
 from codemode_mcp.cli.adding.web import Unreachable, fetch
-from codemode_mcp.control.display import counted, cut
-from upstream_clients.fetch import same_origin
+from codemode_mcp.control.display import cut
+from upstream_clients.fetch import describe_url, same_origin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +25,7 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 """Bytes of a document. Those of large APIs have about 10 MiB."""
 
 MAX_SENTENCES: Final = 8
-"""Logins that are shown."""
+"""Logins, and skipped operations, that are shown."""
 
 _ACCEPT: Final = "application/json, application/yaml;q=0.9, text/yaml;q=0.9, */*;q=0.1"
 _DECLARED: Final = re.compile(
@@ -68,19 +70,30 @@ def from_file(path: Path, base_url: str | None) -> Proposal:
     return _proposal(str(path), data, base_url)
 
 
-def from_address(address: Address, base_url: str | None) -> Proposal | None:
-    """Return the proposal of a URL if it answers with the document of an API; None if not.
+def from_address(address: Address, base_url: str | None, *, is_api: bool = False) -> Proposal | None:
+    """Return the proposal of a URL if it answers with the document of an API; None if it may be an MCP server.
+
+    Args:
+        is_api: True if the command line says that it is an API. The name of a JSON or YAML file says so, too.
 
     Raises:
-        Refused: it is a document that cannot be used.
+        Refused: it is a document that cannot be used, or an API without a document.
     """
+    is_api = is_api or urlsplit(address.url).path.lower().endswith(_SUFFIXES)
     try:
         found = fetch(address.url, {"Accept": _ACCEPT}, limit=MAX_BYTES)
-    except Unreachable:
+    except Unreachable as error:
+        if is_api:
+            raise Refused(f"no OpenAPI document is there: {error}; start the API, or check the address") from None
         return None
-    if found.status != 200 or not is_document(found.data):
+    if found.status == HTTPStatus.OK and is_document(found.data):
+        return _proposal(address.url, found.data, base_url)
+    if not is_api:
         return None
-    return _proposal(address.url, found.data, base_url)
+    shown = describe_url(address.url)
+    if found.status != HTTPStatus.OK:
+        raise Refused(f"{shown} answers HTTP {found.status}; check the address, or add the document as a file")
+    raise Refused(f"{shown} is no OpenAPI document; give the address of the document, often .../openapi.json")
 
 
 def with_auth(proposal: Proposal, kind: str) -> Proposal:
@@ -118,15 +131,25 @@ def _proposal(source: str, data: bytes, base_url: str | None) -> Proposal:
         raise Refused(f"{cut(source, 200)} is an OpenAPI document that cannot be used: {error}") from None
     if api.base_url is None:
         raise Refused(f"{cut(source, 200)} names no address of its API; give it with --base-url https://...")
+    is_file = "://" not in source
+    if is_file and base_url is None:
+        # The person confirms this address. A later version of the file cannot name another one.
+        base_url = api.base_url
     entry: dict[str, Any] = {"openapi": source} | ({} if base_url is None else {"baseUrl": base_url})
     origin = f"the API {cut(api.title, 60)!r} {cut(api.version, 40)}"
-    notes = [f"requests go to: {cut(api.base_url, 200)}"]
+    notes = [] if base_url is not None else [f"requests go to: {cut(api.base_url, 200)}"]
     notes += [f"login that the document names: {cut(each, 200)}" for each in api.security[:MAX_SENTENCES]]
+    notes += [
+        f"skipped: {cut(each.operation, 80)}, because {cut(each.reason, 120)}" for each in api.skipped[:MAX_SENTENCES]
+    ]
+    if len(api.skipped) > MAX_SENTENCES:
+        notes.append(f"{len(api.skipped)} operations are skipped in all; codemode-mcp doctor shows more of them")
     warnings = []
-    if "://" in source and not same_origin(source, api.base_url):
-        warnings.append("the requests go to another place than that of the document")
-    if api.skipped:
-        notes.append(f"{counted(len(api.skipped), 'operation')} cannot be tools; codemode-mcp doctor names them")
+    if base_url is None and not same_origin(source, api.base_url):
+        warnings.append(
+            "the document is not at this address, so requests are sent without credentials, and only if the address "
+            "is public; if you trust it, give it with --base-url"
+        )
     return Proposal(_name(api, source), entry, origin, notes=tuple(notes), warnings=tuple(warnings))
 
 

@@ -75,10 +75,15 @@ def entry_lines(entry: Mapping[str, Any], *, hide: bool = True) -> Iterator[str]
     entry = without_secrets(entry) if hide else entry
     if "command" in entry:
         yield f"  starts, as you: {command_line(entry)}"
-    for key, title in (("url", "connects to"), ("serverUrl", "connects to"), ("openapi", "reads the API document")):
+    for key, title in (
+        ("url", "connects to"),
+        ("serverUrl", "connects to"),
+        ("openapi", "reads the API document"),
+        ("baseUrl", "requests go to"),
+    ):
         if entry.get(key):
             yield f"  {title}: {plain(str(entry[key]))}"
-    for key in ("baseUrl", "cwd", "envFile"):
+    for key in ("cwd", "envFile"):
         if entry.get(key):
             yield f"  {key}: {plain(str(entry[key]))}"
     for table in ("env", "headers"):

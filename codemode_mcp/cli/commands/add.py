@@ -88,7 +88,9 @@ def add(
     target = find_target(config)
     try:
         settings, values = read_settings(env or (), header or ())
-        proposal = _proposal(source, command or [], registry, use, base_url)
+        proposal = _proposal(
+            source, command or [], registry, use, base_url, is_api=auth is not None or base_url is not None
+        )
         proposal = with_settings(proposal, settings)
         if auth is not None:
             proposal = with_auth(proposal, auth)
@@ -103,7 +105,7 @@ def add(
 
 
 def _proposal(
-    source: str, command: list[str], registry: str | None, use: Kind | None, base_url: str | None
+    source: str, command: list[str], registry: str | None, use: Kind | None, base_url: str | None, *, is_api: bool
 ) -> Proposal:
     """Return the proposal for a source. Raise `Refused`."""
     from codemode_mcp.cli.adding import documents
@@ -119,7 +121,7 @@ def _proposal(
         return local(source, command, Path.cwd())
     address = read_address(source)
     if address is not None:
-        return documents.from_address(address, base_url) or remote(address)
+        return documents.from_address(address, base_url, is_api=is_api) or remote(address)
     if documents.looks_like_file(source):
         return documents.from_file(Path(source).expanduser().absolute(), base_url)
     if NAME.fullmatch(source):
