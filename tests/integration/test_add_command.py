@@ -236,7 +236,7 @@ async def test_an_api_is_added_and_called_by_two_commands(
     env = {**own_cache, **keyring, "XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
     async with terminal("add", remote.document, "--auth", "apiKey:header:X-Key", env=env, cwd=tmp_path) as shown:
         await shown.confirm("read")
-        await shown.see(r"the API key in the header X-Key.*\n> ")
+        await shown.see(r"Value of the API key in the header X-Key.*\n> ")
         shown.type(SECRET + "\n")
         await shown.see(r"lists 1 tool\r?\n\s+listPets \(read-only\)")
         await shown.confirm("add")

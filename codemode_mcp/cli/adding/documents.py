@@ -15,7 +15,6 @@ from codemode_mcp.control.display import cut
 from upstream_clients.fetch import describe_url, same_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from codemode_mcp.cli.adding.sources import Address
@@ -105,20 +104,20 @@ def with_auth(proposal: Proposal, kind: str) -> Proposal:
     if "openapi" not in proposal.entry:
         raise Refused("--auth is only for an API with an OpenAPI document; use --header for an MCP server")
     word, *rest = kind.split(":", 2)
-    names: Sequence[str]
+    titles: dict[str, str]
     match word, rest:
         case "bearer", []:
-            auth, names = {"type": "bearer"}, ("token",)
+            auth, titles = {"type": "bearer"}, {"token": "the bearer token"}
         case "basic", []:
-            auth, names = {"type": "basic"}, ("username", "password")
+            auth, titles = {"type": "basic"}, {"username": "the user name", "password": "the password"}
         case "apiKey", [place, name] if place in _IN and name:
-            auth, names = {"type": "apiKey", "in": place, "name": name}, ("value",)
+            auth = {"type": "apiKey", "in": place, "name": name}
+            titles = {"value": f"the API key in the {place} {cut(name, 40)}"}
         case _:
             raise Refused(
                 f"--auth {cut(kind, 60)}: write bearer, basic, or apiKey:header:NAME, :query:NAME, :cookie:NAME"
             )
-    about = f"the API key in the {rest[0]} {rest[1]}" if rest else ""
-    settings = tuple(Setting("auth", name, secret=True, description=about) for name in names)
+    settings = tuple(Setting("auth", name, secret=True, description=title) for name, title in titles.items())
     return replace(proposal, entry={**proposal.entry, "auth": auth}, settings=(*proposal.settings, *settings))
 
 

@@ -54,6 +54,11 @@ class Setting:
     default: str | None = None
     choices: tuple[str, ...] = ()
 
+    @property
+    def title(self) -> str:
+        """Name of the value for a person. Credentials of an API have descriptions of our own; not escaped."""
+        return self.description if self.table == "auth" else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:

@@ -22,7 +22,7 @@ MAX_ANSWER: Final = 4000
 MAX_TEXT: Final = 300
 """Characters of a description, a default or the choices in a question."""
 
-_WORDS: Final = {"env": "the variable", "headers": "the header", "args": "the argument", "auth": "the credential"}
+_WORDS: Final = {"env": "the variable", "headers": "the header", "args": "the argument"}
 
 
 def ask_all(settings: Sequence[Setting], given: Mapping[Setting, str]) -> Answers:
@@ -47,8 +47,11 @@ def ask_yes(question: str) -> bool:
 
 
 def _ask(setting: Setting) -> str:
-    name = f"{_WORDS[setting.table]} {cut(setting.name, 60)}"
-    about = f": {cut(setting.description, MAX_TEXT)}" if setting.description else ""
+    if setting.table == "auth":
+        name, about = cut(setting.title, 100), ""
+    else:
+        name = f"{_WORDS[setting.table]} {cut(setting.name, 60)}"
+        about = f": {cut(setting.description, MAX_TEXT)}" if setting.description else ""
     how = "it is not shown while you type" if setting.secret else ""
     if setting.choices:
         how = f"one of {cut(', '.join(setting.choices), MAX_TEXT)}"

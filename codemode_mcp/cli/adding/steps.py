@@ -119,14 +119,15 @@ def _refuse_unkeepable(proposal: Proposal) -> None:
     """End the command if a secret would have no place."""
     needed = [each for each in proposal.settings if each.secret and each.required]
     if needed and not keyring_entries.can_keep():
-        names = ", ".join(cut(each.name, 60) for each in needed)
+        names = ", ".join(cut(each.title, 60) for each in needed)
         option = "--header" if needed[0].table == "headers" else "--env"
-        by_variable = f"{option} '{cut(needed[0].name, 60)}=${{VARIABLE}}'"
+        by_variable = f"name it with {option} '{cut(needed[0].name, 60)}=${{VARIABLE}}'"
+        by_hand = 'print the entry with --dry-run, and write it with "${VARIABLE}" in place of {"keyring": ...}'
         stop_line(
             1,
-            f"this system has no keyring for the value of {names}, and a secret is not written into the configuration "
-            "as plain text; nothing was added; set a variable where codemode-mcp starts, and "
-            + ("write the entry by hand" if needed[0].table == "auth" else f"name it with {by_variable}"),
+            f"nothing was added: this system has no keyring for {names}, and a secret is not written into the "
+            "configuration as plain text; set a variable where codemode-mcp starts, and "
+            + (by_hand if needed[0].table == "auth" else by_variable),
         )
 
 

@@ -156,7 +156,7 @@ def _hints(tool: Tool) -> str:
 
 def _named(setting: Setting) -> str:
     words = [word for word, holds in (("secret", setting.secret), ("optional", not setting.required)) if holds]
-    return plain(setting.name) + (f" ({', '.join(words)})" if words else "")
+    return plain(setting.title) + (f" ({', '.join(words)})" if words else "")
 
 
 def _word(text: str) -> str:
