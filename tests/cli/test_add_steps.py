@@ -81,7 +81,7 @@ def test_without_a_keyring_a_secret_is_refused_before_anything_starts(
     with pytest.raises(typer.Exit):
         steps.add(proposal, find_target(str(tmp_path / "c.json")), {})
     said = " ".join(capsys.readouterr().err.split())
-    assert "this system has no keyring for the value of X-Key" in said
+    assert "this system has no keyring for X-Key" in said
     assert "name it with --header 'X-Key=${VARIABLE}'" in said
     assert (asked, started) == ([], [])
 
