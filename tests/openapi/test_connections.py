@@ -134,6 +134,20 @@ def test_connections_to_many_servers_are_not_all_kept() -> None:
     assert asyncio.run(kept()) == MAX_KEPT
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(("Content-Length: 5", "Transfer-Encoding: chunked")),
+    st.lists(st.tuples(st.integers(0, 200), st.sampled_from(list(b"\0\t\n\r :,;59aA\x7f\xff"))), max_size=3),
+)
+@example("Transfer-Encoding: chunked", [(23, 9), (88, 0), (165, 9)])  # a blank line without a carriage return
+def test_a_changed_answer_is_read_as_h11_reads_it(framing: str, changes: list[tuple[int, int]]) -> None:
+    body = "hello" if "Length" in framing else _BODIES[3]
+    data = bytearray(f"HTTP/1.1 200 OK\r\nX: y\r\n{framing}\r\nConnection: keep-alive\r\n\r\n{body}".encode())
+    for place, byte in changes:
+        data[place % len(data)] = byte
+    assert read([bytes(data)], "GET") == read_by_h11(bytes(data), "GET")
+
+
 @pytest.mark.parametrize("extra", [b"x", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])
 def test_a_connection_with_more_bytes_than_its_answer_is_not_used_again(extra: bytes) -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

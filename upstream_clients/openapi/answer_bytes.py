@@ -52,14 +52,14 @@ class Head(NamedTuple):
 
 
 def read_head(head: bytes | bytearray, method: str) -> Head | None:
-    """Return the head of an answer in the common form; None for any other.
+    """Return the head of an answer in the common form; None for any other. `head` ends with its blank line.
 
     Raises:
         httpx2.RemoteProtocolError: it has too many lines.
     """
-    if method == "HEAD":
+    if method == "HEAD" or not head.endswith(b"\r\n\r\n"):
         return None
-    first, *lines = head.decode("latin-1").split("\r\n")
+    first, *lines = head[:-4].decode("latin-1").split("\r\n")
     status = _STATUS_LINE.fullmatch(first)
     if status is None:
         return None
@@ -150,6 +150,9 @@ def _check_fields(count: int) -> None:
     if count > MAX_FIELDS:
         raise httpx2.RemoteProtocolError(f"the head of the answer has more than {MAX_FIELDS} lines")
 
+
+BLANK_LINE: Final = re.compile(rb"\n\r?\n")
+"""The end of a head, also of one without carriage returns."""
 
 _STATUS_LINE: Final = re.compile(r"HTTP/1\.1 ([2-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?")
 _FIELD: Final = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")

@@ -24,7 +24,7 @@ import httpx2
 
 from upstream_clients.address_guard import resolve_permitted
 from upstream_clients.http import socket_options
-from upstream_clients.openapi.answer_bytes import MAX_HEAD_BYTES, AnswerParser, RawAnswer, read_head
+from upstream_clients.openapi.answer_bytes import BLANK_LINE, MAX_HEAD_BYTES, AnswerParser, RawAnswer, read_head
 from upstream_clients.openapi.response_body import UnreadableBody, too_large
 
 if TYPE_CHECKING:
@@ -349,12 +349,12 @@ class Connection(asyncio.Protocol):
         head = exchange.head
         if head is None:
             received = self._received
-            end = received.find(b"\r\n\r\n")
-            if end < 0:
+            blank = BLANK_LINE.search(received)
+            if blank is None:
                 if len(received) > MAX_HEAD_BYTES:
                     raise httpx2.RemoteProtocolError(f"the head of the answer exceeded {MAX_HEAD_BYTES} bytes")
                 return
-            head = exchange.head = read_head(received[:end], exchange.method)
+            head = exchange.head = read_head(received[: blank.end()], exchange.method)
             if head is None:
                 exchange.parser = AnswerParser(exchange.method, exchange.max_body_bytes)
                 self._received = b""
@@ -362,7 +362,7 @@ class Connection(asyncio.Protocol):
                 return
             if head.length > exchange.max_body_bytes:
                 raise too_large(exchange.max_body_bytes)
-            self._received = received[end + 4 :]
+            self._received = received[blank.end() :]
         size = len(self._received)
         if size >= head.length:
             body = bytes(self._received if size == head.length else self._received[: head.length])
