@@ -2,7 +2,8 @@
 
     python benchmarks/run.py documents
 
-Measured with a document of this file, and with GitHub's if `python3 tests/run.py openapi` has downloaded it.
+It is processor time, so that a busy machine does not distort it. Measured with a document of this file, and with
+GitHub's if `python3 tests/run.py openapi` has downloaded it.
 """
 
 from __future__ import annotations
@@ -72,15 +73,15 @@ def _schema(number: int) -> dict[str, Any]:
 
 
 def seconds(data: bytes, query: str) -> tuple[int, float]:
-    """Return the number of tools, and the least time of several rounds."""
+    """Return the number of tools, and the least processor time of several rounds."""
     times = []
     for _ in range(ROUNDS):
-        began = time.perf_counter()
+        began = time.process_time()
         api = Api.read(data, base_url="https://api.example", source="document.json")
         tools, _ = read_tools(api.tools)
         catalog = build([UpstreamView("api", "ready", tools=tools)], Policy(PolicyRules()))
         hits = catalog.search(query, 3, None)
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
         assert hits, "the search found nothing"
     return len(api.tools), min(times)
 
@@ -96,7 +97,7 @@ def documents() -> None:
     for name, data, query in rows:
         count, took = seconds(data, query)
         title = f"{name} of {len(data) / 1e6:.1f} MB with {count} operations, to a search in the catalog"
-        report(title, f"{took:.2f} s", f"< {BAR:g} s", took < BAR)
+        report(title, f"{took:.2f} s of processor time", f"< {BAR:g} s", took < BAR)
 
 
 if __name__ == "__main__":

@@ -174,9 +174,9 @@ def test_files_of_a_multipart_body_are_given_in_base64() -> None:
     schema = {"properties": {"photo": FILE, "more": {"type": "array", "items": FILE}, "tags": {}, 'na"me': {}}}
     api = body("multipart/form-data", schema, encoding={"photo": {"contentType": "image/png, image/jpeg"}})
     listed = tools(api)["call"]["inputSchema"]["properties"]
-    assert listed["photo"]["contentEncoding"] == "base64"
+    assert listed["photo"]["anyOf"][0] == {"type": "string", "contentEncoding": "base64"}
     assert listed["photo"]["description"] == "A picture\nThe bytes in base64."
-    assert listed["more"]["items"]["contentEncoding"] == "base64"
+    assert listed["more"]["items"]["anyOf"] == listed["photo"]["anyOf"]
     data = bytes(range(256))
     coded = base64.b64encode(data).decode()
     request = api.request("call", {"photo": coded, "more": [coded], "tags": {"a": 1}, 'na"me': "ü"})
@@ -189,8 +189,24 @@ def test_files_of_a_multipart_body_are_given_in_base64() -> None:
     assert parts["tags"].get_payload(decode=True) == b'{"a":1}'
     assert parts["na%22me"].get_payload(decode=True) == "ü".encode()
     assert request == api.request("call", {"photo": coded, "more": [coded], "tags": {"a": 1}, 'na"me': "ü"})
-    with pytest.raises(ArgumentProblem, match="`photo` is not base64"):
-        api.request("call", {"photo": "no base64!"})
+    for wrong in ("no base64!", {"data": "no base64!"}):
+        with pytest.raises(ArgumentProblem, match="`photo` is not base64"):
+            api.request("call", {"photo": wrong})
+
+
+def test_a_file_may_have_a_name_and_a_media_type() -> None:
+    api = body("multipart/form-data", {"properties": {"file": {**FILE}}})
+
+    def head(**file: Any) -> str:
+        sent = api.request("call", {"file": {"data": "AAE=", **file}}).body
+        assert sent is not None
+        return sent.split(b"\r\n", 1)[1].split(b"\r\n\r\n")[0].decode()
+
+    disposition = 'Content-Disposition: form-data; name="file"; filename='
+    assert head(filename="ü.mp3", type="audio/mpeg") == f'{disposition}"ü.mp3"\r\nContent-Type: audio/mpeg'
+    octets = "\r\nContent-Type: application/octet-stream"
+    assert head(type="a\r\nX: y") == f'{disposition}"file"{octets}'
+    assert head(filename='"\r\n\ud800\x00') == disposition + '"%22%0D%0A\ufffd\ufffd"' + octets
 
 
 @pytest.mark.parametrize(

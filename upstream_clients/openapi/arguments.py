@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from upstream_clients.openapi.bodies import BASE64, MAX_MEMBERS, Body, Member, choose_content, is_file, members_of
+from upstream_clients.openapi.bodies import BASE64, FILE, MAX_MEMBERS, Body, Member, choose_content, is_file, members_of
 from upstream_clients.openapi.document import UnsupportedError, shown
 from upstream_clients.openapi.keywords import plain_text
 from upstream_clients.openapi.schemas import Converted
@@ -308,8 +308,8 @@ def _bytes(kind: str) -> dict[str, str]:
 def _file(schema: Any, document: Document) -> Converted:
     node = document.follow(schema)
     text = plain_text(node.get("description")) if isinstance(node, dict) else None
-    one = {"type": "string", "contentEncoding": "base64"}
     described = {"description": f"{text}\n{BASE64}." if text else f"{BASE64}."}
+    size = len(str(FILE)) + 60 + len(text or "")
     if isinstance(node, dict) and node.get("type") == "array":
-        return Converted({"type": "array", "items": one, **described}, (), 160 + len(text or ""))
-    return Converted({**one, **described}, (), 120 + len(text or ""))
+        return Converted({"type": "array", "items": FILE, **described}, (), size)
+    return Converted({**FILE, **described}, (), size)

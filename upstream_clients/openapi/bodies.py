@@ -18,6 +18,22 @@ if TYPE_CHECKING:
     from upstream_clients.openapi.document import Document
 
 BASE64: Final = "The bytes in base64"
+FILE: Final = {
+    "anyOf": [
+        {"type": "string", "contentEncoding": "base64"},
+        {
+            "type": "object",
+            "properties": {
+                "data": {"type": "string", "contentEncoding": "base64"},
+                "filename": {"type": "string"},
+                "type": {"type": "string", "description": "Its media type"},
+            },
+            "required": ["data"],
+            "additionalProperties": False,
+        },
+    ]
+}
+"""The schema of a file of a form: its bytes in base64, alone or with a name and a media type."""
 MAX_MEMBERS: Final = 500
 _MAX_PARTS: Final = 100
 """Maximum number of schemas that one body is made of."""
@@ -294,23 +310,10 @@ def _multipart(value: Mapping[str, Any], files: Mapping[str, bool], encodings: M
     for name, member in value.items():
         encoding = encodings.get(name)
         stated = encoding.get("contentType") if isinstance(encoding, dict) else None
-        stated = stated.partition(",")[0].strip() if isinstance(stated, str) else ""
-        if not stated.isascii() or not stated.isprintable() or "*" in stated:
-            stated = ""
-        for each in member if isinstance(member, list) else [member]:
-            if each is None:
-                continue
-            quoted_name = quoted_header(name)
-            if files.get(name):
-                head = f'form-data; name="{quoted_name}"; filename="{quoted_name}"'
-                content, kind = decoded(each, name), stated or "application/octet-stream"
-            else:
-                head = f'form-data; name="{quoted_name}"'
-                is_json = isinstance(each, (dict, list)) or media_kind(stated) == "json"
-                content = _json(each) if is_json else plain(each).encode("utf-8", "replace")
-                kind = stated or ("application/json" if is_json else "")
-            line = f"\r\nContent-Type: {kind}" if kind else ""
-            parts.append(f"Content-Disposition: {head}{line}\r\n\r\n".encode() + content)
+        media_type = _plain_type(stated.partition(",")[0] if isinstance(stated, str) else "")
+        make = _file_part if files.get(name) else _value_part
+        parts += [make(name, each, media_type) for each in (member if isinstance(member, list) else [member])]
+    parts = [part for part in parts if part]
     # The same arguments give the same bytes.
     boundary = hashlib.sha256(b"\0".join(parts)).hexdigest()[:32].encode()
     while any(boundary in part for part in parts):
@@ -319,6 +322,36 @@ def _multipart(value: Mapping[str, Any], files: Mapping[str, bool], encodings: M
     return f"multipart/form-data; boundary={boundary.decode()}", lines + b"--" + boundary + b"--\r\n"
 
 
+def _plain_type(text: str) -> str:
+    """Return a media type for a header; empty if it cannot be one."""
+    text = text.strip()
+    return text if text.isascii() and text.isprintable() and "*" not in text else ""
+
+
+def _value_part(name: str, value: Any, media_type: str) -> bytes:
+    if value is None:
+        return b""
+    is_json = isinstance(value, (dict, list)) or media_kind(media_type) == "json"
+    content = _json(value) if is_json else plain(value).encode("utf-8", "replace")
+    return _part(f'name="{quoted_header(name)}"', media_type or ("application/json" if is_json else ""), content)
+
+
+def _file_part(name: str, value: Any, media_type: str) -> bytes:
+    if value is None:
+        return b""
+    given = value if isinstance(value, dict) else {"data": value}
+    media_type = _plain_type(plain(given.get("type", ""))) or media_type or "application/octet-stream"
+    filename = quoted_header(plain(given.get("filename", name)))
+    return _part(f'name="{quoted_header(name)}"; filename="{filename}"', media_type, decoded(given.get("data"), name))
+
+
+def _part(parameters: str, media_type: str, content: bytes) -> bytes:
+    head = f"Content-Disposition: form-data; {parameters}"
+    lines = [head, f"Content-Type: {media_type}"] if media_type else [head]
+    return "\r\n".join([*lines, "", ""]).encode("utf-8", "replace") + content
+
+
 def quoted_header(text: str) -> str:
     """Return a text for a quoted parameter of a header, as HTML forms write it."""
-    return text.replace("\r", "%0D").replace("\n", "%0A").replace('"', "%22")
+    quoted_text = text.replace("\r", "%0D").replace("\n", "%0A").replace('"', "%22")
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in quoted_text)

@@ -9,7 +9,7 @@ part that is cut allows everything that the document allows there, and more, and
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from upstream_clients.openapi.document import UnsupportedError
 
@@ -44,7 +44,7 @@ class Bounds:
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
-        self._forms: dict[tuple[Use, str, int], tuple[Any, int]] = {}
+        self._forms: dict[tuple[Use, str, int], _Form] = {}
 
     def bounded(self, root: Converted, use: Use, limit: int) -> tuple[dict[str, Any], int]:
         """Return a schema with `$defs`, of about `limit` bytes as JSON, and its size.
@@ -72,12 +72,13 @@ class Bounds:
             ordered = sorted(level, key=lambda name: found[name].size)
             for position, name in enumerate(ordered):
                 share = room // (len(ordered) - position)
-                definition, length = self._form(name, found[name], use, share)
-                definitions[name] = definition
-                room -= length
-                size += length - _CUT_SIZE
-                inside = found[name].names if definition is found[name].schema else _references(definition)
-                new = [each for each in inside if each not in found and each not in definitions and each not in below]
+                form = self._form(name, found[name], use, share)
+                definitions[name] = form.schema
+                room -= form.size
+                size += form.size - _CUT_SIZE
+                new = [
+                    each for each in form.names if each not in found and each not in definitions and each not in below
+                ]
                 below.update(dict.fromkeys(new))
                 size += _CUT_SIZE * len(new)
                 room -= _CUT_SIZE * len(new)
@@ -87,21 +88,28 @@ class Bounds:
         # In an order that does not depend on sizes.
         return {**schema, "$defs": dict(sorted(definitions.items()))}, size
 
-    def _form(self, name: str, found: Converted, use: Use, share: int) -> tuple[Any, int]:
-        """Return a definition in a form that fits, and its size."""
+    def _form(self, name: str, found: Converted, use: Use, share: int) -> _Form:
+        """Return a definition in a form that fits."""
         if found.size <= max(share, _SMALL) or not isinstance(found.schema, dict):
-            return found.schema, found.size
-        if share < _STEP:
-            return cut(found.schema), _CUT_SIZE
-        rounded = share - share % _STEP
-        key = (use, name, rounded)
-        form = self._forms.get(key)
+            return _Form(found.schema, found.size, found.names)
+        rounded = max(share - share % _STEP, 0)
+        form = self._forms.get((use, name, rounded))
         if form is None:
-            form = _fitting(found.schema, found.size, rounded)
-            if form[1] > 2 * rounded:
-                form = cut(found.schema), _CUT_SIZE
-            self._forms[key] = form
+            schema, size = _fitting(found.schema, found.size, rounded) if rounded else (None, 0)
+            if schema is None or size > 2 * rounded:
+                form = _Form(cut(found.schema), _CUT_SIZE, ())
+            else:
+                form = _Form(schema, size, tuple(_references(schema)))
+            self._forms[use, name, rounded] = form
         return form
+
+
+class _Form(NamedTuple):
+    """A definition, whole or cut: its schema, its size, and the names that it refers to."""
+
+    schema: Any
+    size: int
+    names: tuple[str, ...]
 
 
 def cut(schema: Any) -> dict[str, Any]:
