@@ -40,7 +40,7 @@ def test_skipped_operations_and_missing_logins_are_shown(tmp_path: Path) -> None
     )
     address, skipped, login = found
     assert (address.status, address.detail) == ("ok", "3 operations; base address https://a.example (from baseUrl)")
-    assert skipped.detail.startswith("1 of 4 operations are skipped: POST /bad (")
+    assert skipped.detail.startswith("1 of 4 operations skipped: POST /bad (")
     assert (login.status, login.advice) == ("warn", 'write "auth" in mcpServers.api if calls need it')
     assert login.detail.startswith("its document names logins, and the entry has none: API key in the header X-Key")
 
@@ -80,6 +80,13 @@ def test_credentials_that_are_not_sent_or_can_be_read_are_shown(
     document = {} if servers is None else {"servers": [{"url": servers}]}
     _, *warnings = checks(tmp_path, entry, **document)
     assert [expected in each.advice for each in warnings] == ([] if expected is None else [True])
+
+
+def test_an_address_of_this_machine_that_only_a_document_file_names_is_shown(tmp_path: Path) -> None:
+    _, found = checks(tmp_path, {}, servers=[{"url": "http://127.0.0.1:8000/v1"}])
+    assert (found.status, found.detail.partition(":")[0]) == ("fail", "no request is sent to http")
+    assert found.advice == 'if you trust it, write "baseUrl": "http://127.0.0.1:8000/v1" in mcpServers.api'
+    assert len(checks(tmp_path, {"baseUrl": "http://127.0.0.1:8000/v1"})) == 1
 
 
 def test_a_document_that_cannot_be_read_is_shown_with_the_reason(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ async def test_a_document_that_cannot_be_used_is_reported_with_its_address_and_t
         (reply("302 Found", b"", JSON, "Location: http://127.0.0.1:1/x"), "it has moved to 'http://127.0.0.1:1/x'"),
         (reply("302 Found", b"", JSON, "Location: /docs/api.json"), "redirects without end"),
         (reply(body=b" " * 100_001), "larger than 100000 bytes"),
-        (reply(body=b"<html>"), "OpenAPI document is not usable"),
+        (reply(body=b"<html>"), f"the OpenAPI document {url!r} is not usable: the document is HTML"),
     ):
         api.script("/docs/api.json", answer)
         said = await failure(spec_of(url))
@@ -104,7 +104,7 @@ async def test_a_document_that_cannot_be_used_is_reported_with_its_address_and_t
     for path, why in (
         (tmp_path / "missing.json", "No such file"),
         (tmp_path, "directory"),
-        (broken, "OpenAPI document is not usable"),
+        (broken, f"the OpenAPI document {str(broken)!r} is not usable: the document is not valid JSON"),
         (write_document(tmp_path), '"baseUrl"'),
     ):
         assert why in await failure(spec_of(str(path)))

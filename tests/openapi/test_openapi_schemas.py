@@ -85,7 +85,7 @@ def test_an_answer_has_no_member_that_is_only_for_requests() -> None:
 def test_a_reference_that_leads_nowhere_allows_anything_and_says_so() -> None:
     schema = value_of({"type": "array", "items": {"$ref": "https://example.com/pet.json"}})
     assert schema["items"] == {
-        "description": "Anything: it refers to another document ('https://example.com/pet.json')."
+        "description": "Anything: it refers to another document, 'https://example.com/pet.json'."
     }
 
 

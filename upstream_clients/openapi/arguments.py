@@ -202,7 +202,7 @@ def _undeclared(operation: Operation) -> Iterable[Mapping[str, Any]]:
     for part in operation.path.split("{")[1:]:
         name, closing, _ = part.partition("}")
         if not closing or not name or "/" in name:
-            raise UnsupportedError("its path has a brace without another one in the same segment")
+            raise UnsupportedError("its path has a brace without its counterpart in the same segment")
         if name not in declared:
             declared.add(name)
             yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}

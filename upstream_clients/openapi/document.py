@@ -48,7 +48,7 @@ class Document:
         if len(reference) > MAX_REFERENCE:
             raise UnsupportedError(f"its reference {shown(reference)} is longer than {MAX_REFERENCE} characters")
         if not reference.startswith("#"):
-            raise UnsupportedError(f"it refers to another document ({shown(reference)})")
+            raise UnsupportedError(f"it refers to another document, {shown(reference)}")
         here: Any = self.root
         for segment in unquote(reference[1:]).split("/")[1:]:
             key = segment.replace("~1", "/").replace("~0", "~")

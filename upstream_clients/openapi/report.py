@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
+from upstream_clients.address_guard import may_be_public
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.openapi.api import Api, DocumentError
 from upstream_clients.openapi.credentials import credentials_of
@@ -29,6 +30,7 @@ class ApiReport:
         address: the base address of the API.
         is_address_written: True if the entry names the address, and not the document.
         gets_credentials: True if the credentials and headers of the entry are sent there.
+        is_reachable: False if no request is sent there, because only the document names it and it is not public.
     """
 
     operations: int
@@ -37,6 +39,7 @@ class ApiReport:
     address: str
     is_address_written: bool
     gets_credentials: bool
+    is_reachable: bool
 
 
 async def report_of(spec: UpstreamSpec) -> ApiReport:
@@ -59,4 +62,5 @@ async def report_of(spec: UpstreamSpec) -> ApiReport:
         address=base.shown,
         is_address_written=not api.base_from_document,
         gets_credentials=base.gets_credentials,
+        is_reachable=base.is_configured or may_be_public(base.address.endpoint.host),
     )

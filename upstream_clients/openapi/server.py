@@ -168,11 +168,11 @@ async def open_api(
     except LoginError as error:
         if spec.oauth is not None:  # a person has to log in, before the document can be read
             watch.logged_out, watch.login = True, LoginStore(spec).stamp()
-        raise _unusable(spec, f"its OpenAPI document cannot be read: {error}") from None
+        raise _unusable(spec, f"the OpenAPI document {spec.document!r} cannot be read: {error}") from None
     try:
         api = await anyio.to_thread.run_sync(_read_api, data, spec)
     except DocumentError as error:
-        raise _unusable(spec, f"its OpenAPI document is not usable: {error}") from None
+        raise _unusable(spec, f"the OpenAPI document {spec.document!r} is not usable: {error}") from None
     for skipped in api.skipped[:_MAX_PROBLEMS]:
         logger.debug("server %r: operation %s is skipped: %s", spec.name, skipped.operation, skipped.reason)
     base = base_of(spec, api)

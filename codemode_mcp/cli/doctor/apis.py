@@ -38,14 +38,18 @@ def _checks(spec: UpstreamSpec, report: ApiReport, title: str) -> Iterator[Check
     if report.skipped:
         shown = [f"{cut(each.operation, 80)} ({cut(each.reason, 120)})" for each in report.skipped]
         total = report.operations + len(report.skipped)
-        detail = f"{len(report.skipped)} of {total} operations are skipped: {listed(shown, MAX_SKIPPED)}"
+        detail = f"{len(report.skipped)} of {total} operations skipped: {listed(shown, MAX_SKIPPED)}"
         yield Check(title, "info", detail, "programs cannot call these")
     from upstream_clients.openapi.credentials import has_credentials
     from upstream_clients.token_store import LoginStore
 
-    if has_credentials(spec) and not report.gets_credentials:
+    trusting = f'if you trust it, write "baseUrl": "{report.address}" in {entry}'
+    if not report.is_reachable:
+        detail = f"no request is sent to {report.address}: only the document names this address, which is not public"
+        yield Check(title, "fail", detail, trusting)
+    elif has_credentials(spec) and not report.gets_credentials:
         detail = f"credentials are not sent to {report.address}, because only the document names this address"
-        yield Check(title, "warn", detail, f'if you trust it, write "baseUrl": "{report.address}" in {entry}')
+        yield Check(title, "warn", detail, trusting)
     elif has_credentials(spec) and _is_readable_on_the_way(report.address):
         detail = f"credentials are sent to {report.address} without encryption"
         yield Check(title, "warn", detail, f'write an address with https as "baseUrl" in {entry}')

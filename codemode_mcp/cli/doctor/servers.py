@@ -198,7 +198,13 @@ def advice_for(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> str:
     """
     key = f"mcpServers.{spec.name}"
     if spec.is_api:
-        return f'check "openapi", "baseUrl" and "auth" in {key}'
+        if "names no address" in why:
+            return f'write "baseUrl" in {key}'
+        if "HTTP 401" in why or "HTTP 403" in why:
+            return f'write "auth" in {key} or correct it, or download the document and name the file as "openapi"'
+        if "cannot be reached" in why:
+            return f'start the server of the API, or check "openapi" in {key}'
+        return f'check "openapi" in {key}'
     if not spec.is_process:
         if "HTTP 401" in why or "HTTP 403" in why:
             return f"codemode-mcp login {shlex.quote(spec.name)}, or correct the token in {key}.headers"
