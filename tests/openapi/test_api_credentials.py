@@ -198,9 +198,10 @@ async def test_an_answer_401_says_what_the_entry_lacks(api: LoopbackApi, tmp_pat
     with_token = spec_of(document, url=api.url, credentials=BearerToken(SECRET))
     async with connected(with_token) as pool:
         refused = (await call(pool, "fetch", "private")).result
-    assert "mcpServers" not in str(refused)
+    assert refused["content"][-1]["text"].endswith(
+        "were sent and refused. Ask the user to check them in mcpServers.api."
+    )
     unsent = advice_after_refusal(with_token, "https://other.example", are_sent=False)
-    assert unsent is not None
     assert "only its document names https://other.example" in unsent
 
 

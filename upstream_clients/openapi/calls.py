@@ -69,7 +69,7 @@ class PreparedCall(NamedTuple):
 class ApiCalls:
     """The calls of the operations of one API."""
 
-    def __init__(self, spec: UpstreamSpec, api: Api, client: ApiClient, advice: str | None = None) -> None:
+    def __init__(self, spec: UpstreamSpec, api: Api, client: ApiClient, advice: str) -> None:
         """`advice`: the meaning of an answer 401 for the entry."""
         self._advice = advice
         self.api = api
@@ -147,7 +147,7 @@ class ApiCalls:
         return Answer(LargeResult(result, text), text)
 
     def _advise(self, response: ApiResponse, result: dict[str, Any]) -> None:
-        if response.status == HTTPStatus.UNAUTHORIZED and self._advice is not None:
+        if response.status == HTTPStatus.UNAUTHORIZED:
             result["content"].append({"type": "text", "text": self._advice})
 
     def _refusal(self, why: str, *, sent: bool, code: int = INTERNAL_ERROR) -> Refusal:

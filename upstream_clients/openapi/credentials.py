@@ -49,8 +49,8 @@ def has_credentials(spec: UpstreamSpec) -> bool:
     return spec.credentials is not None or spec.oauth is not None or any(map(is_credential_header, spec.headers))
 
 
-def advice_after_refusal(spec: UpstreamSpec, address: str, *, are_sent: bool) -> str | None:
-    """Return advice for an answer 401; None if credentials were sent.
+def advice_after_refusal(spec: UpstreamSpec, address: str, *, are_sent: bool) -> str:
+    """Return advice for an answer 401.
 
     Args:
         address: the base address of the API.
@@ -60,7 +60,7 @@ def advice_after_refusal(spec: UpstreamSpec, address: str, *, are_sent: bool) ->
     if not has_credentials(spec):
         return f'Server {spec.name!r} has no credentials. Ask the user to write "auth" in {entry}.'
     if are_sent:
-        return None
+        return f"The credentials of server {spec.name!r} were sent and refused. Ask the user to check them in {entry}."
     return (
         f"The credentials of server {spec.name!r} were not sent, because only its document names {address}. "
         f'Ask the user to write this address as "baseUrl" in {entry}, if it can be trusted.'
