@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -42,12 +43,14 @@ def with_servers(config: Config, wanted: Collection[str], *, called: bool) -> Co
     known = configured(config)
     for name in wanted:
         if name not in known:
-            stop(2, f"--server: there is no server {name!r}; {server_suggestion(name, config)}")
+            stop(2, f"--server: {unknown_server(name, config)}")
     return narrowed(config, {known[name] for name in wanted}, called=called)
 
 
 def unknown_server(name: str, config: Config) -> str:
-    """Return the message about the unknown server of a call."""
+    """Return the message about a server that cannot be called, because it is unknown or disabled."""
+    if name in config.disabled:
+        return f"server {name!r} is disabled; codemode-mcp enable {shlex.quote(name)} enables it"
     return f"there is no server {name!r}; {server_suggestion(name, config)}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.cli.listing import list_tools, server_errors
-from codemode_mcp.cli.selection import configured, server_suggestion, with_servers
+from codemode_mcp.cli.selection import configured, server_suggestion, unknown_server, with_servers
 from codemode_mcp.errors import ProgramError
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ async def tools_of(opened: App, caller: Caller, query: str | None, server: str |
 
 def unknown_source(server: str, config: Config) -> str:
     """Return the message about an unknown server or plugin."""
+    if server in config.disabled:
+        return f"--server: {unknown_server(server, config)}"
     return f"--server: there is no server or plugin {server!r}; {server_suggestion(server, config)}"
 
 

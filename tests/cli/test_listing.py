@@ -11,6 +11,9 @@ from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.entries import OfferedTool
 from codemode_mcp.cli.command_requests import UNCUT
 from codemode_mcp.cli.listing import lines, list_tools
+from codemode_mcp.cli.selection import unknown_server
+from codemode_mcp.cli.tool_catalog import unknown_source
+from codemode_mcp.config import Config
 from codemode_mcp.control.display import columns
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Policy
@@ -140,3 +143,10 @@ def test_a_line_for_a_pipe_is_not_cut() -> None:
     wide = replace(GITHUB, tools=(Tool("say", "word " * 39),))
     (_, line, *_) = lines(found(None, None, wide), UNCUT, grouped=True, long=False)
     assert line == "  MCP.gitHub.say  " + " ".join(["word"] * 39)
+
+
+def test_a_disabled_server_is_not_called_unknown() -> None:
+    config = Config(disabled=("shop",))
+    assert unknown_server("shop", config) == "server 'shop' is disabled; codemode-mcp enable shop enables it"
+    assert unknown_source("shop", config).startswith("--server: server 'shop' is disabled")
+    assert unknown_server("shops", config).startswith("there is no server 'shops'")
