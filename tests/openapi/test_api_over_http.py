@@ -13,6 +13,7 @@ from loopback_api import JSON, LoopbackApi, Received, call, connected, loopback_
 from upstream_clients import UpstreamCallError
 from upstream_clients.direct import THREAD_BYTES
 from upstream_clients.openapi import connections, exchanges
+from upstream_clients.openapi.calls import MAX_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -109,6 +110,12 @@ async def test_compressed_answers_are_read_and_a_bomb_is_refused(
     with pytest.raises(UpstreamCallError, match="larger than 100000 bytes") as refused:
         await call(pool, "fetch", "bomb")
     assert refused.value.dispatched
+    monkeypatch.undo()
+    packer = zlib.compressobj(wbits=31)
+    lists = packer.compress(b"[" + b"[]," * (MAX_VALUES + 1) + b"1]") + packer.flush()
+    api.script("/v1/lists", reply("200 OK", lists, JSON, "Content-Encoding: gzip"))
+    with pytest.raises(UpstreamCallError, match="more than 2000000 values"):
+        await call(pool, "fetch", "lists")
     api.script("/v1/brotli", reply("200 OK", b"??", JSON, "Content-Encoding: br"))
     with pytest.raises(UpstreamCallError, match="content encoding 'br'"):
         await call(pool, "fetch", "brotli")
@@ -134,7 +141,7 @@ HOSTILE: dict[str, Any] = {
     "endless": (endless, "larger than 1000000 bytes"),
     "broken": (broken_off, "without sending the complete body"),
     "closed": (closed, "disconnected"),
-    "garbage": (b"\x00\x01 not HTTP at all\r\n\r\n", "illegal status line|illegal request line"),
+    "garbage": (b"\x00\x01 not HTTP at all" + b"x" * 10_000 + b"\r\n\r\n", "illegal status line|illegal request line"),
     "headers": (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 400_000 + b"\r\n\r\n", "too long|exceeded|too much|Receive buffer"),
     "length": (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", "Content-Length"),
     "huge": (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n", "larger than 1000000 bytes"),
@@ -157,6 +164,7 @@ async def test_an_answer_that_cannot_be_read_rejects_its_call_only(
         await call(pool, "send", case)
     assert refused.value.dispatched
     assert f"send got no answer from {api.url}/v1" in refused.value.message
+    assert len(refused.value.message) < 500
     assert len(api.requests(f"/v1/{case}")) == before + 1
     assert value_of(await call(pool, "fetch", "fine")) == {"n": 1}
 

@@ -134,6 +134,7 @@ def test_merge_keys_and_numbers_that_would_take_for_ever_are_refused() -> None:
     merging = "a0: &a0 {b: 1}\n" + "".join(f"a{n}: &a{n}\n  <<: [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
     for text, problem in (
         (f"openapi: 3.0.0\n{merging}", "merge keys (`<<`) that repeat too much"),
+        ('{"openapi": "3.0.0", "a": [' + "[]," * 2_000_001 + "1]}", "more than 2000000 values"),
         (f"%YAML 1.1\n---\nopenapi: 3.0.0\na: {'1:' * 2_000}1\n", "a number of more than 1000 characters"),
     ):
         with pytest.raises(DocumentError, match=re.escape(problem)):

@@ -15,7 +15,7 @@ import json
 import logging
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -52,6 +52,12 @@ if TYPE_CHECKING:
     from upstream_clients.tools import ProgressFn
 
 logger = logging.getLogger(__name__)
+
+MAX_VALUES: Final = 2_000_000
+"""Maximum number of values of an answer in JSON. An empty list has 3 bytes, compressed fewer, and 60 in memory."""
+
+_MAX_REASON: Final = 300
+"""Characters of the reason why there is no answer."""
 
 
 class PreparedCall(NamedTuple):
@@ -108,7 +114,9 @@ class ApiCalls:
             return await anyio.to_thread.run_sync(self._large_answer, tool, response)
         except NoAnswer as error:
             sent = "it is unknown whether the API acted on it" if error.sent else "nothing was sent"
-            why = f"{tool} got no answer from {self.client.address}: {error}; {sent}"
+            # The reason may quote any number of bytes of an answer that is not HTTP.
+            reason = self._spec.cut(str(error), _MAX_REASON)
+            why = f"{tool} got no answer from {self.client.address}: {reason}; {sent}"
             return self._refusal(why, sent=error.sent)
         except LoginError as error:
             fault = HttpFault(None, sent=False, login=True, usable=True)
@@ -129,6 +137,8 @@ class ApiCalls:
         texts: list[str] = []
 
         def read_json(body: bytes) -> Any:
+            if body.count(b",") > MAX_VALUES:
+                raise NoAnswer(f"the answer has more than {MAX_VALUES} values; ask for less at a time", sent=True)
             text = str(body, "utf-8")
             value = read_large_json(text)
             if has_surrogates(text):

@@ -18,7 +18,7 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_YAML_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of a document in YAML, of which a second of work reads about 500 kB."""
 MAX_NODES: Final = 2_000_000
-"""Maximum number of values of a document in YAML. Aliases count each time."""
+"""Maximum number of values of a document. Aliases of YAML count each time. The largest published one has a million."""
 MAX_DEPTH: Final = 200
 """Maximum number of nested values of a document in YAML."""
 
@@ -35,6 +35,8 @@ def read_json_or_yaml(data: bytes) -> Mapping[str, Any]:
     if not text:
         raise DocumentError("the document is empty")
     if text.startswith(b"{"):
+        if text.count(b",") > MAX_NODES:
+            raise DocumentError(f"the document has more than {MAX_NODES} values")
         try:
             value = msgspec.json.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
