@@ -77,6 +77,8 @@ class ApiCalls:
 
     def __init__(self, spec: UpstreamSpec, api: Api, client: ApiClient, advice: str) -> None:
         """`advice`: the meaning of an answer 401 for the entry."""
+        self.count = 0
+        """Number of calls so far."""
         self._advice = advice
         self.api = api
         self.client = client
@@ -85,6 +87,7 @@ class ApiCalls:
 
     def prepare(self, tool: object, arguments: Mapping[str, Any]) -> PreparedCall | Refusal:
         """Return a call that can be sent, or the reason why it cannot. The current call is that of the context."""
+        self.count += 1
         if not isinstance(tool, str) or tool not in self._tools:
             return Refusal(INVALID_PARAMS, f"there is no operation {tool!r}", None)
         try:

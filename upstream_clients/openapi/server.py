@@ -51,15 +51,25 @@ logger = logging.getLogger(__name__)
 _CAPABILITIES: Final[dict[str, Any]] = {"tools": {}}
 _MAX_PROBLEMS = 20
 
+REREAD_SECONDS = 3600.0
+"""Seconds after which the document of an API that is used is read again."""
+
+_QUIET_POLL_INTERVAL = 0.05
+"""Seconds between two checks for calls in flight, before a changed document is used."""
+
 
 class ApiTransport:
     """The MCP server as a `dispatcher.Transport`: discovery, the list of tools, and calls that are not direct."""
 
     def __init__(self, calls: ApiCalls, tasks: TaskGroup) -> None:
-        self._calls = calls
+        self.calls = calls
         self._tasks = tasks
         self._scopes: dict[RequestId, anyio.CancelScope] = {}
         self._answers: asyncio.Queue[Message] = asyncio.Queue()
+
+    def __len__(self) -> int:
+        """Return the number of calls in flight that are not direct."""
+        return len(self._scopes)
 
     @property
     def last_context(self) -> contextvars.Context | None:
@@ -84,11 +94,11 @@ class ApiTransport:
     async def _call(self, request_id: RequestId, scope: anyio.CancelScope, params: Mapping[str, Any]) -> None:
         try:
             with scope:
-                prepared = self._calls.prepare(params.get("name"), params.get("arguments") or {})
+                prepared = self.calls.prepare(params.get("name"), params.get("arguments") or {})
                 if isinstance(prepared, Refusal):
                     self._answer(request_id, prepared)
                 else:
-                    self._answer(request_id, await self._calls.finish(prepared))
+                    self._answer(request_id, await self.calls.finish(prepared))
         except Exception:
             logger.exception("a call of an API failed")
             self._answer(request_id, internal_error())
@@ -96,10 +106,10 @@ class ApiTransport:
             self._scopes.pop(key_of(request_id), None)
 
     def _result(self, method: str, params: Mapping[str, Any]) -> Answer | Refusal:
-        api = self._calls.api
+        api = self.calls.api
         if method == "server/discover":
             info = (params.get("_meta") or {}).get(CLIENT_INFO) or {}
-            self._calls.client.set_user_agent(f"{info.get('name')}/{info.get('version')}")
+            self.calls.client.set_user_agent(f"{info.get('name')}/{info.get('version')}")
             found = {
                 "resultType": "complete",
                 "supportedVersions": list(MODERN_VERSIONS),
@@ -164,15 +174,11 @@ async def open_api(
         UpstreamCallError: the document cannot be used.
     """
     try:
-        data = await load_document(spec, credentials)
+        api = await _read_api(spec, credentials)
     except LoginError as error:
         if spec.oauth is not None:  # a person has to log in, before the document can be read
             watch.logged_out, watch.login = True, LoginStore(spec).stamp()
         raise _unusable(spec, f"the OpenAPI document {spec.document!r} cannot be read: {error}") from None
-    try:
-        api = await anyio.to_thread.run_sync(_read_api, data, spec)
-    except DocumentError as error:
-        raise _unusable(spec, f"the OpenAPI document {spec.document!r} is not usable: {error}") from None
     for skipped in api.skipped[:_MAX_PROBLEMS]:
         logger.debug("server %r: operation %s is skipped: %s", spec.name, skipped.operation, skipped.reason)
     base = base_of(spec, api)
@@ -180,11 +186,50 @@ async def open_api(
     client = ApiClient(base, headers=spec.headers, credentials=credentials)
     async with client, anyio.create_task_group() as tasks:
         calls = ApiCalls(spec, api, client, advice)
+        transport, direct = ApiTransport(calls, tasks), DirectCalls(calls, tasks)
+        tasks.start_soon(_end_when_changed, spec, credentials, api, transport, direct, watch)
         try:
-            yield ApiTransport(calls, tasks), DirectCalls(calls, tasks)
+            yield transport, direct
         finally:
             tasks.cancel_scope.cancel()
 
 
-def _read_api(data: bytes, spec: UpstreamSpec) -> Api:
-    return Api.read(data, base_url=spec.url, source=spec.document or "")
+async def _read_api(spec: UpstreamSpec, credentials: Credentials | None) -> Api:
+    """Read the document of an API. Raises `UpstreamCallError` or `LoginError`."""
+    data = await load_document(spec, credentials)
+    try:
+        return await anyio.to_thread.run_sync(lambda: Api.read(data, base_url=spec.url, source=spec.document or ""))
+    except DocumentError as error:
+        raise _unusable(spec, f"the OpenAPI document {spec.document!r} is not usable: {error}") from None
+
+
+async def _end_when_changed(
+    spec: UpstreamSpec,
+    credentials: Credentials | None,
+    api: Api,
+    transport: ApiTransport,
+    direct: DirectCalls,
+    watch: HttpWatch,
+) -> None:
+    """End the connection once the document has changed and no call is in flight. The next one has the new document.
+
+    So a changed document takes the same way as a server that was restarted: it is listed, and compared with the pins,
+    before any call is sent.
+    """
+    while True:
+        calls_before = transport.calls.count
+        await anyio.sleep(REREAD_SECONDS)
+        if transport.calls.count == calls_before:
+            continue
+        try:
+            current = await _read_api(spec, credentials)
+        except (UpstreamCallError, LoginError) as error:
+            logger.info("server %r keeps its OpenAPI document, since it cannot be read again: %s", spec.name, error)
+            continue
+        if current.tools == api.tools and current.base_url == api.base_url:
+            continue
+        while direct or transport:  # noqa: ASYNC110 - rarely, and for the time of one call
+            await anyio.sleep(_QUIET_POLL_INTERVAL)
+        logger.info("server %r: its OpenAPI document has changed", spec.name)
+        watch.on_lost()
+        return
