@@ -24,8 +24,11 @@ Kind = Literal["npm", "pypi"]
 
 NPM_NAME: Final = re.compile(r"(?:@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.IGNORECASE)
 PYPI_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-EXACT_VERSION: Final = re.compile(r"[0-9][A-Za-z0-9.+!_-]*")
-"""A version, and not a range or a tag. It cannot be an option."""
+EXACT_VERSION: Final = {
+    "npm": re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+][A-Za-z0-9.+-]+)?"),
+    "pypi": re.compile(r"[0-9][A-Za-z0-9.+!_-]*"),
+}
+"""A version, and not a range or a tag. It cannot be an option. For npm, `1` and `1.x` are ranges."""
 
 _TAG: Final = re.compile(r"[a-z][a-z0-9._-]*", re.IGNORECASE)
 _FINAL: Final = re.compile(r"[0-9]+(?:\.[0-9]+)*(?:\.post[0-9]+)?")
@@ -69,7 +72,8 @@ def read_package(text: str) -> Package | None:
         name, version = (rest, "") if at < 0 else (rest[:at], rest[at + 1 :])
     package = Package("npm" if prefix == "npm" else "pypi", name, version)
     check_name(package.kind, name)
-    if version and not EXACT_VERSION.fullmatch(version) and not (package.kind == "npm" and _TAG.fullmatch(version)):
+    is_tag = package.kind == "npm" and _TAG.fullmatch(version)
+    if version and not EXACT_VERSION[package.kind].fullmatch(version) and not is_tag:
         raise Refused(
             f"{cut(version, 60)!r} is no version of a package; write one such as 1.2.3, or none for the latest"
         )
@@ -114,12 +118,12 @@ def find_package(package: Package) -> tuple[str, str, tuple[str, ...]] | None:
     Raises:
         Refused: its index does not answer, or has no version that can be used.
     """
-    if EXACT_VERSION.fullmatch(package.version):
-        return package.name, package.version, ()
     variables, base = _INDEXES[package.kind]
     named = next((each for each in variables if os.environ.get(each)), None)
     base = (os.environ[named] if named else base).rstrip("/")
     warnings = (f"the package comes from the index that the variable {named} names",) if named else ()
+    if EXACT_VERSION[package.kind].fullmatch(package.version):
+        return package.name, package.version, warnings
     try:
         found = _npm(base, package) if package.kind == "npm" else _pypi(base, package)
     except Unreachable as error:
@@ -175,6 +179,6 @@ def _order(version: str) -> tuple[tuple[int, ...], int]:
 
 
 def _exact(version: object, package: Package) -> str:
-    if not isinstance(version, str) or not EXACT_VERSION.fullmatch(version):
+    if not isinstance(version, str) or not EXACT_VERSION[package.kind].fullmatch(version):
         raise Unreachable(f"{TITLES[package.kind]} names no released version of {cut(package.name, 100)!r}")
     return version

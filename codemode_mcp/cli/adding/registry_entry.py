@@ -53,8 +53,10 @@ _HEADER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 _OF_OTHERS: Final = re.compile(
     r"(?:PATH|HOME|SHELL|IFS|ENV|TMPDIR|USER|LOGNAME|PATHEXT|COMSPEC|SYSTEMROOT|APPDATA|LOCALAPPDATA|USERPROFILE"
-    r"|.*_PROXY|NO_PROXY|SSL_.*|CURL_CA_BUNDLE|REQUESTS_CA_BUNDLE"
-    r"|LD_.*|DYLD_.*|GLIBC_.*|MALLOC_.*|GCONV_PATH|BASH_.*|ZDOTDIR|PROMPT_COMMAND"
+    r"|TEMP|TMP|HOMEDRIVE|HOMEPATH|WINDIR|PROGRAMFILES.*|XDG_.*|EDITOR|VISUAL|PAGER|BROWSER|HOSTALIASES|RES_OPTIONS"
+    r"|.*_PROXY|NO_PROXY|SSL_.*|SSLKEYLOGFILE|OPENSSL_.*|CURL_CA_BUNDLE|REQUESTS_CA_BUNDLE"
+    r"|LD_.*|DYLD_.*|GLIBC_.*|MALLOC_.*|GCONV_PATH|LOCPATH|NLSPATH"
+    r"|BASH_.*|BASHOPTS|SHELLOPTS|PS[0-4]|CDPATH|ZDOTDIR|PROMPT_COMMAND|COREPACK_.*|PNPM_.*|VOLTA_.*|ELECTRON_.*"
     r"|NODE_.*|NPM_.*|YARN_.*|BUN_.*|DENO_.*|PYTHON.*|PIP_.*|UV_.*|VIRTUAL_ENV|CONDA_.*|RUBY.*|PERL.*|JAVA_.*|_JAVA_.*"
     r"|JDK_.*|DOTNET_.*|DOCKER_.*|GIT_.*|CODEMODE_MCP.*)",
     re.IGNORECASE,
@@ -134,7 +136,7 @@ def _package(given: Mapping[str, Any]) -> Option:
     else:
         if not (NPM_NAME if kind == "npm" else PYPI_NAME).fullmatch(identifier):
             raise Refused(f"{cut(identifier, 100)!r} is no name of a package")
-        if not EXACT_VERSION.fullmatch(version):
+        if not EXACT_VERSION[kind].fullmatch(version):
             raise Refused(f"{cut(version, 60)!r} is no exact version")
         option.entry = package_entry(kind, identifier, version, arguments)
     if env:
