@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
@@ -67,10 +68,13 @@ async def test_an_argument_cannot_replace_a_credential_that_the_document_does_no
     parameters = [CASE, *({"name": "f", "in": place, "schema": {}} for place in ("query", "cookie"))]
     document = write_document(tmp_path, paths={"/{case}": {"get": {**operation("fetch"), "parameters": parameters}}})
     given = {"f": {"a+b": "thief", "n": 1}, "cookie_f": {"session": "thief", "n": 1}}
+    harmless = {"f": {"n": 1}, "cookie_f": {"n": 1}}
     for credentials in (ApiKey("query", "a+b", SECRET), ApiKey("cookie", "session", SECRET)):
         async with connected(spec_of(document, url=api.url, credentials=credentials)) as pool:
-            await call(pool, "fetch", "echo", **given)
-    by_query, by_cookie = api.requests("/echo")[-2:]
+            with pytest.raises(UpstreamCallError, match=f"has the member `{re.escape(credentials.name)}`"):
+                await call(pool, "fetch", "echo", **given)
+            await call(pool, "fetch", "echo", **harmless)
+    by_query, by_cookie = api.requests("/echo")
     assert by_query.target == "/echo?n=1&a%2Bb=s3cret%2F%2Bvalue"
     assert by_cookie.headers["cookie"] == f"n=1; session={SECRET}"
 

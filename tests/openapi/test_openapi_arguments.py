@@ -1,11 +1,15 @@
 """Names of tools and of their arguments."""
 
+import json
 from typing import Any
 
 import pytest
 from openapi_documents import api_of, read, tools
 
 from declarations import identifiers
+from upstream_clients.credential_settings import ApiKey
+from upstream_clients.openapi.server import api_from
+from upstream_clients.spec import UpstreamSpec
 
 
 def named(paths: dict[str, Any]) -> list[str]:
@@ -133,6 +137,17 @@ def test_credentials_and_headers_of_the_client_are_no_arguments() -> None:
     api = api_of({"parameters": parameters}, components={"securitySchemes": schemes})
     assert list(tools(api)["call"]["inputSchema"]["properties"]) == ["X-Trace"]
     assert api.security == ("API key in the query parameter api_key", "API key in the cookie session")
+
+
+def test_what_the_entry_of_the_configuration_sets_is_no_argument() -> None:
+    listed = [("query", "token"), ("header", "X-Version"), ("query", "X-Version")]
+    parameters = [{"name": name, "in": place, "required": True} for place, name in listed]
+    document = {"openapi": "3.0.0", "paths": {"/x": {"get": {"operationId": "call", "parameters": parameters}}}}
+    key, headers = ApiKey("query", "Token", "secret"), {"x-version": "2"}
+    spec = UpstreamSpec("a", "openapi", document="x.json", url="http://a", credentials=key, headers=headers)
+    found = tools(api_from(json.dumps(document).encode(), spec))["call"]["inputSchema"]
+    assert found["properties"].keys() == {"X-Version"}
+    assert found["required"] == ["X-Version"]
 
 
 def test_a_path_parameter_that_is_not_declared_is_a_text() -> None:

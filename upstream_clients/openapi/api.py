@@ -19,7 +19,7 @@ from upstream_clients.openapi.schemas import Schemas
 from upstream_clients.openapi.servers import http_address, logins, server_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from upstream_clients.openapi.document import Document
 
@@ -59,7 +59,9 @@ class Api:
         security: sentences about the logins that the document names.
     """
 
-    def __init__(self, document: Document, *, base_url: str | None, source: str) -> None:
+    def __init__(
+        self, document: Document, *, base_url: str | None, source: str, given: Iterable[tuple[str, str]] = ()
+    ) -> None:
         info = document.root.get("info")
         info = info if isinstance(info, dict) else {}
         self.title = plain_text(info.get("title"), _MAX_TITLE) or ""
@@ -73,7 +75,7 @@ class Api:
         from_document = server_address(stated, source)
         self.base_url = http_address(base_url) if base_url is not None else from_document
         self.base_from_document = base_url is None and self.base_url is not None
-        schemas, credentials = Schemas(document), Credentials(document)
+        schemas, credentials = Schemas(document), Credentials(document, given)
         bounds = Bounds(schemas)
         self._tools: dict[str, _Tool] = {}
         listed: list[Mapping[str, Any]] = []
@@ -96,18 +98,20 @@ class Api:
         self.skipped: tuple[Skipped, ...] = tuple(skipped)
 
     @classmethod
-    def read(cls, data: bytes, *, base_url: str | None, source: str) -> Self:
+    def read(cls, data: bytes, *, base_url: str | None, source: str, given: Iterable[tuple[str, str]] = ()) -> Self:
         """Return the API that a document describes.
 
         Args:
             base_url: the configured address of the API; None if the document states it.
             source: the document's own address or path.
+            given: places and names of the parameters that the entry of the configuration sets, such as
+                `("header", "X-Key")`. They are no arguments.
 
         Raises:
             DocumentError: the document cannot be used. The message is a sentence for a person.
         """
         try:
-            return cls(read_document(data), base_url=base_url, source=source)
+            return cls(read_document(data), base_url=base_url, source=source, given=given)
         except RecursionError:
             raise DocumentError("the document is nested too deeply") from None
         except (TypeError, ValueError, AttributeError, LookupError):

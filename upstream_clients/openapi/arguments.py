@@ -116,12 +116,18 @@ def _is_short(value: Any) -> bool:
 
 
 class Credentials:
-    """The names of parameters that are credentials by the security schemes of a document."""
+    """The names of parameters that are no arguments.
 
-    def __init__(self, document: Document) -> None:
+    They are credentials by the security schemes of the document, or the entry of the configuration sets them.
+
+    Args:
+        given: places and names of the parameters that the entry sets.
+    """
+
+    def __init__(self, document: Document, given: Iterable[tuple[str, str]] = ()) -> None:
         components = document.root.get("components")
         schemes = components.get("securitySchemes") if isinstance(components, dict) else None
-        self.names: set[tuple[str, str]] = set()
+        self.names = {(place, name.lower()) for place, name in given}
         for scheme in schemes.values() if isinstance(schemes, dict) else ():
             try:
                 scheme = document.follow(scheme)

@@ -9,9 +9,9 @@ import anyio.to_thread
 
 from upstream_clients.address_guard import may_be_public
 from upstream_clients.errors import UpstreamCallError
-from upstream_clients.openapi.api import Api, DocumentError
+from upstream_clients.openapi.api import DocumentError
 from upstream_clients.openapi.credentials import credentials_of
-from upstream_clients.openapi.server import base_of
+from upstream_clients.openapi.server import api_from, base_of
 from upstream_clients.openapi.source import load_document
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ async def report_of(spec: UpstreamSpec) -> ApiReport:
     """
     data = await load_document(spec, credentials_of(spec))
     try:
-        api = await anyio.to_thread.run_sync(lambda: Api.read(data, base_url=spec.url, source=spec.document or ""))
+        api = await anyio.to_thread.run_sync(api_from, data, spec)
     except DocumentError as error:
         raise UpstreamCallError(spec.name, spec.redact(str(error)), dispatched=False) from None
     base = base_of(spec, api)

@@ -15,6 +15,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 
+from upstream_clients.credential_settings import ApiKey
 from upstream_clients.direct import Answer, Refusal
 from upstream_clients.errors import LoginError, UpstreamCallError
 from upstream_clients.jsonrpc import (
@@ -198,7 +199,7 @@ async def _read_api(spec: UpstreamSpec, credentials: Credentials | None) -> Api:
     """Read the document of an API. Raises `UpstreamCallError` or `LoginError`."""
     data = await load_document(spec, credentials)
     try:
-        return await anyio.to_thread.run_sync(lambda: Api.read(data, base_url=spec.url, source=spec.document or ""))
+        return await anyio.to_thread.run_sync(api_from, data, spec)
     except DocumentError as error:
         raise _unusable(spec, f"the OpenAPI document {spec.document!r} is not usable: {error}") from None
 
@@ -233,3 +234,15 @@ async def _end_when_changed(
         logger.info("server %r: its OpenAPI document has changed", spec.name)
         watch.on_lost()
         return
+
+
+def api_from(data: bytes, spec: UpstreamSpec) -> Api:
+    """Return the API of a document, without arguments for what the entry sets.
+
+    Raises:
+        DocumentError: the document cannot be used.
+    """
+    given: list[tuple[str, str]] = [("header", name) for name in spec.headers]
+    if isinstance(spec.credentials, ApiKey):
+        given.append((spec.credentials.place, spec.credentials.name))
+    return Api.read(data, base_url=spec.url, source=spec.document or "", given=given)
