@@ -97,6 +97,7 @@ def test_a_few_headers_are_passed_on(petstore: Api) -> None:
         "x-ratelimit-remaining": "3",
         "ratelimit": "l",
         "x-total-count": "9",
+        "next-page": "/pets?after=3",
     }
     others = {"set-cookie": "a=b", "server": "x", "etagged": "y", "link": "l" * 5_000}
     found = result(petstore, b"", status=201, headers={**passed, **others})
@@ -113,3 +114,14 @@ def test_json_is_asked_for_where_there_is_any() -> None:
     assert accept({"text/csv": {}, "image/*": {}, "bad\r\n/x": {}}) == "text/csv, */*;q=0.1"
     assert accept({"application/vnd.api+json": {}}) == "application/vnd.api+json, */*;q=0.1"
     assert accept({}) == "application/json, */*;q=0.1"
+
+
+def test_media_types_of_swagger_2_are_asked_for_without_a_schema_too() -> None:
+    def accept(**operation: Any) -> str:
+        node = {"operationId": "call", "responses": {"200": {"description": "A picture"}}, **operation}
+        document = {"swagger": "2.0", "produces": ["image/png", "image/webp"], "paths": {"/x": {"get": node}}}
+        return read(document, base_url="http://a").request("call", {}).headers["Accept"]
+
+    assert accept() == "image/png, image/webp, */*;q=0.1"
+    assert accept(produces=["text/xml", "application/json"]) == "application/json, */*;q=0.1"
+    assert accept(produces=[]) == "application/json, */*;q=0.1"

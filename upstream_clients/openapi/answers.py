@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from upstream_clients.openapi.operations import Operation
     from upstream_clients.openapi.schemas import Schemas
 
-_HEADERS: Final = frozenset({"etag", "last-modified", "link", "location", "retry-after"})
+_HEADERS: Final = frozenset({"etag", "last-modified", "link", "location", "next-page", "retry-after"})
 _HEADER_PREFIXES: Final = ("ratelimit", "x-ratelimit", "x-rate-limit", "x-total", "x-page", "x-per-page", "x-next-page")
 _CHARSET: Final = re.compile(
     r"utf-?(?:8|16|32)(?:-?[bl]e)?|us-ascii|ascii|latin-?1|iso[-_]?8859[-_](?:[1-9]|1[0134-6])|windows-125[0-8]|cp125[0-8]"
@@ -77,7 +77,7 @@ def read_answers(operation: Operation, document: Document, schemas: Schemas) -> 
         contents = []
     types = list(dict.fromkeys(media_type for content in contents for media_type in content))
     chosen = [_json_content(content) for content in contents if content]
-    accept = _accept([each[0] for each in chosen if each], types)
+    accept = _accept([each[0] for each in chosen if each], types) if types else _accept_produced(operation.node)
     if operation.method == "HEAD" or not chosen or not all(chosen):
         return Answers(accept, None)
     parts: dict[str, Converted] = {}
@@ -117,6 +117,13 @@ def _json_content(content: dict[str, Mapping[str, Any]]) -> tuple[str, Mapping[s
         if isinstance(schema, dict) and schema.get("type") not in ("string", "file"):
             found = [("*/*", content["*/*"])]
     return min(found, key=lambda each: not each[0].startswith("application/json"), default=None)
+
+
+def _accept_produced(node: Mapping[str, Any]) -> str:
+    """Return the header `Accept` for an operation of Swagger 2 whose answers have media types and no schemas."""
+    produced = node.get("produces")
+    types = [each for each in produced if isinstance(each, str)] if isinstance(produced, list) else []
+    return _accept([each for each in types if media_kind(each) == "json"], types)
 
 
 def _accept(in_json: list[str], types: list[str]) -> str:

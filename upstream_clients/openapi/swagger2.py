@@ -102,6 +102,7 @@ def _operation(node: Mapping[str, Any], shared: Any, document: Document) -> dict
     elif form:
         result["requestBody"] = _form(form, consumes)
     produces = _types(node.get("produces"), document.root.get("produces")) or ["application/json"]
+    result["produces"] = produces  # for answers without a schema, whose content is not described
     responses = node.get("responses")
     result["responses"] = (
         {status: _response(each, produces, document) for status, each in responses.items()}
