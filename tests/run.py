@@ -69,8 +69,9 @@ SERVERS = ROOT / ".cache" / "servers"
 SERVER_PINS = {
     "mcp-1": ("mcp==1.30.0", "mcp-server-calculator==0.2.1", "mcp-server-sqlite==2025.4.25"),
     "mcp-2": ("mcp==2.3.0", "excel-mcp-server==2.2.2", "mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19"),
+    "apis": ("flasgger==0.9.7.1", "httpbin==0.10.4", "kinto==26.5.0", "setuptools==80.9.0"),
 }
-"""Upstream servers from PyPI, by the environment that those share that agree about the MCP SDK."""
+"""Upstream servers from PyPI, by the environment that those share that agree about the MCP SDK; and HTTP APIs."""
 CLIENTS = ROOT / ".cache" / "clients"
 NODE_CLIENTS = ("claude-code", "codex", "gemini-cli", "opencode", "inspector")
 CLIENT_PINS = {
