@@ -4,7 +4,7 @@ Pure, with `api` as their one door:
 
 - `reading`, `document` and `swagger2`: the text of a document as values of JSON, and its local references.
 - `operations` and `servers`: names, paths, addresses and logins.
-- `schemas` and `bounds`: JSON Schemas, cut to a size.
+- `schemas`, `keywords` and `bounds`: JSON Schemas, cut to a size.
 - `arguments`, `bodies`, `styles` and `requests`: the argument of a tool, and the request that it becomes.
 - `answers`: the result that an answer becomes.
 
