@@ -125,6 +125,8 @@ def test_each_setting_of_the_form_is_passed_and_is_an_option_of_serve() -> None:
     ]
     empty = ["--config=", "--context=${user_config.context}", "--read-only=false", "--ask=${user_config.ask_first}"]
     assert bundled.serve_arguments(bundled.settings_of(empty)) == ["serve"]
+    # A host may write a switch in another way. It must not be lost.
+    assert bundled.serve_arguments(bundled.settings_of(["--read-only=True"])) == ["serve", "--read-only"]
 
 
 def parameters(installed: Path, home: Path, settings: dict[str, Any]) -> StdioServerParameters:

@@ -28,7 +28,12 @@ def settings_of(words: Sequence[str]) -> dict[str, str]:
 def serve_arguments(settings: Mapping[str, str]) -> list[str]:
     """Return the arguments of `codemode-mcp` for the settings."""
     valued = [f"--{name}={settings[name]}" for name in ("config", "context", "record") if name in settings]
-    return ["serve", *valued, *(["--read-only"] if settings.get("read-only") == "true" else [])]
+    return ["serve", *valued, *(["--read-only"] if is_on(settings, "read-only") else [])]
+
+
+def is_on(settings: Mapping[str, str], name: str) -> bool:
+    """Return False if a switch is off or not set. A form of on that is not known counts as on."""
+    return settings.get(name, "false").strip().lower() not in ("false", "0", "no", "off")
 
 
 def write_first_configuration(settings: Mapping[str, str]) -> None:
@@ -36,7 +41,7 @@ def write_first_configuration(settings: Mapping[str, str]) -> None:
     from codemode_mcp.config_path import FILE_NAME, PATH_VARIABLE
     from codemode_mcp.paths import config_dir
 
-    if settings.get("ask") != "true" or "config" in settings or os.environ.get(PATH_VARIABLE):
+    if not is_on(settings, "ask") or "config" in settings or os.environ.get(PATH_VARIABLE):
         return
     folder = config_dir()
     try:
