@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from upstream_clients.spec import UpstreamSpec
 
 _ACCEPT: Final = "application/json, application/yaml, application/vnd.oai.openapi, */*;q=0.5"
+_MAX_REASON: Final = 300
+"""Characters of the reason of a failure, which may quote any number of bytes of an answer."""
+
 _REFUSED: Final = (401, 403, 404)
 """Statuses with which servers hide a document from requests without credentials."""
 
@@ -101,7 +104,7 @@ async def _fetch(
 
 def _failure(spec: UpstreamSpec, why: str) -> UpstreamCallError:
     key = f'"openapi" of mcpServers.{spec.name}'
-    shown = spec.redact(spec.document or "")
+    shown, why = spec.redact(spec.document or ""), spec.cut(why, _MAX_REASON)
     return UpstreamCallError(
         spec.name,
         f"server {spec.name!r}: the OpenAPI document {shown!r} is not usable: {spec.redact(why)}; check {key}",
