@@ -24,7 +24,7 @@ from mcp.client.client import Client
 from measure import ours, report
 
 CALLS = 100
-ROUNDS = 25
+ROUNDS = 50
 BAR = 1.3
 
 PET = {
