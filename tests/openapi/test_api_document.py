@@ -21,9 +21,10 @@ from loopback_api import (
     write_document,
 )
 
-from upstream_clients import UpstreamPool
+from upstream_clients import UpstreamCallError, UpstreamPool
 from upstream_clients.listing_cache import ListingCache
 from upstream_clients.openapi import connections, exchanges, server
+from upstream_clients.openapi.report import report_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -123,6 +124,17 @@ async def test_a_document_that_cannot_be_used_is_reported_with_its_address_and_t
         (write_document(tmp_path), '"baseUrl"'),
     ):
         assert why in await failure(spec_of(str(path)))
+
+
+async def test_a_document_that_never_ends_is_not_awaited_for_ever(api: LoopbackApi) -> None:
+    async def dripping(request: Received) -> None:
+        request.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
+        await anyio.sleep_forever()
+
+    api.script("/docs/api.json", dripping)
+    spec = spec_of(f"{api.url}/docs/api.json", connect_timeout=0.2)
+    with anyio.fail_after(20), pytest.raises(UpstreamCallError, match=r"has not answered completely within 0\.2 s"):
+        await report_of(spec)
 
 
 async def test_tools_known_from_an_earlier_process_are_listed_before_the_document_is_read(

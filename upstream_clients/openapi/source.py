@@ -52,11 +52,14 @@ async def load_document(spec: UpstreamSpec, credentials: Credentials | None) -> 
     headers = {"accept": _ACCEPT, "accept-encoding": ACCEPTED_ENCODINGS, "user-agent": USER_AGENT}
     http = Http(guarded=False)
     try:
-        response = await _fetch(spec, http, headers, None)
-        has_any = credentials is not None or bool(spec.headers)
-        if response.status in _REFUSED and has_any and _may_get_credentials(spec):
-            headers |= {name.lower(): value for name, value in spec.headers.items()}
-            response = await _fetch(spec, http, headers, credentials)
+        with anyio.fail_after(spec.connect_timeout):
+            response = await _fetch(spec, http, headers, None)
+            has_any = credentials is not None or bool(spec.headers)
+            if response.status in _REFUSED and has_any and _may_get_credentials(spec):
+                headers |= {name.lower(): value for name, value in spec.headers.items()}
+                response = await _fetch(spec, http, headers, credentials)
+    except TimeoutError:
+        raise _failure(spec, f"its server has not answered completely within {spec.connect_timeout:g} s") from None
     finally:
         with anyio.CancelScope(shield=True):
             await http.close()
