@@ -9,8 +9,10 @@ import typer
 
 from codemode_mcp.cli.adding import keyring_entries, steps
 from codemode_mcp.cli.adding.proposal import Proposal, Setting
+from codemode_mcp.cli.adding.removal import login_spec
 from codemode_mcp.cli.adding.target import find_target
 from upstream_clients import keychain
+from upstream_clients.token_store import LoginStore
 from upstream_clients.tools import UpstreamView
 
 if TYPE_CHECKING:
@@ -92,3 +94,12 @@ def test_secrets_are_stored_under_free_names_and_all_or_none(entries: dict[str, 
     with pytest.raises(keychain.NoKeychain):
         keyring_entries.store("t", {KEY: "secret", OTHER: "secret"})
     assert entries == {"s/X-Key": "of another configuration", "s/X-Key-2": "secret"}
+
+
+def test_the_login_of_an_api_without_a_base_address_is_found_for_its_removal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LoginStore, "stamp", lambda _: (1, 2))
+    entry = {"openapi": "https://api.example/openapi.json", "auth": "oauth"}
+    assert login_spec("api", entry, tmp_path) is not None
+    assert login_spec("local", {"command": "server"}, tmp_path) is None

@@ -29,7 +29,7 @@ def login_spec(name: str, entry: Mapping[str, Any], folder: Path) -> UpstreamSpe
         spec = spec_of(name, entry, folder)
     except Refused:
         return None
-    return spec if spec.url is not None and LoginStore(spec).stamp() is not None else None
+    return spec if not spec.is_process and LoginStore(spec).stamp() is not None else None
 
 
 def own_secrets(name: str, value: Any) -> list[str]:
