@@ -163,6 +163,13 @@ def test_the_address_of_an_api_is_one_of_http(url: Any, source: str, address: st
     assert read({"openapi": "3.0.0", "servers": [{"url": url}]}, source=source).base_url == address
 
 
+def test_variables_of_an_address_cannot_make_it_any_longer() -> None:
+    variables = {f"v{n}": {"default": f"{{v{n + 1}}}" * 300} for n in range(9)}
+    assert read({"openapi": "3.0.0", "servers": [{"url": "https://{v0}", "variables": variables}]}).base_url is None
+    long = {"a": {"default": "b" * 1_000}, **{f"v{n}": {"default": ""} for n in range(3)}}
+    assert read({"openapi": "3.0.0", "servers": [{"url": "https://{a}{a}{a}", "variables": long}]}).base_url is None
+
+
 def test_operations_with_one_common_server_of_their_own_are_kept() -> None:
     servers = [{"url": "https://api.twilio.example"}]
     paths = {"/a": {"servers": servers, "get": {}}, "/b": {"servers": servers, "get": {}}}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from upstream_clients.openapi.document import Document
 
 MAX_ADDRESS: Final = 2_000
+_VARIABLE: Final = re.compile(r"\{([^{}]*)\}")
 
 
 def server_address(servers: Any, source: str) -> str | None:
@@ -29,10 +30,13 @@ def server_address(servers: Any, source: str) -> str | None:
         return None
     variables = first.get("variables")
     if isinstance(variables, dict):
-        for name, variable in variables.items():
+        for name in dict.fromkeys(_VARIABLE.findall(url)):
+            variable = variables.get(name)
             default = variable.get("default") if isinstance(variable, dict) else None
             if isinstance(default, (str, int)) and not isinstance(default, bool):
                 url = url.replace(f"{{{name}}}", str(default)[:MAX_ADDRESS])
+                if len(url) > MAX_ADDRESS:
+                    return None
     return http_address(url, source)
 
 
