@@ -127,7 +127,7 @@ def test_credentials_and_headers_of_the_client_are_no_arguments() -> None:
     listed = [("header", "Authorization"), ("header", "content-type"), ("header", "Host"), ("query", "api_key")]
     listed += [("cookie", "session"), ("header", "X-Trace")]
     # Rules decide by method and path, which these change.
-    listed += [("header", "X-HTTP-Method-Override"), ("header", "x-original-url"), ("query", "_method")]
+    listed += [("header", "X-HTTP-Method-Override"), ("header", "X_Original_URL"), ("query", "_method")]
     schemes = {
         "a": {"type": "apiKey", "in": "query", "name": "api_key"},
         "b": {"$ref": "#/components/securitySchemes/c"},

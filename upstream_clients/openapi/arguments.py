@@ -82,14 +82,19 @@ class Arguments:
 
     Attributes:
         schema: the schema of its argument, before it is cut to a size.
-        taken: places and names, in lower case, that no member of an object may have in a query or a cookie: other
-            parameters and credentials.
+        credentials: the parameters that are no arguments.
     """
 
     parameters: tuple[Parameter, ...]
     body: Body | None
     schema: Converted
-    taken: frozenset[tuple[str, str]]
+    credentials: Credentials
+
+    def is_taken(self, place: str, name: str) -> bool:
+        """Return True for the name of a parameter or a credential. No member of an object is sent under this name."""
+        if self.credentials.has(place, name) or (place, name.lower()) == ("query", METHOD_PARAMETER):
+            return True
+        return any(each.place == place and each.name.lower() == name.lower() for each in self.parameters)
 
     @property
     def digest(self) -> str:
@@ -127,18 +132,24 @@ class Credentials:
     def __init__(self, document: Document, given: Iterable[tuple[str, str]] = ()) -> None:
         components = document.root.get("components")
         schemes = components.get("securitySchemes") if isinstance(components, dict) else None
-        self.names = {(place, name.lower()) for place, name in given}
+        self._names = {(place, _same(place, name)) for place, name in given}
         for scheme in schemes.values() if isinstance(schemes, dict) else ():
             try:
                 scheme = document.follow(scheme)
             except UnsupportedError:
                 continue
             if isinstance(scheme, dict) and scheme.get("type") == "apiKey":
-                self.names.add((str(scheme.get("in")), str(scheme.get("name")).lower()))
+                place = str(scheme.get("in"))
+                self._names.add((place, _same(place, str(scheme.get("name")))))
 
     def has(self, place: str, name: str) -> bool:
         """Return True if a parameter is a credential."""
-        return (place, name.lower()) in self.names
+        return (place, _same(place, name)) in self._names
+
+
+def _same(place: str, name: str) -> str:
+    """Return one form of names that are the same for some servers: many take `_` in a header for `-`."""
+    return name.lower().replace("_", "-") if place == "header" else name.lower()
 
 
 def read_arguments(operation: Operation, document: Document, schemas: Schemas, credentials: Credentials) -> Arguments:
@@ -185,8 +196,7 @@ def read_arguments(operation: Operation, document: Document, schemas: Schemas, c
         + len(str(conditions))
     )
     references = tuple(dict.fromkeys(name for part in parts for name in part.names))
-    taken = {(each.place, each.name.lower()) for each in parameters} | credentials.names | {("query", METHOD_PARAMETER)}
-    return Arguments(tuple(parameters), body, Converted(schema, references, size), frozenset(taken))
+    return Arguments(tuple(parameters), body, Converted(schema, references, size), credentials)
 
 
 def _is_argument(node: Mapping[str, Any], operation: Operation, credentials: Credentials) -> bool:
@@ -199,7 +209,7 @@ def _is_argument(node: Mapping[str, Any], operation: Operation, credentials: Cre
         return False
     if place == "header" and not _HEADER_NAME.fullmatch(name):
         raise UnsupportedError(f"its parameter {shown(name)} is not a name of a header")
-    return place != "header" or name.lower() not in _NO_ARGUMENTS
+    return place != "header" or _same(place, name) not in _NO_ARGUMENTS
 
 
 def _undeclared(operation: Operation) -> Iterable[Mapping[str, Any]]:

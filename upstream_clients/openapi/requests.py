@@ -95,7 +95,7 @@ def make_request(
 def _check_members(parameter: Parameter, value: Mapping[str, Any], arguments: Arguments) -> None:
     """Raise `ArgumentProblem` if a member would be sent in place of a credential or of another parameter."""
     for key in value:
-        if key != parameter.name and (parameter.place, key.lower()) in arguments.taken:
+        if key != parameter.name and arguments.is_taken(parameter.place, key):
             raise ArgumentProblem(
                 f"`{parameter.argument}` has the member `{key[:100]}`, which is sent as another parameter; leave it out"
             )
