@@ -74,7 +74,7 @@ class Body:
     encodings: Mapping[str, Any]
 
 
-_TEXTS: Final = ("+xml", "/xml", "+yaml", "/yaml", "/x-yaml", "/x-ndjson", "/graphql")
+_TEXT_ENDINGS: Final = ("+xml", "/xml", "+yaml", "/yaml", "/x-yaml", "/x-ndjson", "/graphql")
 
 
 def media_kind(media_type: str) -> str | None:
@@ -88,9 +88,7 @@ def media_kind(media_type: str) -> str | None:
         return "multipart"
     if name.startswith("multipart/"):
         return None
-    if name.startswith("text/") or name.endswith(
-        ("+xml", "/xml", "+yaml", "/yaml", "/x-yaml", "/x-ndjson", "/graphql")
-    ):
+    if name.startswith("text/") or name.endswith(_TEXT_ENDINGS):
         return "text"
     return "bytes" if "/" in name and name.isascii() and name.isprintable() and " " not in name else None
 
