@@ -43,6 +43,7 @@ class Endpoint:
         self._key = key
         self._sleep = sleep
         self._client = httpx2.AsyncClient(timeout=SECONDS, headers=form.headers(key))
+        self._has_answered = False
         self.retries = 0
         self.paused = 0.0
 
@@ -51,6 +52,8 @@ class Endpoint:
 
     async def ask(self, body: dict[str, Any]) -> Reply:
         """Return the answer to a request.
+
+        An address that cannot be reached at the beginning is probably wrong, and is not tried again.
 
         Raises:
             EndpointError: there is none after all attempts.
@@ -63,9 +66,12 @@ class Endpoint:
             try:
                 response = await self._client.post(self._url, json=body)
             except httpx2.HTTPError as error:
+                if isinstance(error, httpx2.ConnectError) and not self._has_answered:
+                    raise EndpointError(f"{self._url} cannot be reached ({error}); check --base") from error
                 problem = f"{type(error).__name__}: {error}"
                 await self._pause(pause)
                 continue
+            self._has_answered = True
             if response.status_code == 200:
                 return self._read(response)
             problem = f"{response.status_code}: {response.text[:500]}"

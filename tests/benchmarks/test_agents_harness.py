@@ -184,6 +184,10 @@ async def test_an_endpoint_that_stays_away_or_answers_nonsense_is_no_failure_of_
             assert KEY not in str(raised.value)
         await endpoint.close()
     assert endpoint.retries == 6
+    wrong = Endpoint("http://127.0.0.1:9", FORMS["openai"], KEY, sleep=sleep)
+    with pytest.raises(EndpointError, match="cannot be reached"):
+        await wrong.ask({})
+    assert wrong.retries == 0
 
 
 @pytest.mark.parametrize(
