@@ -90,15 +90,19 @@ class RequestsInFlight(ABC):
         on_progress: ProgressFn | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> int | None:
-        """Send a request, in the next round of the event loop.
+        """Prepare to send a request: at `flush`, or in the next round of the event loop.
 
         Args:
-            on_answer: called once, with the answer, or with None if the connection ended without one.
+            on_answer: called once, after `flush` has returned: with the answer, or with None if the connection ended
+                without one.
             headers: headers of the HTTP request.
 
         Returns:
             The id of the request; None if it cannot be sent directly, or the connection has ended.
         """
+
+    def flush(self) -> None:  # noqa: B027 - most transports have nothing to do
+        """Send the requests that wait for this. Others are sent in the next round of the event loop."""
 
     def cancel(self, request_id: int) -> None:
         """Give a request up, and tell the server if it was sent. `on_answer` is not called after this."""

@@ -254,7 +254,7 @@ class LiveConnection:
         on_progress: ProgressFn | None,
         call: CallQuestions,
     ) -> Callable[[], None] | None:
-        """Send a request without waiting.
+        """Send a request without waiting. The caller calls `flush` if nothing prevents the request until then.
 
         Returns:
             A function that gives the request up; None if the request cannot be sent without waiting.
@@ -283,7 +283,7 @@ class LiveConnection:
             on_answer(raised)
 
         headers = self._headers(method, params)
-        if self.modern:
+        if self.modern and not self._spec.is_api:
             params = self._with_envelope(method, params, call)
         before = CURRENT.set(call)  # for messages that come back on the call's own HTTP stream
         try:
@@ -301,6 +301,11 @@ class LiveConnection:
             direct.cancel(request_id)
 
         return give_up
+
+    def flush(self) -> None:
+        """Send the requests of `try_send` that need not wait for the next round of the event loop."""
+        if self._dispatcher.direct is not None:
+            self._dispatcher.direct.flush()
 
     async def list_tools(self) -> Listing:
         """Return all tools. Raises `UpstreamCallError`."""

@@ -189,9 +189,10 @@ class Upstream(ResourceState):
             if decide is not None:
                 decide(self._tools.get(tool))
             call.give_up = link.try_send("tools/call", params, call.answered, options.get("on_progress"), questions)
-            if call.give_up is not None and (on_sent := options.get("on_sent")) is not None:
-                # Nothing is written before the next round of the event loop, so `on_sent` may still prevent it.
-                on_sent()
+            if call.give_up is not None:
+                if (on_sent := options.get("on_sent")) is not None:
+                    on_sent()  # nothing is written yet, so it may still prevent the call
+                link.flush()
         except BaseException:
             call.cancel()
             raise

@@ -223,6 +223,24 @@ async def test_a_call_that_is_given_up_or_times_out_closes_its_request(api: Loop
     assert len(api.requests("/v1/silent")) == 3
 
 
+async def test_a_call_that_is_prevented_when_it_would_be_sent_makes_no_request(
+    api: LoopbackApi, pool: UpstreamPool
+) -> None:
+    def prevent() -> None:
+        raise ValueError("prevented")
+
+    api.script("/v1/warm", reply(body={}))
+    for path in ("prevented", "warm"):
+        await call(pool, "fetch", "warm")
+        ends: list[Any] = []
+        with pytest.raises(ValueError, match="prevented"):
+            pool.source("api").try_call("send", {"case": path}, on_end=ends.append, on_sent=prevent)
+        await call(pool, "fetch", "warm")
+        assert ends == []
+    assert [each.method for each in api.requests("/v1/warm")[-4:]] == ["GET"] * 4
+    assert api.requests("/v1/prevented") == []
+
+
 async def test_parallel_calls_have_connections_of_their_own_and_no_cookies(
     api: LoopbackApi, pool: UpstreamPool
 ) -> None:

@@ -3,8 +3,8 @@
 A call that got no HTTP answer fails with an `HttpFault` that leaves the connection usable: an API has no session that
 could be lost, and the next call opens a new HTTP connection if it has to.
 
-The common call needs no task: its request is written in the next round of the event loop if a connection is free, and
-a successful answer is passed on where it is received. Every other call becomes a task at the point where something has
+The common call needs no task: its request is written as soon as nothing can prevent it, if a connection is free, and a
+successful answer is passed on where it is received. Every other call becomes a task at the point where something has
 to be awaited, with the outcome so far.
 """
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from upstream_clients.openapi.answer_bytes import RawAnswer
     from upstream_clients.openapi.api import Api, ApiRequest, ApiResponse
     from upstream_clients.openapi.client import ApiClient
+    from upstream_clients.questions import CallQuestions
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import ProgressFn
 
@@ -85,8 +86,14 @@ class ApiCalls:
         self._spec = spec
         self._tools = frozenset(tool["name"] for tool in api.tools)
 
-    def prepare(self, tool: object, arguments: Mapping[str, Any]) -> PreparedCall | Refusal:
-        """Return a call that can be sent, or the reason why it cannot. The current call is that of the context."""
+    def prepare(
+        self, tool: object, arguments: Mapping[str, Any], questions: CallQuestions | None
+    ) -> PreparedCall | Refusal:
+        """Return a call that can be sent, or the reason why it cannot.
+
+        Args:
+            questions: the call as `questions.CURRENT` has it, which knows its deadline.
+        """
         self.count += 1
         if not isinstance(tool, str) or tool not in self._tools:
             return Refusal(INVALID_PARAMS, f"there is no operation {tool!r}", None)
@@ -97,9 +104,8 @@ class ApiCalls:
                 request = self.api.request(tool, without_surrogates(dict(arguments)))
         except ArgumentProblem as error:
             return self._refusal(f"{tool}: {error}", sent=False, code=INVALID_PARAMS)
-        call = CURRENT.get()
         # Questions may move the deadline of a call.
-        return PreparedCall(tool, request, None if call is None else lambda: call.deadline)
+        return PreparedCall(tool, request, None if questions is None else lambda: questions.deadline)
 
     async def finish(self, call: PreparedCall, first: RawAnswer | Exception | None = None) -> Answer | Refusal:
         """Send a call, with the retries of `client`, and return its answer.
@@ -175,6 +181,7 @@ class DirectCalls(RequestsInFlight):
         super().__init__()
         self._calls = calls
         self._tasks = tasks
+        self._queued: list[tuple[int, Mapping[str, Any], CallQuestions | None]] = []
         self._give_ups: dict[int, Callable[[], None]] = {}
 
     def send(
@@ -189,21 +196,27 @@ class DirectCalls(RequestsInFlight):
             return None
         request_id = next(self._ids)
         self._pending[request_id] = Pending(b"", on_answer, on_progress)
-        asyncio.get_running_loop().call_soon(self._start, request_id, params)
+        self._queued.append((request_id, params, CURRENT.get()))
         return request_id
+
+    def flush(self) -> None:
+        queued, self._queued = self._queued, []
+        for each in queued:
+            self._start(*each)
 
     def _give_up(self, request_id: int, body: bytes) -> None:
         give_up = self._give_ups.pop(request_id, None)
         if give_up is not None:
             give_up()
 
-    def _start(self, request_id: int, params: Mapping[str, Any]) -> None:
+    def _start(self, request_id: int, params: Mapping[str, Any], questions: CallQuestions | None) -> None:
         if request_id not in self._pending:
             return  # given up before it was sent
+        soon = asyncio.get_running_loop().call_soon
         try:
-            prepared = self._calls.prepare(params["name"], params["arguments"])
+            prepared = self._calls.prepare(params["name"], params["arguments"], questions)
             if isinstance(prepared, Refusal):
-                self._end(request_id, prepared)
+                soon(self._end, request_id, prepared)
                 return
             give_up = self._calls.client.try_send(prepared.request, partial(self._ended, request_id, prepared))
             if give_up is None:
@@ -211,7 +224,8 @@ class DirectCalls(RequestsInFlight):
             else:
                 self._give_ups[request_id] = give_up
         except Exception:
-            self._fail(request_id)
+            logger.exception("a call of an API failed")
+            soon(self._end, request_id, internal_error())
 
     def _ended(self, request_id: int, call: PreparedCall, outcome: RawAnswer | Exception) -> None:
         """Take the outcome of a request that was sent without a task."""

@@ -32,6 +32,7 @@ from upstream_clients.openapi.credentials import advice_after_refusal
 from upstream_clients.openapi.exchanges import Address
 from upstream_clients.openapi.redirects import origin_of
 from upstream_clients.openapi.source import load_document
+from upstream_clients.questions import CURRENT
 from upstream_clients.spec import is_url
 from upstream_clients.token_store import LoginStore
 
@@ -95,7 +96,7 @@ class ApiTransport:
     async def _call(self, request_id: RequestId, scope: anyio.CancelScope, params: Mapping[str, Any]) -> None:
         try:
             with scope:
-                prepared = self.calls.prepare(params.get("name"), params.get("arguments") or {})
+                prepared = self.calls.prepare(params.get("name"), params.get("arguments") or {}, CURRENT.get())
                 if isinstance(prepared, Refusal):
                     self._answer(request_id, prepared)
                 else:
