@@ -99,6 +99,11 @@ def _pointer_part(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
+def is_value(where: str) -> bool:
+    """Return True for the places of defaults, constants and examples."""
+    return where.endswith(("/default", "/const")) or "/enum/" in where or "/examples/" in where
+
+
 def words_of(name: str) -> str:
     """Return the words of a name in lower case: `read_file` and `readFile` are `read file`."""
     return " ".join(_NAME_PARTS.findall(_CAPITAL.sub(" ", fold(name)))).lower()
@@ -150,11 +155,16 @@ class FoldedTexts:
         self._sentences: list[tuple[int, int, int]] | None = None
         self._words: frozenset[str] | None = None
 
-    def may_match(self, wording: Wording) -> bool:
-        """Return False if a pattern matches nowhere, as far as that is quickly known."""
+    @property
+    def known_words(self) -> frozenset[str]:
+        """The words that patterns need and the texts have."""
         if self._words is None:
             self._words = known_words().found_in(self.lower)
-        return wording.may_match(self._words)
+        return self._words
+
+    def may_match(self, wording: Wording) -> bool:
+        """Return False if a pattern matches nowhere, as far as that is quickly known."""
+        return wording.may_match(self.known_words)
 
     def text_at(self, at: int) -> Text:
         """Return the text that a position is in."""

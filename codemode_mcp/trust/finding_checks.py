@@ -1,6 +1,7 @@
 """Checks of `finding_rules.toml` for names, annotations and defaults, which no pattern alone can express. Pure.
 
-Each check yields (JSON pointer, excerpt) for all that it finds. The patterns that it needs are in the rule.
+Each check of a definition yields (JSON pointer, excerpt) for all that it finds. The patterns that it needs are in the
+rule.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .definition_texts import MAX_EXCERPT, MAX_TEXT, excerpt, fold, shown, words_of
-from .finding_weights import heavy
+from .definition_texts import MAX_EXCERPT, MAX_TEXT, FoldedTexts, excerpt, fold, shown, words_of
+from .finding_weights import heavy, identifiers_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from .definition_texts import FoldedTexts, Text
-    from .finding_words import Meetings, ReadSentence
+    from .definition_texts import Text
+    from .finding_words import ReadSentence
 
 _BEFORE: Final = 60
 """Characters in front of a name that may have the order to call it."""
@@ -25,6 +26,16 @@ _BEFORE: Final = 60
 _IDENTIFIER: Final = re.compile(r"\b[A-Za-z][A-Za-z0-9]{0,60}(?:(?:[_.-]|(?<=[a-z])(?=[A-Z]))[A-Za-z0-9]{1,60}){1,10}")
 _CALLED: Final = re.compile(r"(?:['\"]([\w-]{3,40})['\"] (?:mcp )?(?:tool|function)\b|\b([a-z][\w-]{2,40})\(\))")
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadText:
+    """One text of a definition, as the rules read it."""
+
+    folded: FoldedTexts
+    sentences: Sequence[ReadSentence]
+    others: frozenset[str]
+    """The names of the tools of other servers that are no names of the definition itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +50,6 @@ class Definition:
     texts: Sequence[Text]
     size: int
     """The number of characters of all texts."""
-    folded: FoldedTexts
-    read: Sequence[ReadSentence]
-    """The sentences of the folded texts."""
-    meetings: Meetings
 
     @property
     def name(self) -> str:
@@ -58,7 +65,7 @@ class Definition:
     @property
     def about(self) -> str:
         """The words of the server's name, of the item's name and of all texts."""
-        return f"{words_of(self.server)}\n{words_of(self.name)}\n{self.folded.lower}"
+        return f"{words_of(self.server)}\n{words_of(self.name)}\n{FoldedTexts(self.texts).lower}"
 
     @property
     def description(self) -> str:
@@ -90,9 +97,19 @@ def _skeleton(name: str) -> str:
     return plain.replace("rn", "m").replace("vv", "w")
 
 
-def other_tools(subject: Definition, patterns: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[str, str]]:
+def names_in(folded: FoldedTexts) -> frozenset[str]:
+    """Return all parts of texts that may be the name of another server's tool."""
+    found = {found[0] for found in _IDENTIFIER.finditer(folded.plain)} | identifiers_in(folded.plain)
+    found |= {name.rpartition(".")[2] for name in found}
+    found |= {called[1] or called[2] for called in _CALLED.finditer(folded.lower)}
+    return frozenset(found)
+
+
+def other_tools(subject: ReadText, patterns: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[int, int]]:
     """Find the names of other servers' tools in sentences that order how they are used."""
-    folded, others = subject.folded, subject.foreign_names
+    folded, others = subject.folded, subject.others
+    if not others:
+        return
     for found in _IDENTIFIER.finditer(folded.plain):
         # The name of a server may stand before it.
         last = found[0].rpartition(".")[2]
@@ -107,10 +124,10 @@ def other_tools(subject: Definition, patterns: Mapping[str, re.Pattern[str]]) ->
         if patterns["orders"].search(folded.lower, start, end) or patterns["orders_before"].search(
             folded.lower, before, found.start()
         ):
-            yield folded.text_at(found.start()).where, folded.excerpt(*found.span())
+            yield found.span()
     for found in _CALLED.finditer(folded.lower):
         if (found[1] or found[2]) in others:
-            yield folded.text_at(found.start()).where, folded.excerpt(*found.span())
+            yield found.span()
 
 
 def values(subject: Definition, patterns: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[str, str]]:
@@ -167,19 +184,21 @@ def _acts(description: str, verbs: re.Pattern[str], patterns: Mapping[str, re.Pa
             yield sentence
 
 
-def heavy_passages(subject: Definition, patterns: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[str, str]]:
+def heavy_passages(subject: ReadText, patterns: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[int, int]]:
     """Find sentences whose words, weighed together, are those of attacks."""
-    folded = subject.folded
-    for start, end in heavy(folded, subject.read, subject.foreign_names):
-        yield folded.text_at(start).where, folded.excerpt(start, end)
+    yield from heavy(subject.folded, subject.sentences, subject.others)
 
 
 CHECKS: Final[Mapping[str, Callable[[Definition, Mapping[str, re.Pattern[str]]], Iterator[tuple[str, str]]]]] = {
     "annotations_deny": annotations_deny,
-    "heavy_passages": heavy_passages,
     "long_text": long_text,
     "look_alike_name": look_alike_name,
-    "other_tools": other_tools,
     "values": values,
 }
-"""The checks by their name in `finding_rules.toml`."""
+"""The checks of whole definitions by their name in `finding_rules.toml`."""
+
+TEXT_CHECKS: Final[Mapping[str, Callable[[ReadText, Mapping[str, re.Pattern[str]]], Iterator[tuple[int, int]]]]] = {
+    "heavy_passages": heavy_passages,
+    "other_tools": other_tools,
+}
+"""The checks of single texts. Each yields (start, end) for all that it finds."""

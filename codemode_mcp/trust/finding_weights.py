@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from .definition_texts import is_value
 from .finding_words import tables
 
 if TYPE_CHECKING:
@@ -116,9 +117,14 @@ def _features(folded: FoldedTexts, start: int, end: int, sentence: ReadSentence,
     lower = folded.lower[start:end]
     words = [stem(word) for word in sentence.words if word[0].isalpha()]
     found = {*words, f"=words-{min(_LONGEST, len(words) // _WORDS_OF_LENGTH)}", *_names(sentence.all_classes)}
-    if len(words) > _MAX_NAME and any(
-        _is_name(each[0], others) and not _COMPARED.search(folded.lower, max(start, each.start() - 30), each.start())
-        for each in _IDENTIFIER.finditer(folded.plain, start, end)
+    if (
+        others
+        and len(words) > _MAX_NAME
+        and any(
+            _is_name(each[0], others)
+            and not _COMPARED.search(folded.lower, max(start, each.start() - 30), each.start())
+            for each in _IDENTIFIER.finditer(folded.plain, start, end)
+        )
     ):
         found.add("=tool-of-another-server")
     if ("/" in lower or "." in lower[:-1]) and _PATH.search(lower):
@@ -128,11 +134,16 @@ def _features(folded: FoldedTexts, start: int, end: int, sentence: ReadSentence,
     if not lower.isascii() and len(_FOREIGN.findall(lower)) >= _MIN_FOREIGN:
         found.add("=no-english")
     where = folded.text_at(start).where
-    if where.endswith(("/default", "/const")) or "/enum/" in where or "/examples/" in where:
+    if is_value(where):
         found.add("=value")
     elif where not in ("/description", "/instructions"):
         found.add("=inside")
     return found
+
+
+def identifiers_in(text: str) -> set[str]:
+    """Return all parts of a text that are weighed as a name of a tool."""
+    return {found[0] for found in _IDENTIFIER.finditer(text)}
 
 
 def _is_name(identifier: str, others: Collection[str]) -> bool:

@@ -151,6 +151,11 @@ def _classes_of_word(word: str) -> int:
     return found
 
 
+def words_in(text: str) -> frozenset[str]:
+    """Return all words of a lower-case text that may be the name of an argument."""
+    return frozenset(_QUOTED.findall(text))
+
+
 @dataclass(frozen=True, slots=True)
 class ReadSentence:
     """One sentence, by its words."""
@@ -267,6 +272,11 @@ class Meetings:
     def _add(self, unit: str, within: int, classes: int, number: int, place: tuple[int, int]) -> None:
         if classes & (classes - 1):
             self._places.setdefault((unit, within), {}).setdefault(classes, {}).setdefault(number, place)
+
+    @property
+    def classes(self) -> int:
+        """The classes of all words as bits."""
+        return self._all
 
     def find(self, wanted: Meeting) -> Iterator[tuple[int, int]]:
         """Yield the start and end of places where classes meet, in each text once for each set of classes."""

@@ -1,7 +1,7 @@
 """Findings: what a person should look at in a definition that a server lists, each with a severity.
 
-The rules are data, in `finding_rules.toml`. This module reads a definition once, folded as `definition_texts`
-describes, and applies them. `finding_checks` and `finding_characters` have what no pattern can express.
+The rules are data, in `finding_rules.toml`. `text_findings` applies them to each text of a definition, folded as
+`definition_texts` describes. `finding_checks` and `finding_characters` have what no pattern can express.
 
 A finding is advice beside a difference. It decides nothing: a server can always word an instruction so that no rule
 matches. What protects is that a person accepts each change.
@@ -14,12 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
-from .definition_texts import FoldedTexts, Text, shown, shown_pointer, texts_of, words_of
-from .encoded_texts import decoded_parts
-from .finding_characters import CHARACTER_CHECKS
+from .definition_texts import shown_pointer, texts_of
 from .finding_checks import CHECKS, Definition
-from .finding_rules import Rule, Severity, Wording, rules
-from .finding_words import Meetings, read_sentences
+from .finding_rules import Rule, Severity, rules
+from .text_findings import Mark, marks_of, one_matches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -56,20 +54,21 @@ def find(kind: str, definition: Mapping[str, object], *, server: str, others: Co
         others: the names of the tools of other servers, without names that this server has, too.
     """
     texts, size = texts_of(definition)
-    folded = FoldedTexts(texts)
+    subject = Definition(kind, definition, server, frozenset(others), texts, size)
     arguments = {text.raw.lower() for text in texts if text.is_name and text.where != "/name"}
-    read = read_sentences(folded.lower, folded.sentences, arguments)
-    meetings = Meetings(folded.sentences, read)
-    subject = Definition(kind, definition, server, frozenset(others), texts, size, folded, read, meetings)
+    foreign = subject.foreign_names
+    marks: dict[int, list[tuple[str, Mark]]] = {}
+    for text in texts:
+        for mark in marks_of(text, arguments, foreign):
+            marks.setdefault(mark.rule, []).append((text.where, mark))
     found: list[Finding] = []
-    for rule in rules():
-        # Words are weighed where no rule knows the wording.
-        known = {each.where for each in found} if rule.check == "heavy_passages" else ()
-        found += [
-            Finding(rule.id, rule.severity, where, rule.message, excerpt)
-            for where, excerpt in _limited(_places(rule, subject))
-            if where not in known
-        ]
+    for number, rule in enumerate(rules()):
+        places = _limited(_places(rule, subject, marks.get(number, ())))
+        if rule.check == "heavy_passages":
+            # Words are weighed where no rule knows the wording.
+            known = {each.where for each in found}
+            places = ((where, excerpt) for where, excerpt in places if where not in known)
+        found += [Finding(rule.id, rule.severity, where, rule.message, excerpt) for where, excerpt in places]
     grades = get_args(Severity)
     return tuple(sorted(found, key=lambda each: grades.index(each.severity))[:MAX_FINDINGS])
 
@@ -85,60 +84,12 @@ def _limited(places: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
             return
 
 
-def _places(rule: Rule, subject: Definition) -> Iterator[tuple[str, str]]:
-    """Yield (place, excerpt) for all that a rule finds."""
-    yield from _wording(rule, subject.folded)
-    for wanted in rule.meets:
-        for start, end in subject.meetings.find(wanted):
-            yield subject.folded.text_at(start).where, subject.folded.excerpt(start, end)
-    if rule.unless_about and _one_matches(rule.unless_about, subject.about):
+def _places(rule: Rule, subject: Definition, marks: Sequence[tuple[str, Mark]]) -> Iterator[tuple[str, str]]:
+    """Yield (place, excerpt) for all that a rule finds: wording first."""
+    yield from ((where, mark.excerpt) for where, mark in marks if mark.is_wording)
+    checked = [(where, mark.excerpt) for where, mark in marks if not mark.is_wording]
+    if rule.check in CHECKS:
+        checked += CHECKS[rule.check](subject, rule.patterns)
+    if checked and rule.unless_about and one_matches(rule.unless_about, subject.about):
         return
-    for text in subject.texts if rule.names else ():
-        if text.is_name and _one_matches(rule.names, words_of(text.raw)):
-            yield text.where, shown(text.raw)
-    if rule.check == "encoded_text":
-        for at, decoded in decoded_parts(subject.folded):
-            if _says_something(decoded):
-                yield subject.folded.text_at(at).where, shown(decoded)
-    elif rule.check in CHARACTER_CHECKS:
-        yield from CHARACTER_CHECKS[rule.check](subject.texts)
-    elif rule.check:
-        yield from CHECKS[rule.check](subject, rule.patterns)
-
-
-def _wording(rule: Rule, folded: FoldedTexts) -> Iterator[tuple[str, str]]:
-    """Yield (place, excerpt) for the patterns of a rule in folded texts."""
-    lower = folded.lower
-    for pattern in rule.any:
-        if not folded.may_match(pattern):
-            continue
-        at = 0
-        while match := pattern.search(lower, at):
-            first, last = folded.sentence_at(match.start())
-            last = max(last, match.end())
-            if not _one_matches(rule.unless, lower, first, last):
-                yield folded.text_at(match.start()).where, folded.excerpt(*match.span())
-            # Not from the match on, so that a sentence is examined once, however many matches it has.
-            at = last
-    for first_pattern, *others in rule.together:
-        # Nearly always, one of the patterns is nowhere. Then no sentence is examined.
-        if not all(map(folded.may_match, (first_pattern, *others))):
-            continue
-        at = 0
-        while match := first_pattern.search(lower, at):
-            for first, last in folded.windows_at(match.start(), rule.sentences):
-                all_match = all(each.search(lower, first, last) for each in others)
-                if all_match and not _one_matches(rule.unless, lower, first, last):
-                    yield folded.text_at(match.start()).where, folded.excerpt(*match.span())
-                    break
-            at = max(folded.sentence_at(match.start())[1], match.end())
-
-
-def _one_matches(patterns: Sequence[Wording], text: str, *between: int) -> bool:
-    return any(each.search(text, *between) for each in patterns)
-
-
-def _says_something(text: str) -> bool:
-    """Return True if a rule for wording finds something in a decoded text."""
-    folded = FoldedTexts([Text("", text)])
-    return any(True for rule in rules() for _ in _wording(rule, folded))
+    yield from checked
