@@ -167,8 +167,11 @@ def test_a_document_of_another_host_gets_no_credentials_and_skipped_operations_a
     web.pages["/openapi.json"] = {**DOCUMENT, "servers": [{"url": "https://pets.example"}], "paths": paths}
     entries, said = would_add(f"{web.url}/openapi.json", config=tmp_path / "c.json")
     assert entries == {"pet_store": {"openapi": f"{web.url}/openapi.json"}}
-    assert "requests are sent without credentials, and only if the address is public" in said
+    assert "CAUTION: the document is not at this address, so no credentials are sent there" in said
     assert "skipped: GET /bad, because it refers to another document" in said
+    web.pages["/openapi.json"] = {**DOCUMENT, "servers": [{"url": "http://localhost:9/v1"}]}
+    _, said = would_add(f"{web.url}/openapi.json", config=tmp_path / "c.json", code=2)
+    assert "which is not public; if you trust it, add --base-url http://localhost:9/v1" in said
 
 
 def test_an_address_that_can_only_be_a_document_is_not_added_as_a_server(web: Web, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from codemode_mcp.cli.adding.proposal import Proposal, Refused, Setting, short_name
 from codemode_mcp.cli.adding.web import Unreachable, fetch
 from codemode_mcp.control.display import cut
+from upstream_clients.address_guard import may_be_public
 from upstream_clients.fetch import describe_url, same_origin
 
 if TYPE_CHECKING:
@@ -145,9 +146,14 @@ def _proposal(source: str, data: bytes, base_url: str | None) -> Proposal:
         notes.append(f"{len(api.skipped)} operations are skipped in all; codemode-mcp doctor shows more of them")
     warnings = []
     if base_url is None and not same_origin(source, api.base_url):
+        if not may_be_public(urlsplit(api.base_url).hostname or ""):
+            raise Refused(
+                f"{describe_url(source)} names another address for its API, which is not public; if you trust it, add "
+                f"--base-url {cut(api.base_url, 200)}"
+            )
         warnings.append(
-            "the document is not at this address, so requests are sent without credentials, and only if the address "
-            "is public; if you trust it, give it with --base-url"
+            "the document is not at this address, so no credentials are sent there; if you trust it, give it with "
+            "--base-url"
         )
     return Proposal(_name(api, source), entry, origin, notes=tuple(notes), warnings=tuple(warnings))
 

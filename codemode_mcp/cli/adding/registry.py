@@ -50,7 +50,10 @@ def find_by_name(registry: str, name: str, use: Kind | None) -> Proposal:
     Raises:
         Refused: there is none, it cannot be used, or the registry does not answer.
     """
-    found = _record(fetch_json(f"{registry}/v0.1/servers/{quote(name, safe='')}/versions/latest"))
+    try:
+        found = _record(fetch_json(f"{registry}/v0.1/servers/{quote(name, safe='')}/versions/latest"))
+    except Unreachable as error:
+        raise Unreachable(f"{error}; without a registry, write npm:NAME, pypi:NAME or a URL") from None
     if found is None:
         raise Refused(f"the registry {registry} has no server {cut(name, 100)!r}; check how it is written")
     return _proposal(registry, name, *found, use)
