@@ -132,6 +132,7 @@ PLAIN: list[dict[str, Any]] = [
     },
     {"command": "x", "env": {"GITHUB_TOKEN": "${GITHUB_TOKEN}", "A_KEY": "${env:A_KEY}", "B_KEY": "${B_KEY:-}"}},
     {"url": "https://mcp.example.com/v1/mcp?region=eu", "headers": {"Authorization": "Bearer ${TOKEN}"}},
+    {"openapi": "a.json", "auth": {"type": "oauth", "clientId": "me", "tokenUrl": "https://a.example/token"}},
     {"command": "ssh", "args": ["git@github.com", "--port=22", "ssh://git@github.com/x"]},
 ]
 
