@@ -124,8 +124,8 @@ def _texts(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], st
     auth = entry.get("auth")
     for key, value in auth.items() if isinstance(auth, dict) else ():
         if isinstance(value, str) and key not in _PLAIN_AUTH_KEYS:
-            # The value of an API key is secret, which its own name does not say. The address of a token is none.
-            yield ("auth", key), value, "api_key" if key == "value" else None if key.endswith("Url") else key
+            # The value of an API key is secret, which its own name does not say.
+            yield ("auth", key), value, "api_key" if key == "value" else key
 
 
 def _spans(text: str, name: str | None) -> list[tuple[int, int, str]]:

@@ -115,6 +115,13 @@ def test_references_paths_and_settings_are_no_secrets() -> None:
     assert list(literal_secrets({"mcpServers": {"s": {"env": env, "headers": {"Authorization": "Bearer ${T}"}}}})) == []
 
 
+def test_the_key_of_an_api_is_a_secret_and_the_address_of_a_token_is_none() -> None:
+    key = {"type": "apiKey", "in": "query", "name": "k", "value": "written-here"}
+    client = {"type": "clientCredentials", "tokenUrl": "https://a.example/token", "clientSecret": "${SECRET}"}
+    servers = {"a": {"openapi": "a.json", "auth": key}, "b": {"openapi": "b.json", "auth": client}}
+    assert list(literal_secrets({"mcpServers": servers})) == ["mcpServers.a.auth.value"]
+
+
 def test_secrets_among_arguments_are_named_and_hidden_in_messages() -> None:
     args = ["--token", SECRET, f"--password={SECRET}", "--max-tokens", "4096", f"exec x --api-key {SECRET}; y"]
     args += [f"https://h.example/mcp?api_key={SECRET}", "--token-file", "/run/token", "--key", "${KEY:-none}"]

@@ -117,7 +117,8 @@ def literal_secrets(value: Mapping[str, Any]) -> Iterator[str]:
             continue
         name = next((key for key in reversed(keys) if not key.startswith("[")), "")
         in_secret_section = any(key in ("env", "headers", "auth", "http", "store") for key in keys[:-1])
-        has_secret_name = in_secret_section and len(text) >= 8 and is_secret_name(name)
+        is_secret = keys[-2:] == ["auth", "value"] or (is_secret_name(name) and not name.endswith("Url"))
+        has_secret_name = in_secret_section and len(text) >= 8 and is_secret
         if without_tokens(text) != text or has_secret_name or _is_secret_arg(value, keys):
             yield _path(keys)
 
