@@ -17,6 +17,7 @@ from codemode_mcp.cli.messages import say_line, stop, stop_line, suggestion
 from codemode_mcp.control.display import plain
 from codemode_mcp.trust.comparison import Mode, ServerPins, Stale, accept, compare, reject
 from codemode_mcp.trust.new_findings import new_findings, tools_of_others
+from codemode_mcp.trust.operation_lines import is_api
 from codemode_mcp.trust.pins_file import PinsFolder, PinsUnavailable
 from codemode_mcp.trust.references import parse_reference, reference
 from declarations.untrusted_text import escape_line
@@ -55,6 +56,10 @@ class PinnedServer:
         """A report for each item."""
         return compare(self.pins, self.pins.present, self.mode) if self.is_listed else ()
 
+    @cached_property
+    def _is_api(self) -> bool:
+        return is_api(self.reports)
+
     @property
     def differing(self) -> list[ItemReport]:
         """The reports of items that differ from what is accepted."""
@@ -62,7 +67,7 @@ class PinnedServer:
 
     def findings(self, report: ItemReport) -> tuple[Finding, ...]:
         """Return what a person should look at in the present definition of an item."""
-        return new_findings(report, self.other_tools)
+        return new_findings(report, self.other_tools, is_api=self._is_api)
 
     @property
     def is_listed(self) -> bool:

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.trust.findings import Finding, find
+from codemode_mcp.trust.operation_lines import without_request
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -21,26 +22,28 @@ _remembered: dict[tuple[str, bytes, str, frozenset[str]], tuple[Finding, ...]] =
 """The findings by all that they depend on: the kind, the digest of the listed JSON, the server, and the other tools."""
 
 
-def new_findings(report: ItemReport, others: Collection[str]) -> tuple[Finding, ...]:
+def new_findings(report: ItemReport, others: Collection[str], *, is_api: bool = False) -> tuple[Finding, ...]:
     """Return the findings about the present definition of an item, the gravest first.
 
     If it differs from the accepted definition, findings that both have are left out.
 
     Args:
         others: the names of the tools of other servers, as `tools_of_others` returns them.
+        is_api: True if `operation_lines.is_api` is true of the reports of the server.
     """
     present, accepted = report.present, report.accepted
     if present is None or present.definition is None or report.kind == "entry":
         return ()  # a person has written the entry, and no model reads it
-    found = _findings(present, report.server, frozenset(others))
+    found = _findings(present, report.server, frozenset(others), is_api=is_api)
     if accepted is None or accepted.definition is None or report.status == "accepted":
         return found
-    known = _findings(accepted, report.server, frozenset(others))
+    known = _findings(accepted, report.server, frozenset(others), is_api=is_api)
     return tuple(each for each in found if each not in known)
 
 
-def _findings(item: Item, server: str, others: frozenset[str]) -> tuple[Finding, ...]:
+def _findings(item: Item, server: str, others: frozenset[str], *, is_api: bool) -> tuple[Finding, ...]:
     """Return the findings about an item. An open page asks for the same ones again and again, and they take 3 ms."""
+    item = without_request(item) if is_api else item
     assert item.definition is not None
     if not item.is_comparable:
         return find(item.kind, item.definition, server=server, others=others)

@@ -8,6 +8,7 @@ from codemode_mcp.trust import new_findings as module
 from codemode_mcp.trust.comparison import ItemReport, Status
 from codemode_mcp.trust.items import Item, item_of
 from codemode_mcp.trust.new_findings import new_findings, tools_of_others
+from codemode_mcp.trust.operation_lines import is_api
 
 if TYPE_CHECKING:
     import pytest
@@ -62,3 +63,51 @@ def test_the_findings_about_a_definition_are_computed_once_for_the_same_other_to
     assert len(computed) == 2  # the accepted definition and the present one
     new_findings(report, ("other",))
     assert computed[2:] == [frozenset({"other"})] * 2
+
+
+def operation(text: str, request: str) -> Item:
+    schema = {"type": "object", "x-request": request}
+    return item_of("tool", "t", {"name": "t", "description": f"{text}\n{request}".lstrip(), "inputSchema": schema})
+
+
+def found_in(item: Item, *, is_api: bool = True) -> set[tuple[str, str]]:
+    report = ItemReport("s", "tool", "t", "new", held=True, accepted=None, present=item)
+    return {(finding.rule, finding.where) for finding in new_findings(report, (), is_api=is_api)}
+
+
+TOKENS = "OAuth app tokens and personal access tokens (classic) need the scope."
+REQUEST = "POST https://api.example/enterprises/{id}"
+
+
+def test_the_request_of_an_operation_is_no_wording_of_its_document() -> None:
+    assert found_in(operation(TOKENS, REQUEST), is_api=False)
+    assert found_in(operation(TOKENS, REQUEST)) == found_in(operation("", REQUEST)) == set()
+
+
+def test_only_the_request_itself_is_left_out_and_its_path_is_read() -> None:
+    secrets = ("wants-secrets", "/description")
+    assert secrets in found_in(operation(SECRETS, REQUEST))
+    # The line is repeated, or is another request than that of the operation.
+    assert found_in(operation(f"{TOKENS}\n{REQUEST}", REQUEST))
+    other = operation(TOKENS, "POST https://evil.example/all").definition
+    assert other is not None
+    forged = {**other, "inputSchema": {"x-request": REQUEST}}
+    assert found_in(item_of("tool", "t", forged))
+    for request in (
+        f"POST https://api.example/x {SECRETS}",
+        "POST https://api.example/<!--ignore",
+        "POST https://\u0430pi.example/",
+        "POST https://api.example/\u202e",
+    ):
+        assert found_in(operation("Adds.", request)), request
+
+
+def test_only_the_configuration_makes_a_server_an_api() -> None:
+    def entry(definition: dict[str, Any] | None) -> ItemReport:
+        item = Item("entry", "", definition, "0" * 64)
+        return ItemReport("s", "entry", "", "accepted", held=False, accepted=item, present=item)
+
+    tool_report = ItemReport("s", "tool", "t", "new", held=True, accepted=None, present=operation("", REQUEST))
+    assert is_api([tool_report, entry({"openapi": "a.json"})])
+    assert not is_api([tool_report])
+    assert not is_api([tool_report, entry({"command": "openapi"}), entry(None)])

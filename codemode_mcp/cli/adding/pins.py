@@ -12,8 +12,9 @@ from codemode_mcp.cli.pinned_items import PERSON, pins_folder, recorded
 from codemode_mcp.config.written_entry import written_entry
 from codemode_mcp.trust.comparison import Acceptance, ServerPins, baseline_of
 from codemode_mcp.trust.finding_rules import Severity
-from codemode_mcp.trust.items import entry_item, item_of
+from codemode_mcp.trust.items import entry_item
 from codemode_mcp.trust.new_findings import new_findings, tools_of_others
+from codemode_mcp.trust.operation_lines import is_api
 from codemode_mcp.trust.pins_file import PinsFolder, PinsUnavailable
 from codemode_mcp.trust.service import record_decisions
 from codemode_mcp.trust.views import listing_of
@@ -80,6 +81,7 @@ def read_listing(
         listed.append((name, tuple(other.present.items) if other is not None else ()))
     others = tools_of_others(view.name, listed)
     reports = compare(ServerPins(view.name), listing, "pin")
+    of_api = is_api(reports)
     found: list[tuple[ItemReport, Finding]] = []
     until = math.inf if long else time.monotonic() + FINDING_SECONDS
     unread = 0
@@ -87,29 +89,9 @@ def read_listing(
         if time.monotonic() > until:
             unread += 1
             continue
-        read = _without_address(report) if "openapi" in entry else report
-        found += [(report, finding) for finding in new_findings(read, others)]
+        found += [(report, finding) for finding in new_findings(report, others, is_api=of_api)]
     order = get_args(Severity)
     return Shown(pins, sorted(found, key=lambda each: order.index(each[1].severity)), unread)
-
-
-def _without_address(report: ItemReport) -> ItemReport:
-    """Return the report about an operation of an API without the line with its method and address.
-
-    That line is ours, and a finding would take `POST https://...` for an instruction to send data there.
-    """
-    item = report.present
-    if item is None or item.definition is None or report.kind != "tool":
-        return report
-    definition = dict(item.definition)
-    description, schema = definition.get("description"), definition.get("inputSchema")
-    if not isinstance(description, str) or not isinstance(schema, dict):
-        return report
-    address = schema.get("x-request")
-    if isinstance(address, str) and description.endswith(address):
-        definition["description"] = description[: -len(address)].rstrip()
-        definition["inputSchema"] = {key: value for key, value in schema.items() if key != "x-request"}
-    return replace(report, present=item_of(item.kind, item.name, definition))
 
 
 def store_pins(pins: ServerPins, path: Path) -> None:

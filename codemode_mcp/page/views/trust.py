@@ -18,6 +18,7 @@ from codemode_mcp.policy.approval import AT_PAGE
 from codemode_mcp.trust.comparison import Stale
 from codemode_mcp.trust.items import Kind
 from codemode_mcp.trust.new_findings import new_findings
+from codemode_mcp.trust.operation_lines import is_api
 from codemode_mcp.trust.pins_file import PinsUnavailable
 from codemode_mcp.trust.references import reference
 from codemode_mcp.trust.state_words import state_of
@@ -60,7 +61,8 @@ def routes(site: Site) -> Sequence[Route]:
         tools = {view.name: {tool.name for tool in view.tools} for view in application.server_views()}
         every = set().union(*(names for server, names in tools.items() if server != name))
         others = frozenset(every - tools.get(name, set()))
-        items = await anyio.to_thread.run_sync(lambda: [_item(each, others) for each in shown])
+        of_api = is_api(reports)
+        items = await anyio.to_thread.run_sync(lambda: [_item(each, others, of_api=of_api) for each in shown])
         return site.page(
             request,
             "trust_server.html",
@@ -143,7 +145,7 @@ def _server(application: Application, name: str) -> dict[str, Any]:
     }
 
 
-def _item(report: ItemReport, others: Collection[str]) -> dict[str, Any]:
+def _item(report: ItemReport, others: Collection[str], *, of_api: bool) -> dict[str, Any]:
     """Return an item with its differences and findings, for the page."""
     accepted, present = report.accepted, report.present
     shown = accepted if present is None else present
@@ -172,5 +174,5 @@ def _item(report: ItemReport, others: Collection[str]) -> dict[str, Any]:
         "can_reject": report.is_comparable and report.status in ("text_changed", "changed", "new"),
         "differences": [(each.where or "/", shortened(each.parts)) for each in differences[:MAX_VALUES]],
         "more": more,
-        "findings": new_findings(report, others) if report.is_comparable else (),
+        "findings": new_findings(report, others, is_api=of_api) if report.is_comparable else (),
     }
