@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from codemode_mcp.control.display import columns, cut, plain
+from codemode_mcp.control.display import columns, counted, cut, plain
+from codemode_mcp.trust.finding_groups import Examples, grouped
 from codemode_mcp.trust.references import reference
 from codemode_mcp.trust.state_words import state_of
 from codemode_mcp.trust.text_diff import compare_definitions, shortened
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.pinned_items import PinnedItems, PinnedServer
     from codemode_mcp.cli.trust_lock import Difference
     from codemode_mcp.trust.comparison import ItemReport
+    from codemode_mcp.trust.findings import Finding
     from codemode_mcp.trust.text_diff import Part, ValueDiff
 
 MAX_VALUE: Final = 20_000
@@ -95,8 +97,26 @@ def item_row(server: PinnedServer, report: ItemReport) -> tuple[str, ...]:
     return name_of(report), findings, state_of(report)
 
 
-def report_lines(server: PinnedServer, report: ItemReport) -> Iterator[Text]:
-    """Yield the lines about one item: its state, each difference, and the findings in what is new."""
+def server_lines(server: PinnedServer, reports: Sequence[ItemReport]) -> Iterator[Text]:
+    """Yield the lines about items of a server. Of many findings of one rule, the first are shown, and their number."""
+    examples = Examples() if len(reports) > 1 else None
+    for report in reports:
+        yield from report_lines(server, report, examples)
+    if examples is not None and examples.is_cut:
+        yield Text(f"{plain(server.name)}: findings by rule", "bold")
+        for group in grouped(examples.every):
+            first, places = group.first, counted(len(group.found), "place")
+            items = counted(len({report.name for report, _ in group.found}), "item")
+            yield Text(f"  {first.severity}  {first.rule}, {places} in {items}", _SEVERITIES[first.severity])
+        yield Text()
+
+
+def report_lines(server: PinnedServer, report: ItemReport, examples: Examples | None = None) -> Iterator[Text]:
+    """Yield the lines about one item: its state, each difference, and the findings in what is new.
+
+    Args:
+        examples: the findings that were shown for other items; None to show all findings.
+    """
     yield Text(f"{name_of(report)}: {state_of(report)}", "bold")
     acceptance = server.pins.accepted.get((report.kind, report.name))
     if acceptance is not None:
@@ -115,12 +135,19 @@ def report_lines(server: PinnedServer, report: ItemReport) -> Iterator[Text]:
         yield from _difference_lines(diff.parts)
     if len(differences) > MAX_VALUES:
         yield Text(f"  CUT: {len(differences) - MAX_VALUES} more values; trust diff --json has all of them", "bold red")
-    for finding in server.findings(report):
+    findings: Sequence[Finding] = server.findings(report)
+    others: Sequence[Finding] = ()
+    if examples is not None:
+        findings, others = examples.split(report, findings)
+    for finding in findings:
         line = Text("  ")
         line.append(f"{finding.severity}  {finding.rule}  {plain(finding.where)}", _SEVERITIES[finding.severity])
         yield line
         yield Text(f"    {finding.message}")
         yield Text(f"    {_without_marks(_FORGED, plain(finding.excerpt))}", "italic")
+    if others:
+        rules = ", ".join(f"{count} of {rule}" for rule, count in Counter(each.rule for each in others).items())
+        yield Text(f"  more findings, of rules with examples: {rules}; name the item to see them", "bold")
     yield Text()
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.cli.adding.proposal import MARK
 from codemode_mcp.cli.mcp_clients.secrets import without_secrets
 from codemode_mcp.control.display import counted, cut, plain
+from codemode_mcp.trust.finding_groups import MAX_EXAMPLES, grouped
 from codemode_mcp.trust.references import reference
 
 if TYPE_CHECKING:
@@ -20,15 +21,10 @@ if TYPE_CHECKING:
 
     from codemode_mcp.cli.adding.pins import Shown
     from codemode_mcp.cli.adding.proposal import Proposal, Setting
-    from codemode_mcp.trust.comparison import ItemReport
-    from codemode_mcp.trust.findings import Finding
     from upstream_clients.tools import Tool, UpstreamView
 
 MAX_TOOLS: Final = 300
 """Tools that a terminal lists."""
-
-MAX_EXAMPLES: Final = 3
-"""Findings of one rule that a terminal shows."""
 
 MAX_TEXT: Final = 110
 """Characters of a description in a list."""
@@ -125,15 +121,11 @@ def listing_lines(view: UpstreamView, shown: Shown, *, long: bool = False) -> It
 
 def _finding_lines(shown: Shown, *, long: bool) -> Iterator[str]:
     """Yield the findings, one group for each rule: documents of large APIs have hundreds of a few rules."""
-    groups: dict[str, list[tuple[ItemReport, Finding]]] = {}
-    for each in shown.findings:
-        groups.setdefault(each[1].rule, []).append(each)
-    for rule, found in groups.items():
-        first = found[0][1]
+    for group in grouped(shown.findings):
+        first, found = group.first, group.found
         count = f", {counted(len(found), 'place')}" if len(found) > 1 else ""
-        yield f"  {first.severity}  {rule}{count}: {first.message}"
-        examples = found if long else [*{finding.excerpt: (report, finding) for report, finding in found}.values()]
-        for report, finding in examples if long else examples[:MAX_EXAMPLES]:
+        yield f"  {first.severity}  {first.rule}{count}: {first.message}"
+        for report, finding in found if long else group.examples:
             name = cut(reference(report.server, report.kind, report.name), 100)
             yield f"    {name} {plain(finding.where)}: {plain(finding.excerpt)}"
         if not long and len(found) > MAX_EXAMPLES:

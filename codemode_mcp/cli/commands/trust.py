@@ -74,12 +74,14 @@ def diff(item: ItemArgument = None, config: ConfigOption = None, as_json: JsonOp
         print_json(trust_views.items_json(found, whole=True))
         return
     console = trust_views.console_for(sys.stdout)
-    reports = [(server, report) for server in found.servers for report in found.reports_of(server)]
-    for server, report in reports:
-        trust_views.show(console, trust_views.report_lines(server, report))
+    differs = False
+    for server in found.servers:
+        reports = found.reports_of(server)
+        differs = differs or bool(reports)
+        trust_views.show(console, trust_views.server_lines(server, reports))
     for problem in found.problems:
         say_line(problem)
-    if not reports and not found.problems:
+    if not differs and not found.problems:
         say("nothing differs from what is accepted")
 
 
@@ -151,8 +153,7 @@ def _decide(item: str | None, config: str | None, verb: Verb) -> None:
         stop_line(1, f"there is nothing to {verb}{subject}; codemode-mcp trust status shows all items")
     console = trust_views.console_for(sys.stderr)
     for server, reports in chosen.values():
-        for report in reports:
-            trust_views.show(console, trust_views.report_lines(server, report))
+        trust_views.show(console, trust_views.server_lines(server, reports))
     confirm(verb, f"{trust_views.listed(names)} as shown above")
     for server, reports in chosen.values():
         if reports:

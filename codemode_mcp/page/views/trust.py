@@ -16,6 +16,7 @@ from starlette.routing import Route
 from codemode_mcp.page.site import Problem, one_of
 from codemode_mcp.policy.approval import AT_PAGE
 from codemode_mcp.trust.comparison import Stale
+from codemode_mcp.trust.finding_groups import Examples, grouped
 from codemode_mcp.trust.items import Kind
 from codemode_mcp.trust.new_findings import new_findings
 from codemode_mcp.trust.operation_lines import is_api
@@ -62,12 +63,14 @@ def routes(site: Site) -> Sequence[Route]:
         every = set().union(*(names for server, names in tools.items() if server != name))
         others = frozenset(every - tools.get(name, set()))
         of_api = is_api(reports)
-        items = await anyio.to_thread.run_sync(lambda: [_item(each, others, of_api=of_api) for each in shown])
+        examples = Examples()
+        items = await anyio.to_thread.run_sync(lambda: [_item(each, others, examples, of_api=of_api) for each in shown])
         return site.page(
             request,
             "trust_server.html",
             server=_server(application, name),
             items=items,
+            groups=grouped(examples.every) if examples.is_cut else (),
             together=json.dumps([each["shown"] for each in items if each["acceptable"]]),
             acceptable=sum(each["acceptable"] for each in items),
             more=len(differing) - len(shown),
@@ -145,7 +148,7 @@ def _server(application: Application, name: str) -> dict[str, Any]:
     }
 
 
-def _item(report: ItemReport, others: Collection[str], *, of_api: bool) -> dict[str, Any]:
+def _item(report: ItemReport, others: Collection[str], examples: Examples, *, of_api: bool) -> dict[str, Any]:
     """Return an item with its differences and findings, for the page."""
     accepted, present = report.accepted, report.present
     shown = accepted if present is None else present
@@ -162,6 +165,8 @@ def _item(report: ItemReport, others: Collection[str], *, of_api: bool) -> dict[
     )
     more = max(0, len(differences) - MAX_VALUES)
     item = [report.kind, report.name, shown.digest]
+    found = new_findings(report, others, is_api=of_api) if report.is_comparable else ()
+    findings, more_findings = examples.split(report, found)
     return {
         "reference": reference(report.server, report.kind, report.name),
         "status": report.status,
@@ -174,5 +179,6 @@ def _item(report: ItemReport, others: Collection[str], *, of_api: bool) -> dict[
         "can_reject": report.is_comparable and report.status in ("text_changed", "changed", "new"),
         "differences": [(each.where or "/", shortened(each.parts)) for each in differences[:MAX_VALUES]],
         "more": more,
-        "findings": new_findings(report, others, is_api=of_api) if report.is_comparable else (),
+        "findings": findings,
+        "more_findings": more_findings,
     }
