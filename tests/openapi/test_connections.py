@@ -6,15 +6,18 @@ import asyncio
 import itertools
 from typing import Any
 
+import anyio
 import h11
 import httpx2
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from loopback_api import Received, loopback_api, reply
 
 from upstream_clients.openapi import answer_bytes
 from upstream_clients.openapi.answer_bytes import RawAnswer
 from upstream_clients.openapi.connections import MAX_KEPT, Connection, Connections, Endpoint, encode_head
+from upstream_clients.openapi.exchanges import Address, Http, Outgoing
 from upstream_clients.openapi.response_body import UnreadableBody
 
 LIMIT = 1000
@@ -146,6 +149,24 @@ def test_a_changed_answer_is_read_as_h11_reads_it(framing: str, changes: list[tu
     for place, byte in changes:
         data[place % len(data)] = byte
     assert read([bytes(data)], "GET") == read_by_h11(bytes(data), "GET")
+
+
+@pytest.mark.anyio
+async def test_a_request_that_is_given_up_leaves_no_connection() -> None:
+    async def silent(request: Received) -> None:
+        await anyio.sleep_forever()
+
+    async with loopback_api() as api:
+        api.script("/", reply(body=1))
+        api.script("/silent", silent)
+        http, address = Http(guarded=False), Address.read(f"{api.url}/")
+        await http.exchange(Outgoing("GET", address, {}))
+        assert len(http._direct._open) == 1
+        give_up = http.try_exchange(Outgoing("GET", address._replace(target="/silent"), {}), lambda _: None)
+        assert give_up is not None
+        give_up()
+        assert len(http._direct._open) == 0
+        await http.close()
 
 
 @pytest.mark.parametrize("extra", [b"x", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])

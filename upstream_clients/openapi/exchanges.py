@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote, unquote_plus
 from urllib.request import getproxies
@@ -152,7 +153,8 @@ class Http:
             self._direct.release(endpoint, connection)
             return None
         connection.begin(request.method, head + request.body if request.body else head, MAX_MESSAGE_BYTES, ended)
-        return connection.close
+        # A connection with a request in flight is closed, and forgotten.
+        return partial(self._direct.release, endpoint, connection)
 
     async def decoded(self, raw: RawAnswer) -> ApiResponse:
         """Return an answer without its content encoding. Raises `UnreadableBody`."""
