@@ -313,6 +313,7 @@ class Connection:
                                 watch=watch,
                                 over=self._over,
                                 on_stale=changes.schedule_relist,
+                                use_list=opened.use_list,
                                 log_level=self._upstream.log_level,
                             )
                             await self._serve(dispatcher, agreement, link, changes)
@@ -385,7 +386,7 @@ class Connection:
                 resources=capabilities.resources is not None,
                 prompts=capabilities.prompts is not None,
                 completions=capabilities.completions is not None,
-                problems=listing.problems,
+                problems=(*listing.problems, *link.use_list()),
                 asks_for_roots=before.asks_for_roots,
                 prompt_list=() if capabilities.prompts is None else None,
                 template_list=() if capabilities.resources is None else None,

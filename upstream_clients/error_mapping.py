@@ -221,8 +221,6 @@ def connect_timeout(spec: UpstreamSpec, said: str = "", stray: str = "") -> str:
 
 def lost(spec: UpstreamSpec, said: str = "") -> str:
     """Return the error for a ready connection that the server has closed."""
-    if spec.is_api:
-        return f"server {spec.name!r} is being connected again, because its OpenAPI document has changed"
     what = "its process ended" if spec.is_process else f"the connection to {spec.address} ended"
     return f"server {spec.name!r} is gone: {what}; it is being connected again" + _quote(said)
 

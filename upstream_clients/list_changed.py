@@ -90,7 +90,12 @@ class ListChanges:
             else:
                 # Some pages of this list may be from before the login.
                 logged_in = had_login and link.logged_in
-                self._upstream.report_tools(listing.tools, listing.problems, listing.hint, logged_in=logged_in)
+                # Nothing is awaited between these: calls must not be admitted by one list and made by another.
+                more = link.use_list()
+                problems = (*listing.problems, *more)
+                self._upstream.report_tools(listing.tools, problems, listing.hint, logged_in=logged_in)
+                for problem in more:
+                    self._upstream.log.add_error(problem)
                 await self._on_listed()
 
         await self._after_announcements("tools", list_tools)

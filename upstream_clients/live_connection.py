@@ -57,6 +57,7 @@ class LiveConnection:
         watch: the watch of the HTTP client.
         over: set when the connection can no longer be used. This class also sets it.
         on_stale: called when a tool has changed since it was listed.
+        use_list: called when the tools of the latest list come into use; see `OpenTransport`.
         log_level: returns the level of log messages that is wanted for the calls of an owner.
     """
 
@@ -70,6 +71,7 @@ class LiveConnection:
         watch: HttpWatch,
         over: anyio.Event,
         on_stale: Callable[[], None],
+        use_list: Callable[[], tuple[str, ...]] = tuple,
         log_level: Callable[[str | None], LogLevel | None] = lambda _: None,
     ) -> None:
         self.protocol_version = agreement.protocol_version
@@ -80,6 +82,7 @@ class LiveConnection:
         self._watch = watch
         self._over = over
         self._on_stale = on_stale
+        self.use_list = use_list
         self._log_level = log_level
         self._envelope = {PROTOCOL_VERSION: self.protocol_version, CLIENT_INFO: client_info}
         self._param_headers: dict[str, dict[tuple[str, ...], str]] = {}

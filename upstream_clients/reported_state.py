@@ -153,7 +153,9 @@ class ReportedState:
         `problem`: a sentence that replaces the problems of the last known list.
         """
         problems = self._problems.get(name, ()) if problem is None else (problem,)
-        self._show_listing(name, problems, self._view)
+        # Tools are requested again only after the time of the hint. The other lists are requested when they are used.
+        hint = self.lists[name].hint if name == "tools" else NO_HINT
+        self._show_listing(name, problems, self._view, hint)
 
     def _show_listing(
         self, name: ListName, problems: tuple[str, ...], view: UpstreamView, hint: CacheHint = NO_HINT

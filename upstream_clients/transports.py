@@ -27,12 +27,15 @@ class OpenTransport(NamedTuple):
         direct: requests that are sent past the transport; None if the transport has none.
         set_cancel_sender: sets the function that tells the server that a direct request was given up.
         pid: the process of a stdio server; None for other servers.
+        use_list: called in the step of the event loop in which the tools of the latest `tools/list` come into use.
+            Returns problems of this list that its answer does not have.
     """
 
     transport: Transport
     direct: RequestsInFlight | None = None
     set_cancel_sender: Callable[[Callable[[RequestId], None]], None] = lambda _: None
     pid: int | None = None
+    use_list: Callable[[], tuple[str, ...]] = tuple
 
 
 @asynccontextmanager
@@ -57,7 +60,7 @@ async def open_transport(
         from upstream_clients.openapi.server import open_api
 
         async with open_api(spec, watch, credentials_of(spec)) as (server, calls):
-            yield OpenTransport(server, calls)
+            yield OpenTransport(server, calls, use_list=server.use_list)
         return
     from upstream_clients.bearer import Bearer
     from upstream_clients.http import McpHttpClient

@@ -15,7 +15,6 @@ from loopback_api import (
     call,
     connected,
     loopback_api,
-    operation,
     reply,
     spec_of,
     write_document,
@@ -23,7 +22,7 @@ from loopback_api import (
 
 from upstream_clients import UpstreamCallError, UpstreamPool
 from upstream_clients.listing_cache import ListingCache
-from upstream_clients.openapi import connections, exchanges, server
+from upstream_clients.openapi import connections, exchanges
 from upstream_clients.openapi.report import report_of
 
 if TYPE_CHECKING:
@@ -152,48 +151,3 @@ async def test_tools_known_from_an_earlier_process_are_listed_before_the_documen
         outcome = await pool.source("api").call_tool("fetch", {"case": "pets"})
         assert outcome.result["structuredContent"] == [1]
     assert [each.target for each in api.received[1:]] == ["/docs/api.json", "/v1/pets"]
-
-
-async def test_a_changed_document_of_an_api_that_is_used_is_listed_again_between_two_calls(
-    api: LoopbackApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "REREAD_SECONDS", 0.01)
-    paths = {"/{case}": {"get": operation("renamed")}}
-    changed = anyio.Event()
-
-    def on_change() -> None:
-        if any(tool.name == "renamed" for tool in pool.source("api").view().tools):
-            changed.set()
-
-    arrived, released, changed_at_server = anyio.Event(), anyio.Event(), anyio.Event()
-
-    async def slow(request: Received) -> None:
-        arrived.set()
-        await released.wait()
-        request.writer.write(reply(body=2))
-
-    async def reread(request: Received) -> None:
-        request.writer.write(reply(body={**DOCUMENT, "paths": paths}))
-        changed_at_server.set()
-
-    api.script("/v1/slow", slow)
-    ended: list[Any] = []
-    document = {**DOCUMENT, "servers": [{"url": "../v1"}]}
-    api.script("/docs/api.json", reply(body=document), reply(body=document), reply("503 Busy"), reread)
-    async with UpstreamPool([spec_of(f"{api.url}/docs/api.json")], on_change=on_change) as pool:
-        await pool.wait_settled(None, timeout=30)
-
-        async def call_slowly() -> None:
-            ended.append((await call(pool, "fetch", "slow")).result["structuredContent"])
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call_slowly)
-            await arrived.wait()
-            while not changed_at_server.is_set():  # each call is a reason to read the document again
-                await call(pool, "fetch", "pets")
-            for _ in range(50):  # the connection stays while a call is in flight
-                await call(pool, "fetch", "pets")
-            released.set()
-        with anyio.fail_after(20):
-            await changed.wait()
-    assert ended == [2]

@@ -8,7 +8,7 @@ from openapi_documents import api_of, read, tools
 
 from declarations import identifiers
 from upstream_clients.credential_settings import ApiKey
-from upstream_clients.openapi.server import api_from
+from upstream_clients.openapi.served import api_from
 from upstream_clients.spec import UpstreamSpec
 
 

@@ -11,7 +11,7 @@ Pure, with `api` as their one door:
 In and out:
 
 - `server`: the MCP server, behind the usual connection. `calls` has the calls of operations.
-- `source`: the bytes of the document.
+- `served`: the document in use, which is read again. `source` has its bytes.
 - `client`: requests with credentials, `redirects` and `retries`.
 - `exchanges` and `connections`: one request and its answer. `answer_bytes` and `response_body` read answers.
 

@@ -65,21 +65,21 @@ class PreparedCall(NamedTuple):
     """A call whose request is known.
 
     Attributes:
+        calls: the calls of the API as it was when the call was sent. The call ends with that operation.
         deadline: returns the end of the call's time, in seconds on the clock of the event loop; None without a limit.
     """
 
+    calls: ApiCalls
     tool: str
     request: ApiRequest
     deadline: Callable[[], float] | None
 
 
 class ApiCalls:
-    """The calls of the operations of one API."""
+    """The calls of the operations of one API, as one reading of its document describes it."""
 
     def __init__(self, spec: UpstreamSpec, api: Api, client: ApiClient, advice: str) -> None:
         """`advice`: the meaning of an answer 401 for the entry."""
-        self.count = 0
-        """Number of calls so far."""
         self._advice = advice
         self.api = api
         self.client = client
@@ -94,7 +94,6 @@ class ApiCalls:
         Args:
             questions: the call as `questions.CURRENT` has it, which knows its deadline.
         """
-        self.count += 1
         if not isinstance(tool, str) or tool not in self._tools:
             return Refusal(INVALID_PARAMS, f"there is no operation {tool!r}", None)
         try:
@@ -105,7 +104,7 @@ class ApiCalls:
         except ArgumentProblem as error:
             return self._refusal(f"{tool}: {error}", sent=False, code=INVALID_PARAMS)
         # Questions may move the deadline of a call.
-        return PreparedCall(tool, request, None if questions is None else lambda: questions.deadline)
+        return PreparedCall(self, tool, request, None if questions is None else lambda: questions.deadline)
 
     async def finish(self, call: PreparedCall, first: RawAnswer | Exception | None = None) -> Answer | Refusal:
         """Send a call, with the retries of `client`, and return its answer.
@@ -176,12 +175,18 @@ class ApiCalls:
 class DirectCalls(RequestsInFlight):
     """The direct calls in flight to one API. Nothing is encoded: the arguments are used as they are."""
 
-    def __init__(self, calls: ApiCalls, tasks: TaskGroup) -> None:
-        """`tasks` is the task group of the connection."""
+    def __init__(self, current: Callable[[], ApiCalls], tasks: TaskGroup) -> None:
+        """Prepare to send.
+
+        Args:
+            current: returns the calls of the API as the list of tools that is in use describes it.
+            tasks: the task group of the connection.
+        """
         super().__init__()
-        self._calls = calls
+        self._current = current
         self._tasks = tasks
-        self._queued: list[tuple[int, Mapping[str, Any], CallQuestions | None]] = []
+        self._queued: list[tuple[int, Mapping[str, Any], ApiCalls, CallQuestions | None]] = []
+        """Calls of the next `flush`, each with the `ApiCalls` of the list by which it was admitted."""
         self._give_ups: dict[int, Callable[[], None]] = {}
 
     def send(
@@ -196,7 +201,7 @@ class DirectCalls(RequestsInFlight):
             return None
         request_id = next(self._ids)
         self._pending[request_id] = Pending(b"", on_answer, on_progress)
-        self._queued.append((request_id, params, CURRENT.get()))
+        self._queued.append((request_id, params, self._current(), CURRENT.get()))
         return request_id
 
     def flush(self) -> None:
@@ -209,16 +214,18 @@ class DirectCalls(RequestsInFlight):
         if give_up is not None:
             give_up()
 
-    def _start(self, request_id: int, params: Mapping[str, Any], questions: CallQuestions | None) -> None:
+    def _start(
+        self, request_id: int, params: Mapping[str, Any], calls: ApiCalls, questions: CallQuestions | None
+    ) -> None:
         if request_id not in self._pending:
             return  # given up before it was sent
         soon = asyncio.get_running_loop().call_soon
         try:
-            prepared = self._calls.prepare(params["name"], params["arguments"], questions)
+            prepared = calls.prepare(params["name"], params["arguments"], questions)
             if isinstance(prepared, Refusal):
                 soon(self._end, request_id, prepared)
                 return
-            give_up = self._calls.client.try_send(prepared.request, partial(self._ended, request_id, prepared))
+            give_up = calls.client.try_send(prepared.request, partial(self._ended, request_id, prepared))
             if give_up is None:
                 self._begin_task(request_id, prepared, None)
             else:
@@ -234,7 +241,7 @@ class DirectCalls(RequestsInFlight):
         self._give_ups.pop(request_id, None)
         try:
             if is_final(outcome):
-                self._end(request_id, self._calls.answer(call.tool, response_of(outcome)))
+                self._end(request_id, call.calls.answer(call.tool, response_of(outcome)))
             else:
                 self._begin_task(request_id, call, outcome)
         except Exception:
@@ -250,7 +257,7 @@ class DirectCalls(RequestsInFlight):
     ) -> None:
         try:
             with scope:
-                self._end(request_id, await self._calls.finish(call, first))
+                self._end(request_id, await call.calls.finish(call, first))
         except Exception:
             self._fail(request_id)
         finally:

@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import copy
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -106,19 +107,38 @@ class ApiClient:
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self._defaults = {"accept": "*/*", "accept-encoding": ACCEPTED_ENCODINGS, "user-agent": USER_AGENT}
-        self._base = base
-        self._headers = _lower(headers) if base.gets_credentials else {}
-        self._credentials = credentials if base.gets_credentials else None
+        self._given_headers = headers
+        self._given_credentials = credentials
         self._now = now
         self._sleep = sleep
-        self._http = Http(guarded=not base.is_configured)
+        self._by_guard: dict[bool, Http] = {}
         self._elsewhere = Http(guarded=True, keeps=False)
+        self._begin_at(base)
+
+    def at(self, base: Base) -> ApiClient:
+        """Return a client with another base address, and with the HTTP connections of this one.
+
+        This one can still be used, and its context closes the connections of both.
+        """
+        moved = copy.copy(self)
+        moved._begin_at(base)
+        return moved
+
+    def _begin_at(self, base: Base) -> None:
+        self._base = base
+        self._headers = _lower(self._given_headers) if base.gets_credentials else {}
+        self._credentials = self._given_credentials if base.gets_credentials else None
+        is_guarded = not base.is_configured
+        if is_guarded not in self._by_guard:
+            self._by_guard[is_guarded] = Http(guarded=is_guarded)
+        self._http = self._by_guard[is_guarded]
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._http.close()
+        for http in self._by_guard.values():
+            await http.close()
         await self._elsewhere.close()
 
     def set_user_agent(self, user_agent: str) -> None:

@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import anyio.to_thread
-
 from upstream_clients.address_guard import may_be_public
-from upstream_clients.errors import UpstreamCallError
-from upstream_clients.openapi.api import DocumentError
 from upstream_clients.openapi.credentials import credentials_of
-from upstream_clients.openapi.server import api_from, base_of
-from upstream_clients.openapi.source import load_document
+from upstream_clients.openapi.served import read_api
 
 if TYPE_CHECKING:
     from upstream_clients.openapi.api import Skipped
@@ -49,12 +44,8 @@ async def report_of(spec: UpstreamSpec) -> ApiReport:
         UpstreamCallError: the document cannot be used.
         LoginError: the document needs credentials, and there are none now.
     """
-    data = await load_document(spec, credentials_of(spec))
-    try:
-        api = await anyio.to_thread.run_sync(api_from, data, spec)
-    except DocumentError as error:
-        raise UpstreamCallError(spec.name, spec.redact(str(error)), dispatched=False) from None
-    base = base_of(spec, api)
+    read = await read_api(spec, credentials_of(spec))
+    api, base = read.api, read.base
     return ApiReport(
         operations=len(api.tools),
         skipped=api.skipped,
