@@ -155,8 +155,8 @@ class Script:
                 raise ScriptFailed(f"{self._task.name}: a search for {query!r} does not find {missing[0]}")
 
     async def programs(self) -> Any:
-        """Read the declarations of the tools, and run the programs of the task."""
-        files = ["mcp/{}.d.ts#{}".format(*in_programs(path)[4:].split(".")) for path in self._task.needs]
+        """Read the declarations of the servers, whose names the prompt has, and run the programs of the task."""
+        files = [f"mcp/{server}.d.ts" for server in dict.fromkeys(path.partition(".")[0] for path in self._task.needs)]
         code = f"return (await Promise.all({json.dumps(files)}.map((f) => API.read(f)))).map((r) => r.content)"
         await self._run(code)
         value = None
