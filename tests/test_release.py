@@ -252,11 +252,10 @@ INPUT: dict[str, Any] = {
 VERSION: dict[str, Any] = {"type": "string", "maxLength": 255, "pattern": r"^\d+\.\d+\.\d+$"}
 PYPI: dict[str, Any] = {
     "type": "object",
-    "required": ["registryType", "registryBaseUrl", "identifier", "version", "transport"],
+    "required": ["registryType", "identifier", "version", "transport"],
     "additionalProperties": False,
     "properties": {
         "registryType": {"const": "pypi"},
-        "registryBaseUrl": {"const": "https://pypi.org"},
         "identifier": {"const": "codemode-mcp"},
         "version": VERSION,
         "runtimeHint": {"const": "uvx"},
