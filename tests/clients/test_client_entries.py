@@ -221,7 +221,7 @@ ITSELF: list[dict[str, Any]] = [
     {"command": "cmd.exe", "args": ["/c", r"C:\venv\Scripts\codemode-mcp.exe", "serve"]},
     {"command": "bash", "args": ["-lc", "exec '/opt/venv/bin/codemode-mcp' serve"]},
     {"command": "env", "args": ["A=b", "/opt/tools/codemode-mcp", "serve"]},
-    {"command": "docker", "args": ["run", "-i", "--rm", "ghcr.io/someone/codemode-mcp:0.1", "serve"]},
+    {"command": "docker", "args": ["run", "-i", "--rm", "images.example/someone/codemode-mcp:0.1", "serve"]},
     {"command": "op", "args": ["run", "--", "codemode-mcp", "serve"]},
     {"command": "${HOME}/.local/bin/codemode-mcp"},
     {"command": "codemode-mcp", "args": ["serve"], "disabled": True},

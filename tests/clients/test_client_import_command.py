@@ -68,7 +68,7 @@ FILES = {
 \t"mcpServers": {
 \t\t"github": {
 \t\t\t"command": "docker",
-\t\t\t"args": ["run", "-i", "--rm", "-e", "GITHUB_TOKEN=PLANTED-10-docker", "ghcr.io/github/github-mcp-server"],
+\t\t\t"args": ["run", "-i", "--rm", "-e", "GITHUB_TOKEN=PLANTED-10-docker", "images.example/github/github-mcp-server"],
 \t\t},
 \t\t"stripe": {
 \t\t\t"url": "https://mcp.stripe.com",
