@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,14 +15,13 @@ from codemode_mcp.cli.adding.proposal import MARK, Refused
 from codemode_mcp.cli.adding.registry_entry import Option, options_of
 from codemode_mcp.cli.adding.target import find_target
 from codemode_mcp.cli.adding.views import listing_lines
+from tests.cli.adding import PACKAGE, Managers, Web, server, would_add
 from upstream_clients import UpstreamSpec
 from upstream_clients.tools import Tool, UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-OFFICIAL = "io.modelcontextprotocol.registry/official"
-PACKAGE = {"registryType": "npm", "identifier": "@acme/weather", "version": "1.2.3", "transport": {"type": "stdio"}}
 DOCUMENT = {
     "openapi": "3.1.0",
     "info": {"title": "The Pet Store API", "version": "1"},
@@ -33,64 +30,7 @@ DOCUMENT = {
 }
 
 
-class Web(ThreadingHTTPServer):
-    """A registry, indexes of packages and other documents, by path with query. A text is the address of a redirect."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.pages: dict[str, Any] = {}
-        self.url = f"http://127.0.0.1:{self.server_port}"
-
-    def lists(self, *servers: dict[str, Any]) -> None:
-        """Have the registry list these servers, and find them by every word."""
-        records = [{"server": each, "_meta": {OFFICIAL: {"status": "active"}}} for each in servers]
-        for record in records:
-            name = record["server"]["name"].replace("/", "%2F")
-            self.pages[f"/v0.1/servers/{name}/versions/latest"] = record
-        self.pages["/v0.1/servers"] = {"servers": records, "metadata": {"count": len(records)}}
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Web
-
-    def do_GET(self) -> None:
-        page = self.server.pages.get(self.path, self.server.pages.get(self.path.partition("?")[0]))
-        self.send_response(404 if page is None else 302 if isinstance(page, str) else 200)
-        if isinstance(page, str):
-            self.send_header("Location", page)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(page if isinstance(page, bytes) else json.dumps(page).encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
-    with Web() as server:
-        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        for name in ("CODEMODE_MCP_REGISTRY", "npm_config_registry"):
-            monkeypatch.setenv(name, server.url)
-        monkeypatch.setenv("UV_DEFAULT_INDEX", f"{server.url}/simple")
-        yield server
-        server.shutdown()
-
-
-def would_add(*words: str, config: Path, code: int = 0) -> tuple[dict[str, Any], str]:
-    """Return the entries that would be written, and the messages."""
-    done = CliRunner().invoke(app, ["add", "--dry-run", "--config", str(config), *words], prog_name="codemode-mcp")
-    assert done.exit_code == code, done.output
-    assert not config.exists()
-    entries = json.loads(done.stdout)["mcpServers"] if code == 0 else {}
-    return entries, " ".join(done.stderr.split())
-
-
-def server(name: str = "io.github.acme/weather", **more: Any) -> dict[str, Any]:
-    return {"name": name, "description": "Weather.", "version": "1.2.3", **more}
-
-
-def test_a_server_of_the_registry_starts_in_its_exact_version(web: Web, tmp_path: Path) -> None:
+def test_a_server_of_the_registry_starts_in_its_exact_version(web: Web, managers: Managers, tmp_path: Path) -> None:
     key = {"name": "WEATHER_KEY", "isRequired": True, "isSecret": True, "description": "From your account."}
     units = {"name": "UNITS", "value": "metric"}
     arguments = [
@@ -117,24 +57,6 @@ def test_a_word_that_several_servers_have_is_not_decided(web: Web, tmp_path: Pat
     web.lists(server(packages=[PACKAGE]), server("io.evil/weather", packages=[PACKAGE]))
     _, said = would_add("weather", config=tmp_path / "c.json", code=2)
     assert "write the one you mean in full: io.evil/weather, io.github.acme/weather" in said
-
-
-def test_packages_are_found_by_their_names_in_the_latest_version(web: Web, tmp_path: Path) -> None:
-    web.lists()
-    web.pages["/files-mcp/latest"] = {"name": "files-mcp", "version": "2.0.1", "bin": {"files-mcp": "x.js"}}
-    entries, said = would_add("files-mcp", config=tmp_path / "c.json")
-    assert entries == {"files": {"command": "npx", "args": ["-y", "files-mcp@2.0.1"]}}
-    assert "CAUTION: the package comes from the index that the variable npm_config_registry names" in said
-    web.pages["/simple/files-mcp/"] = {
-        "versions": ["1.9", "1.10", "1.11", "2.0rc1"],
-        "files": [{"filename": "files_mcp-1.11-py3-none-any.whl", "yanked": "broken"}],
-    }
-    _, said = would_add("files-mcp", config=tmp_path / "c.json", code=2)
-    assert "npm and PyPI both have a package 'files-mcp'; write npm:files-mcp or pypi:files-mcp" in said
-    entries, _ = would_add("pypi:files-mcp", "--", "/notes", config=tmp_path / "c.json")
-    assert entries == {"files": {"command": "uvx", "args": ["files-mcp==1.10", "/notes"]}}
-    _, said = would_add("file-mcp", config=tmp_path / "c.json", code=2)
-    assert "neither the registry nor npm or PyPI has 'file-mcp'" in said
 
 
 def test_an_api_is_known_by_its_document_and_any_other_address_is_a_server(web: Web, tmp_path: Path) -> None:
@@ -189,6 +111,7 @@ def test_an_address_that_can_only_be_a_document_is_not_added_as_a_server(web: We
     [
         (("npm:--registry=https://evil.example",), "is no name of a package of npm"),
         (("npm:a@--eval",), "is no version of a package"),
+        (("npm:a.tgz",), "is no name of a package of npm"),
         (("pypi:git+https://evil.example/a",), "is no name of a package of PyPI"),
         (("https://user:password@a.example/mcp",), "the URL contains a password"),
         (("https://a.example/mcp?api_key=abcdefgh123",), "the URL contains a secret"),
@@ -210,6 +133,11 @@ def test_sources_that_mean_something_else_are_refused(tmp_path: Path, words: tup
     assert "ghp_" not in said
 
 
+def indexes(kind: str, _: str) -> tuple[str, ...]:
+    """Return the origins of the indexes of a person."""
+    return ("https://npm.example",) if kind == "npm" else ("https://pypi.example", "https://extra.example")
+
+
 def variable(**of: Any) -> dict[str, Any]:
     return {**PACKAGE, "environmentVariables": [{"name": "A", **of}]}
 
@@ -226,7 +154,16 @@ def argument(**of: Any) -> dict[str, Any]:
         ({**PACKAGE, "version": "latest"}, "is no exact version"),
         ({**PACKAGE, "version": "1.2.3 --eval"}, "is no exact version"),
         ({**PACKAGE, "version": "1.2"}, "is no exact version"),
-        ({**PACKAGE, "registryBaseUrl": "https://evil.example"}, "it comes from another index"),
+        (
+            {**PACKAGE, "registryBaseUrl": "https://evil.example/"},
+            "it comes from https://evil.example, and npm uses https://npm.example",
+        ),
+        ({**PACKAGE, "registryBaseUrl": "https://npm.example@evil.example"}, "it comes from https://evil.example,"),
+        ({**PACKAGE, "registryBaseUrl": "file:///npm"}, "it comes from an index without a host"),
+        (
+            {**PACKAGE, "registryType": "pypi", "identifier": "a", "registryBaseUrl": "https://pypi.example"},
+            "and uv uses https://pypi.example and https://extra.example",
+        ),
         ({**PACKAGE, "runtimeHint": "sh"}, "it needs 'sh' to start"),
         ({**PACKAGE, "runtimeArguments": [{"type": "named", "name": "--registry", "value": "x"}]}, "options to npx"),
         ({**PACKAGE, "registryType": "mcpb"}, "are not supported"),
@@ -248,10 +185,18 @@ def argument(**of: Any) -> dict[str, Any]:
         ({**PACKAGE, "packageArguments": [{}] * 51}, "it has 51 packageArguments"),
         ({**PACKAGE, "registryType": "oci", "identifier": "--privileged"}, "is no name of an image"),
         ({**PACKAGE, "registryType": "oci", "identifier": "acme/w", "version": "latest"}, "is no exact version"),
+        (
+            {**PACKAGE, "registryType": "oci", "identifier": "a.example/w", "registryBaseUrl": "https://b.example"},
+            "it comes from b.example, and its image from a.example",
+        ),
+        (
+            {**PACKAGE, "registryType": "oci", "identifier": "w", "registryBaseUrl": "https://b.example/acme"},
+            "is not the address of a host alone",
+        ),
     ],
 )
 def test_hostile_packages_of_a_registry_are_refused_with_the_reason(package: dict[str, Any], reason: str) -> None:
-    options, reasons = options_of({"packages": [package]})
+    options, reasons = options_of({"packages": [package]}, indexes)
     assert options == []
     assert reason in reasons[0]
 
@@ -272,22 +217,23 @@ def test_hostile_remotes_are_refused_and_containers_get_only_their_variables() -
                 {
                     **PACKAGE,
                     "registryType": "oci",
-                    "identifier": "ghcr.io/acme/weather:1.0",
+                    "identifier": "images.example/acme/weather:1.0",
                     "version": "",
                     "environmentVariables": [{"name": "KEY", "isSecret": True}],
                 }
             ],
-        }
+        },
+        indexes,
     )
     assert [each.entry for each in options] == [
-        {"command": "docker", "args": ["run", "-i", "--rm", "-e", "KEY", "ghcr.io/acme/weather:1.0"]}
+        {"command": "docker", "args": ["run", "-i", "--rm", "-e", "KEY", "images.example/acme/weather:1.0"]}
     ]
     assert len(reasons) == 3
 
 
 def _options(given: dict[str, Any]) -> list[Option]:
     try:
-        return options_of(given)[0]
+        return options_of(given, indexes)[0]
     except Refused:
         return []
 

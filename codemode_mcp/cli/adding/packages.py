@@ -5,24 +5,33 @@ The version is part of the command line, so that the next start does not run ano
 
 from __future__ import annotations
 
-import os
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import quote
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.cli.adding.package_managers import (
+    NotInstalled,
+    index_of_project,
+    indexes_of,
+    npm_release,
+    uv_release,
+)
 from codemode_mcp.cli.adding.proposal import Proposal, Refused, short_name
 from codemode_mcp.cli.adding.sources import typed_entry
-from codemode_mcp.cli.adding.web import Unreachable, fetch_json
+from codemode_mcp.cli.adding.web import Unreachable
 from codemode_mcp.control.display import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
-Kind = Literal["npm", "pypi"]
+    from codemode_mcp.cli.adding.package_managers import Kind
 
-NPM_NAME: Final = re.compile(r"(?:@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.IGNORECASE)
+NPM_NAME: Final = re.compile(
+    r"(?!.*\.(?:tgz|tar|tar\.gz)$)(?:@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.IGNORECASE
+)
+"""The name of a package. With the ending of an archive, npm would take it for a file."""
+
 PYPI_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 EXACT_VERSION: Final = {
     "npm": re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+][A-Za-z0-9.+-]+)?"),
@@ -31,14 +40,10 @@ EXACT_VERSION: Final = {
 """A version, and not a range or a tag. It cannot be an option. For npm, `1` and `1.x` are ranges."""
 
 _TAG: Final = re.compile(r"[a-z][a-z0-9._-]*", re.IGNORECASE)
-_FINAL: Final = re.compile(r"[0-9]+(?:\.[0-9]+)*(?:\.post[0-9]+)?")
 
-TITLES: Final[Mapping[str, str]] = {"npm": "npm", "pypi": "PyPI"}
-_INDEXES: Final[Mapping[Kind, tuple[tuple[str, ...], str]]] = {
-    "npm": (("npm_config_registry", "NPM_CONFIG_REGISTRY"), "https://registry.npmjs.org"),
-    "pypi": (("UV_DEFAULT_INDEX", "UV_INDEX_URL"), "https://pypi.org/simple"),
-}
-"""The variables that `npx` and `uvx` read, which the server inherits too, and the index without them."""
+HIDDEN_INDEX: Final = "an index of which no host is shown"
+
+TITLES: Final[Mapping[Kind, str]] = {"npm": "npm", "pypi": "PyPI"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,21 @@ class Package:
     kind: Kind
     name: str
     version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A package of an index.
+
+    Attributes:
+        package: the package in its exact version.
+        index: the index for a person; empty if it is not known.
+        warnings: sentences that a person should read before the package starts.
+    """
+
+    package: Package
+    index: str
+    warnings: tuple[str, ...] = ()
 
 
 def read_package(text: str) -> Package | None:
@@ -87,22 +107,28 @@ def check_name(kind: Kind, name: str) -> None:
 
 
 def package_proposal(package: Package, arguments: Sequence[str], folder: Path) -> Proposal:
-    """Return the proposal of a package in its exact version. Without one, its index is asked for the latest.
+    """Return the proposal of a package in its exact version. Without one, the package manager is asked for the latest.
 
     Args:
         arguments: words that the person has typed.
         folder: the working directory.
 
     Raises:
-        Refused: there is no such package, its index does not answer, or an argument is a secret.
+        Refused: there is no such package, the package manager does not answer, or an argument is a secret.
     """
-    found = find_package(package)
+    found = find_package(package, folder)
     if found is None:
         raise Refused(f"{TITLES[package.kind]} has no package {cut(package.name, 100)!r}; check how it is written")
-    name, version, warnings = found
-    plain = package_entry(package.kind, name, version, arguments)
+    return proposal_of(found, arguments, folder)
+
+
+def proposal_of(found: Found, arguments: Sequence[str], folder: Path) -> Proposal:
+    """Return the proposal of a package that was found. See `package_proposal`."""
+    kind, name, version = found.package.kind, found.package.name, found.package.version
+    plain = package_entry(kind, name, version, arguments)
     entry = typed_entry(plain["command"], plain["args"], arguments, folder)
-    return Proposal(short_name(name), entry, f"{TITLES[package.kind]} package {name} {version}", warnings=warnings)
+    origin = f"{TITLES[kind]} package {name} {version}{f' from {found.index}' if found.index else ''}"
+    return Proposal(short_name(name), entry, origin, warnings=found.warnings)
 
 
 def package_entry(kind: Kind, name: str, version: str, arguments: Sequence[str]) -> dict[str, Any]:
@@ -112,70 +138,68 @@ def package_entry(kind: Kind, name: str, version: str, arguments: Sequence[str])
     return {"command": "uvx", "args": [f"{name}=={version}", *arguments]}
 
 
-def find_package(package: Package) -> tuple[str, str, tuple[str, ...]] | None:
-    """Return the name of a package, its exact version, and warnings; None if there is no such package.
+def find_package(package: Package, folder: Path) -> Found | None:
+    """Return the exact version of a package; None if there is no such package.
+
+    Args:
+        folder: the working directory.
 
     Raises:
-        Refused: its index does not answer, or has no version that can be used.
+        NotInstalled: the package manager is needed, and not on PATH.
+        Refused: it does not answer, or has no version that can be used.
     """
-    variables, base = _INDEXES[package.kind]
-    named = next((each for each in variables if os.environ.get(each)), None)
-    base = (os.environ[named] if named else base).rstrip("/")
-    warnings = (f"the package comes from the index that the variable {named} names",) if named else ()
+    form = f"{package.kind}:{package.name}{'@' if package.kind == 'npm' else '=='}VERSION"
     if EXACT_VERSION[package.kind].fullmatch(package.version):
-        return package.name, package.version, warnings
+        return Found(package, index_text(package.kind, package.name), project_warnings(package, folder))
     try:
-        found = _npm(base, package) if package.kind == "npm" else _pypi(base, package)
+        found = _npm(package, folder) if package.kind == "npm" else _pypi(package)
+    except NotInstalled as error:
+        raise NotInstalled(f"{error}, or name the version yourself: {form}") from None
     except Unreachable as error:
-        form = f"{package.kind}:{package.name}{'@' if package.kind == 'npm' else '=='}VERSION"
         raise Refused(f"{error}; name the version yourself: {form}") from None
-    return None if found is None else (package.name, found[0], (*warnings, *found[1]))
+    return found
 
 
-def _npm(base: str, package: Package) -> tuple[str, tuple[str, ...]] | None:
-    found = fetch_json(f"{base}/{quote(package.name, safe='@')}/{package.version or 'latest'}")
+def index_text(kind: Kind, name: str) -> str:
+    """Return the origins of the indexes that a package may come from, for a person; empty without the manager."""
+    try:
+        return " or ".join(indexes_of(kind, name)) or HIDDEN_INDEX
+    except Unreachable:
+        return ""
+
+
+def project_warnings(package: Package, folder: Path) -> tuple[str, ...]:
+    """Return a warning if `npx` uses another index in the working directory than the person's own."""
+    try:
+        here = index_of_project(package.name, folder, Path.home()) if package.kind == "npm" else None
+        if here is None or here == indexes_of("npm", package.name):
+            return ()
+    except (Unreachable, RuntimeError):  # `home` raises a RuntimeError if there is none
+        return ()
+    where = " or ".join(here) or HIDDEN_INDEX
+    return (f"a .npmrc of this folder has npx fetch the package from {where}; add it in another folder",)
+
+
+def _npm(package: Package, folder: Path) -> Found | None:
+    found = npm_release(package.name, package.version)
     if found is None:
         return None
-    version = _exact(found.get("version") if isinstance(found, dict) else None, package)
+    version = _exact(found.get("version"), package)
     if found.get("name") != package.name:
         raise Refused(f"npm answers with another package than {cut(package.name, 100)!r}; nothing was started")
     if not found.get("bin"):
         raise Refused(f"the npm package {package.name} {version} has no command, so npx cannot start it")
     deprecated = found.get("deprecated")
-    return version, ((f"npm says that it is deprecated: {cut(str(deprecated), 300)}",) if deprecated else ())
+    warnings = (f"npm says that it is deprecated: {cut(str(deprecated), 300)}",) if deprecated else ()
+    exact = replace(package, version=version)
+    return Found(exact, index_text("npm", package.name), (*warnings, *project_warnings(package, folder)))
 
 
-def _pypi(base: str, package: Package) -> tuple[str, tuple[str, ...]] | None:
-    name = re.sub(r"[-_.]+", "-", package.name).lower()
-    found = fetch_json(f"{base}/{quote(name, safe='')}/", "application/vnd.pypi.simple.v1+json")
+def _pypi(package: Package) -> Found | None:
+    found = uv_release(package.name)
     if found is None:
         return None
-    listed = found.get("versions") if isinstance(found, dict) else None
-    versions = [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
-    yanked = _yanked(found, versions) if versions else frozenset()
-    final = [each for each in versions if _FINAL.fullmatch(each) and each not in yanked]
-    return _exact(max(final, key=_order, default=None), package), ()
-
-
-def _yanked(found: Mapping[str, Any], versions: Sequence[str]) -> frozenset[str]:
-    """Return the versions of which all files are yanked."""
-    files = found.get("files")
-    listed = [each for each in files if isinstance(each, dict)] if isinstance(files, list) else []
-    yanked = set()
-    for version in versions:
-        ends = (f"-{version}.tar.gz", f"-{version}.zip")
-        own = [each for each in listed if (name := str(each.get("filename"))).endswith(ends) or f"-{version}-" in name]
-        if own and all(each.get("yanked") for each in own):
-            yanked.add(version)
-    return frozenset(yanked)
-
-
-def _order(version: str) -> tuple[tuple[int, ...], int]:
-    numbers, _, post = version.partition(".post")
-    parts = [int(each[:18]) for each in numbers.split(".")]
-    while len(parts) > 1 and parts[-1] == 0:
-        parts.pop()
-    return tuple(parts), int(post[:18] or -1)
+    return Found(replace(package, version=_exact(found[0], package)), found[1] or HIDDEN_INDEX)
 
 
 def _exact(version: object, package: Package) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
+from codemode_mcp.cli.adding.package_managers import indexes_of
+from codemode_mcp.cli.adding.packages import index_text
 from codemode_mcp.cli.adding.proposal import Proposal, Refused, short_name
 from codemode_mcp.cli.adding.registry_entry import NAME, options_of
 from codemode_mcp.cli.adding.sources import read_address
@@ -99,7 +102,7 @@ def _proposal(registry: str, name: str, server: Mapping[str, Any], status: str, 
         raise Refused(f"the registry answers with another server than {cut(name, 100)!r}; nothing was started")
     if status == "deleted":
         raise Refused(f"{name} was deleted from the registry; nothing was started")
-    options, reasons = options_of(server)
+    options, reasons = options_of(server, cache(indexes_of))
     suitable = [each for each in options if use in (None, each.kind)]
     if not suitable:
         kinds = ", ".join(dict.fromkeys(each.kind for each in options))
@@ -120,6 +123,8 @@ def _proposal(registry: str, name: str, server: Mapping[str, Any], status: str, 
 
 def _notes(chosen: Option, others: list[Kind]) -> list[str]:
     found = []
+    if chosen.package and chosen.kind in ("npm", "pypi") and (index := index_text(chosen.kind, chosen.package)):
+        found.append(f"{chosen.program} fetches it from {index}")
     if chosen.unasked:
         found.append(f"optional values that you are not asked for: {cut(', '.join(chosen.unasked), 200)}")
     if others:

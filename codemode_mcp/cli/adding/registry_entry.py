@@ -10,19 +10,25 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from codemode_mcp.audit.redaction import is_secret_name
-from codemode_mcp.cli.adding.packages import EXACT_VERSION, NPM_NAME, PYPI_NAME, package_entry
+from codemode_mcp.cli.adding.package_managers import MANAGERS
+from codemode_mcp.cli.adding.packages import EXACT_VERSION, HIDDEN_INDEX, NPM_NAME, PYPI_NAME, package_entry
 from codemode_mcp.cli.adding.proposal import CONTAINER_COMMAND, MARK, Refused, Setting
-from codemode_mcp.cli.adding.sources import read_address
+from codemode_mcp.cli.adding.sources import origin_of, read_address
 from codemode_mcp.control.display import cut
 from upstream_clients.loopback import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from codemode_mcp.cli.adding.package_managers import Kind as PackageKind
     from codemode_mcp.cli.adding.proposal import Table
+
+    IndexesOf = Callable[[PackageKind, str], Sequence[str]]
 
 Kind = Literal["npm", "pypi", "oci", "remote"]
 
@@ -36,11 +42,6 @@ MAX_TEXT: Final = 2000
 """Characters of one text that becomes part of an entry."""
 
 _PACKAGES: Final[tuple[Literal["npm", "pypi", "oci"], ...]] = ("npm", "pypi", "oci")
-_INDEXES: Final[Mapping[str, tuple[str, ...]]] = {
-    "npm": ("https://registry.npmjs.org",),
-    "pypi": ("https://pypi.org",),
-    "oci": ("https://docker.io", "https://registry-1.docker.io", "https://index.docker.io"),
-}
 _RUNTIMES: Final[Mapping[str, tuple[str, ...]]] = {"npm": ("npx",), "pypi": ("uvx",), "oci": ("docker",)}
 
 _IMAGE: Final = re.compile(r"[a-z0-9][a-z0-9._-]*(?::[0-9]+)?(?:/[a-z0-9][a-z0-9._-]*)*")
@@ -80,6 +81,7 @@ class Option:
     """One way to use a server.
 
     Attributes:
+        package: the name of a package of npm or PyPI; empty for others.
         program: the program that has to be installed; empty for a remote server.
         settings: the values that a person gives.
         unasked: names of optional values that the person is not asked for.
@@ -87,16 +89,21 @@ class Option:
 
     kind: Kind
     entry: dict[str, Any]
+    package: str = ""
     program: str = ""
     settings: list[Setting] = field(default_factory=list)
     unasked: list[str] = field(default_factory=list)
 
 
-def options_of(server: Mapping[str, Any]) -> tuple[list[Option], list[str]]:
-    """Return the ways to use a server, packages first, and the reasons why others cannot be used."""
+def options_of(server: Mapping[str, Any], indexes_of: IndexesOf) -> tuple[list[Option], list[str]]:
+    """Return the ways to use a server, packages first, and the reasons why others cannot be used.
+
+    Args:
+        indexes_of: returns the origins of the indexes that the package manager uses for a package.
+    """
     options: list[Option] = []
     reasons: list[str] = []
-    for key, read in (("packages", _package), ("remotes", _remote)):
+    for key, read in (("packages", partial(_package, indexes_of=indexes_of)), ("remotes", _remote)):
         for each in _objects(server, key):
             try:
                 options.append(read(each))
@@ -106,13 +113,12 @@ def options_of(server: Mapping[str, Any]) -> tuple[list[Option], list[str]]:
     return options, reasons
 
 
-def _package(given: Mapping[str, Any]) -> Option:
+def _package(given: Mapping[str, Any], indexes_of: IndexesOf) -> Option:
     stated, identifier, version = _text(given, "registryType"), _text(given, "identifier"), _text(given, "version")
+    base = _text(given, "registryBaseUrl")
     kind = next((each for each in _PACKAGES if each == stated), None)
     if kind is None:
         raise Refused(f"packages of the kind {cut(stated, 40)!r} are not supported; {', '.join(_PACKAGES)} are")
-    if _text(given, "registryBaseUrl").rstrip("/") not in ("", *_INDEXES[kind]):
-        raise Refused(f"it comes from another index, {cut(_text(given, 'registryBaseUrl'), 100)}")
     if _text(given, "runtimeHint") not in ("", *_RUNTIMES[kind]):
         raise Refused(f"it needs {cut(_text(given, 'runtimeHint'), 40)!r} to start")
     if any(not _is_harmless(each) for each in _objects(given, "runtimeArguments")):
@@ -122,7 +128,7 @@ def _package(given: Mapping[str, Any]) -> Option:
     transport = given.get("transport")
     if isinstance(transport, dict) and transport.get("type") not in (None, "stdio"):
         raise Refused("it is started as an HTTP server; start it yourself, then add its URL")
-    option = Option(kind, {}, _RUNTIMES[kind][0])
+    option = Option(kind, {}, program=_RUNTIMES[kind][0])
     env: dict[str, str] = {}
     _read_inputs(option, "env", _objects(given, "environmentVariables"), env)
     arguments = list(_arguments(option, _objects(given, "packageArguments")))
@@ -131,17 +137,46 @@ def _package(given: Mapping[str, Any]) -> Option:
         passed = [word for name in names if _VARIABLE.fullmatch(name) for word in ("-e", name)]
         option.entry = {
             "command": "docker",
-            "args": [*CONTAINER_COMMAND, *passed, _image(identifier, version), *arguments],
+            "args": [*CONTAINER_COMMAND, *passed, _of_host(base, _image(identifier, version)), *arguments],
         }
     else:
         if not (NPM_NAME if kind == "npm" else PYPI_NAME).fullmatch(identifier):
             raise Refused(f"{cut(identifier, 100)!r} is no name of a package")
         if not EXACT_VERSION[kind].fullmatch(version):
             raise Refused(f"{cut(version, 60)!r} is no exact version")
+        if base:
+            _check_index(kind, identifier, base, indexes_of)
+        option.package = identifier
         option.entry = package_entry(kind, identifier, version, arguments)
     if env:
         option.entry["env"] = env
     return option
+
+
+def _check_index(kind: PackageKind, name: str, base: str, indexes_of: IndexesOf) -> None:
+    """Refuse a package if the package manager fetches it from another index than its entry names."""
+    wanted, used = origin_of(base), indexes_of(kind, name)
+    if not wanted or set(used) != {wanted}:
+        raise Refused(
+            f"it comes from {cut(wanted, 100) or 'an index without a host'}, and {MANAGERS[kind]} uses "
+            f"{cut(' and '.join(used), 200) or HIDDEN_INDEX}"
+        )
+
+
+def _of_host(base: str, image: str) -> str:
+    """Return the name of an image with the host that its entry names for it."""
+    if not base:
+        return image
+    wanted = origin_of(base)
+    if not wanted or urlsplit(base).path.strip("/"):
+        raise Refused("its registryBaseUrl is not the address of a host alone, so its image has no exact name")
+    host = wanted.partition("://")[2]
+    first, slash, _ = image.partition("/")
+    if not slash or not (set(".:") & set(first) or first == "localhost"):
+        return f"{host}/{image}"
+    if first != host:
+        raise Refused(f"it comes from {cut(host, 100)}, and its image from {cut(first, 100)}")
+    return image
 
 
 def _image(identifier: str, version: str) -> str:

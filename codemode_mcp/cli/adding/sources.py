@@ -58,6 +58,19 @@ def read_address(text: str) -> Address | None:
     return Address(text, host)
 
 
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of a URL, without credentials, path and usual port; empty if it has no host."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return ""
+    if parts.scheme not in ("http", "https") or not host:
+        return ""
+    usual = {"http": 80, "https": 443}[parts.scheme]
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{'' if port in (None, usual) else f':{port}'}"
+
+
 def remote(address: Address, origin: str = "as you have typed it") -> Proposal:
     """Return the proposal of a remote MCP server."""
     return Proposal(host_name(address.url), {"url": address.url}, origin)

@@ -1,4 +1,4 @@
-"""Requests for small documents: entries of a registry, versions of packages, and documents of APIs.
+"""Requests for small documents: entries of a registry, and documents of APIs.
 
 Redirects are followed within their origin only, and an answer has limits of size and time. Nothing of an answer is
 trusted.
@@ -72,13 +72,13 @@ def fetch(url: str, headers: Mapping[str, str], *, limit: int = MAX_BYTES) -> Do
     raise Unreachable(f"{shown} redirects without end")
 
 
-def fetch_json(url: str, accept: str = "application/json") -> Any:
+def fetch_json(url: str) -> Any:
     """Return the JSON value at an address; None if there is no such document (HTTP 404).
 
     Raises:
         Unreachable: there is no answer, or it is no JSON.
     """
-    found = fetch(url, {"Accept": accept})
+    found = fetch(url, {"Accept": "application/json"})
     if found.status == 404:
         return None
     if found.status != 200:

@@ -11,6 +11,7 @@ from codemode_mcp.cli.adding.proposal import Proposal, Refused, with_settings
 from codemode_mcp.cli.messages import stop_line
 
 if TYPE_CHECKING:
+    from codemode_mcp.cli.adding.packages import Found
     from codemode_mcp.cli.adding.registry_entry import Kind
 
 app = typer.Typer()
@@ -131,7 +132,8 @@ def _proposal(
 
 def _by_word(word: str, registry: str, use: Kind | None) -> Proposal:
     """Return the proposal for a single word: a server of the registry, else a package. Raise `Refused`."""
-    from codemode_mcp.cli.adding.packages import PYPI_NAME, TITLES, Package, find_package, package_proposal
+    from codemode_mcp.cli.adding.package_managers import NotInstalled
+    from codemode_mcp.cli.adding.packages import PYPI_NAME, TITLES, Package, find_package, proposal_of
     from codemode_mcp.cli.adding.registry import find_by_word
     from codemode_mcp.cli.adding.web import Unreachable
     from codemode_mcp.cli.messages import say_line
@@ -148,13 +150,23 @@ def _by_word(word: str, registry: str, use: Kind | None) -> Proposal:
         found = None
     if found is not None:
         return found
-    packages = [each for each in (Package("npm", word), Package("pypi", word)) if find_package(each) is not None]
+    asked: list[str] = []
+    packages: list[Found] = []
+    for kind in TITLES:
+        try:
+            package = find_package(Package(kind, word), Path.cwd())
+        except NotInstalled as error:
+            say_line(f"{TITLES[kind]} is not asked: {error}")
+            continue
+        asked.append(TITLES[kind])
+        if package is not None:
+            packages.append(package)
     if not packages:
         raise Refused(
-            f"neither the registry nor npm or PyPI has {word!r}; check how it is written, or add a command: "
-            "codemode-mcp add NAME -- COMMAND ..."
+            f"{' and '.join(('the registry', *asked))} {'do' if asked else 'does'} not have {word!r}; check how it is "
+            "written, or add a command: codemode-mcp add NAME -- COMMAND ..."
         )
     if len(packages) > 1:
         raise Refused(f"npm and PyPI both have a package {word!r}; write npm:{word} or pypi:{word}")
-    say_line(f"The registry has no server of this name, and {TITLES[packages[0].kind]} has a package.")
-    return package_proposal(packages[0], (), Path.cwd())
+    say_line(f"The registry has no server of this name, and {TITLES[packages[0].package.kind]} has a package.")
+    return proposal_of(packages[0], (), Path.cwd())
