@@ -77,6 +77,8 @@ def test_an_api_is_known_by_its_document_and_any_other_address_is_a_server(web: 
     assert "names no address of its API; give it with --base-url https://..." in said
     entries, _ = would_add(str(file), "--base-url", "https://shop.example", config=tmp_path / "c.json")
     assert entries == {"shop": {"openapi": str(file), "baseUrl": "https://shop.example"}}
+    _, said = would_add(str(file), "--base-url", "localhost:80", config=tmp_path / "c.json", code=2)
+    assert "--base-url localhost:80 is no address of an API; write one like https://host/path" in said
     entries, _ = would_add(f"{web.url}/mcp", config=tmp_path / "c.json")
     assert entries == {"server": {"url": f"{web.url}/mcp"}}
 
@@ -120,7 +122,7 @@ def test_an_address_that_can_only_be_a_document_is_not_added_as_a_server(web: We
         (("s", "--", "true", "--token", "ghp_1234567890abcdefghij1234567890abcdef"), "contains a secret (args[1])"),
         (("npm:a@1.x",), "is no version of a package"),
         (("npm:a@1.0.0", "--", "--token", "ghp_1234567890abcdefghij1234567890abcdef"), "contains a secret (args[3])"),
-        (("./nothing.json",), "cannot be read"),
+        (("localhost:8000/openapi.json",), "cannot be read: No such file or directory; a URL begins with https://"),
         (("s:t", "--", "true"), "a server name cannot contain `:`"),
         (("s", "--env", "A=1", "--header", "B=1", "--", "true"), "`headers` is only for a server with `url`"),
         (("s", "--", "codemode-mcp", "serve"), "this entry would start codemode-mcp within itself"),

@@ -61,7 +61,7 @@ def from_file(path: Path, base_url: str | None) -> Proposal:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise Refused(f"{path} cannot be read: {error.strerror}") from None
+        raise Refused(f"{path} cannot be read: {error.strerror}; a URL begins with https:// or http://") from None
     if not is_document(data):
         raise Refused(
             f"{path} is no OpenAPI document; to add a program, write its command after a name: codemode-mcp add NAME "
@@ -129,6 +129,8 @@ def _proposal(source: str, data: bytes, base_url: str | None) -> Proposal:
         api = Api.read(data, base_url=base_url, source=source)
     except DocumentError as error:
         raise Refused(f"{cut(source, 200)} is an OpenAPI document that cannot be used: {error}") from None
+    if api.base_url is None and base_url is not None:
+        raise Refused(f"--base-url {cut(base_url, 200)} is no address of an API; write one like https://host/path")
     if api.base_url is None:
         raise Refused(f"{cut(source, 200)} names no address of its API; give it with --base-url https://...")
     is_file = "://" not in source
