@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from codemode_mcp.cli import app
 from codemode_mcp.cli.adding import keyring_entries, steps
 from codemode_mcp.cli.adding.proposal import Proposal, Setting
 from codemode_mcp.cli.adding.removal import login_spec
@@ -103,3 +105,13 @@ def test_the_login_of_an_api_without_a_base_address_is_found_for_its_removal(
     entry = {"openapi": "https://api.example/openapi.json", "auth": "oauth"}
     assert login_spec("api", entry, tmp_path) is not None
     assert login_spec("local", {"command": "server"}, tmp_path) is None
+
+
+def test_a_dry_run_of_a_change_says_that_nothing_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text('{"mcpServers": {"s": {"command": "true"}, "off": {"command": "true", "disabled": true}}}')
+    text = path.read_text()
+    for command, name in (("disable", "s"), ("enable", "off"), ("remove", "s")):
+        done = CliRunner().invoke(app, [command, name, "--dry-run", "--config", str(path)])
+        assert (done.exit_code, path.read_text()) == (0, text)
+        assert "nothing was written, because of --dry-run" in done.stderr

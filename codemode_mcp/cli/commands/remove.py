@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -22,6 +22,9 @@ ServerArgument = Annotated[
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be changed, and change nothing.")]
 
 
+_DRY: Final = "nothing was written, because of --dry-run"
+
+
 @app.command(epilog="Example: codemode-mcp remove weather")
 def remove(server: ServerArgument, dry_run: DryRunOption = False, config: ConfigOption = None) -> None:
     """Remove a server: its entry, its pins and its login, and on request its secrets in the system keyring."""
@@ -38,6 +41,7 @@ def remove(server: ServerArgument, dry_run: DryRunOption = False, config: Config
     if dry_run:
         if secrets:
             say_line(f"You are asked about its secrets in the system keyring: {', '.join(secrets)}")
+        say(_DRY)
         return
     deletes = bool(secrets) and ask_yes(f"Delete its secrets in the system keyring, too ({', '.join(secrets)})?")
     confirm("remove", server)
@@ -69,6 +73,7 @@ def enable(server: ServerArgument, dry_run: DryRunOption = False, config: Config
     except Refused as error:
         stop_line(1, f"{server} stays disabled, since the configuration would not load: {error}")
     if dry_run:
+        say(_DRY)
         return
     confirm("enable", server)
     target.write(target.changing(server, {}, ("disabled",)))
@@ -85,6 +90,7 @@ def disable(server: ServerArgument, dry_run: DryRunOption = False, config: Confi
         say_line(f"{server} is disabled already")
         return
     if dry_run:
+        say(_DRY)
         return
     confirm("disable", server)
     target.write(target.changing(server, {"disabled": True}))
