@@ -15,6 +15,7 @@ from openapi_documents import PETSTORE, read, tools
 from tests.properties import examples
 from upstream_clients.openapi.api import Api, ArgumentProblem, DocumentError
 from upstream_clients.openapi.reading import read_document
+from upstream_clients.openapi.yaml_values import BoundedScanner
 from upstream_clients.schemas import compile_schema
 
 PET = {"$ref": "#/definitions/Pet"}
@@ -130,7 +131,7 @@ def test_aliases_that_repeat_too_much_are_refused() -> None:
         Api.read(b"openapi: 3.0.0\na: &a {b: *a}", base_url=None, source="a.yaml")
 
 
-def test_merge_keys_and_numbers_that_would_take_for_ever_are_refused() -> None:
+def test_merge_keys_and_numbers_that_would_take_for_ever_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     merging = "a0: &a0 {b: 1}\n" + "".join(f"a{n}: &a{n}\n  <<: [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
     for text, problem in (
         (f"openapi: 3.0.0\n{merging}", "merge keys (`<<`) that repeat too much"),
@@ -139,6 +140,9 @@ def test_merge_keys_and_numbers_that_would_take_for_ever_are_refused() -> None:
     ):
         with pytest.raises(DocumentError, match=re.escape(problem)):
             Api.read(text.encode(), base_url=None, source="a.yaml")
+    monkeypatch.setattr(BoundedScanner, "_left", 1_000)
+    with pytest.raises(DocumentError, match="more than 800000 tokens; give the same one in JSON"):
+        Api.read(f"openapi: 3.0.0\na: [{'1,' * 2_000}1]".encode(), base_url=None, source="a.yaml")
     merged = "openapi: 3.1.0\nservers: [{<<: {url: 'https://a.example'}}]"
     assert Api.read(merged.encode(), base_url=None, source="a.yaml").base_url == "https://a.example"
 

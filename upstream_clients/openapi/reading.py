@@ -65,10 +65,10 @@ def _read_yaml(text: bytes, or_json: str = "") -> Any:
     from ruamel.yaml import YAML  # most documents are JSON
     from ruamel.yaml.error import YAMLError
 
-    from upstream_clients.openapi.yaml_values import BoundedConstructor
+    from upstream_clients.openapi.yaml_values import BoundedConstructor, BoundedScanner
 
     yaml = YAML(typ="safe", pure=True)
-    yaml.Constructor = BoundedConstructor
+    yaml.Scanner, yaml.Constructor = BoundedScanner, BoundedConstructor
     yaml.allow_duplicate_keys = True
     try:
         return _Plain().value(yaml.load(text.decode("utf-8", "replace")), 0)
