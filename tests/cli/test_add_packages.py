@@ -64,6 +64,9 @@ def test_answers_of_package_managers_that_name_no_package_are_refused(managers: 
         _, said = would_add(source, config=tmp_path / "c.json", code=2)
         assert message in said
         assert "PLANTED" not in said
+    managers.answers("uv a", "", 2, "error: No interpreter found in search path or managed installations")
+    _, said = would_add("pypi:a", config=tmp_path / "c.json", code=2)
+    assert "uv finds no Python on this machine; uv python install gets one; name the version yourself" in said
 
 
 def test_an_exact_version_needs_no_package_manager(

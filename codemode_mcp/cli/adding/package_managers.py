@@ -3,7 +3,7 @@
 They read the settings of the person: `.npmrc`, `uv.toml`, variables and credentials. So the answer is about the index
 from which `npx` and `uvx` fetch the package later. They get the variables that a server inherits. They run in an empty
 folder, since the settings of a project could send variables to an index of its choice before a person has agreed. uv
-builds no package, since this would run code of the package.
+builds no package, since this would run code of the package, and installs no Python.
 
 Their messages are not shown, since an address in them may contain a password. Of an address, only the origin is shown.
 """
@@ -42,8 +42,10 @@ _INSTALL: Final[Mapping[str, str]] = {"npm": "install Node.js, which has it", "u
 _NPM: Final = ("--loglevel=error", "--fetch-retries=0", "--no-update-notifier")
 _UV: Final = (
     *("pip", "compile", "--system", "--no-build", "--no-deps", "--no-header", "--no-annotate", "--color=never"),
-    *("--emit-index-url", "--emit-index-annotation", "-"),
+    *("--emit-index-url", "--emit-index-annotation", "--no-python-downloads", "-"),
 )
+"""Arguments of uv. With `--system`, it does not run the Python of a `.venv` in a folder above, such as `/tmp`."""
+
 _STOPS: Final = (("package.json", "{}"), ("uv.toml", ""))
 """Files with which npm and uv do not look for the settings of a project in the folders above."""
 
@@ -100,7 +102,7 @@ def uv_release(name: str) -> tuple[str, str] | None:
         NotInstalled: uv is not on PATH.
         Unreachable: uv finds no version.
     """
-    answer = _ask("uv", _UV, f"{name}\n")
+    answer = _ask_uv(f"{name}\n")
     if answer.code == 0 and (pinned := _PINNED.search(answer.output)):
         index = _FROM.search(answer.output)
         return pinned[1], origin_of(index[1]) if index else ""
@@ -121,7 +123,7 @@ def indexes_of(kind: Kind, name: str) -> tuple[str, ...]:
         NotInstalled: the package manager is not on PATH.
         Unreachable: it does not answer.
     """
-    found = _npm_indexes(name) if kind == "npm" else _INDEX.findall(_ask("uv", _UV).output)
+    found = _npm_indexes(name) if kind == "npm" else _INDEX.findall(_ask_uv().output)
     return tuple(dict.fromkeys(origin for each in found if (origin := origin_of(each))))
 
 
@@ -148,6 +150,14 @@ def _npm_indexes(name: str, folder: Path | None = None) -> list[str]:
         if found not in ("", "undefined", "null"):
             return [found]
     return []
+
+
+def _ask_uv(requirement: str = "") -> _Answer:
+    """Return the answer about a requirement. Without one, uv names its indexes and sends nothing."""
+    answer = _ask("uv", _UV, requirement)
+    if answer.code != 0 and "No interpreter found" in answer.errors:
+        raise Unreachable("uv finds no Python on this machine; uv python install gets one")
+    return answer
 
 
 def _ask(program: str, words: Sequence[str], given: str = "", *, folder: Path | None = None) -> _Answer:
