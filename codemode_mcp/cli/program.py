@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.command_requests import ProgramRequest
     from codemode_mcp.server.exec_arguments import ExecArguments
 
-NO_SERVERS: Final = "no configuration: programs have no servers; codemode-mcp import adds those of your clients"
+NO_SERVERS: Final = (
+    "no configuration: programs have no servers; codemode-mcp import adds those of your clients, and codemode-mcp add "
+    "another one"
+)
 
 
 class BadProgram(Exception):

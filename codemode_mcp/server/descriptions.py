@@ -56,9 +56,10 @@ _PASSTHROUGH = """\
 The tools of several MCP servers. The name of each tool begins with its server: <server>__<tool>.{servers}"""
 
 NOTHING_CONFIGURED = """\
-There are no tools yet: no MCP server is configured. Tell the user how to add one: run "codemode-mcp import --write" \
-to import the servers of other MCP clients, or add an entry to "mcpServers" in the configuration file, whose path \
-"codemode-mcp doctor" prints. If that file existed when this process started, the tools appear without a restart."""
+There are no tools yet: no MCP server is configured. Tell the user how to add one: run "codemode-mcp add URL" \
+for an MCP server or an HTTP API with an OpenAPI document, run "codemode-mcp import --write" to import the servers \
+of other MCP clients, or add an entry to "mcpServers" in the configuration file, whose path "codemode-mcp doctor" \
+prints. If that file existed when this process started, the tools appear without a restart."""
 """The server's `instructions` if neither a server nor a plugin is configured."""
 
 _HOW_TO_LIST = ", see API.list()"
