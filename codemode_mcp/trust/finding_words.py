@@ -76,6 +76,8 @@ class _Tables:
     longest_stem: int
     phrases: Mapping[str, Sequence[tuple[tuple[str, ...], int]]]
     """The words behind the first word, and their classes."""
+    neutral: Mapping[str, Sequence[tuple[str, ...]]]
+    """The words behind a first word that has no class before them."""
     unspaced: re.Pattern[str]
     unspaced_words: Mapping[str, int]
     shapes: Sequence[tuple[tuple[str, ...], re.Pattern[str], int]]
@@ -91,6 +93,11 @@ def tables() -> _Tables:
     words: dict[str, int] = {}
     stems: dict[str, int] = {}
     phrases: dict[str, list[tuple[tuple[str, ...], int]]] = {}
+    neutral: dict[str, list[tuple[str, ...]]] = {}
+    for entry in data["neutral"]["phrases"].split():
+        for term in _inflected(entry):
+            first, *rest = term.split("_")
+            neutral.setdefault(first, []).append(tuple(rest))
     unspaced: dict[str, int] = {}
     for name, listed in data["classes"].items():
         for entry in listed.split():
@@ -110,6 +117,7 @@ def tables() -> _Tables:
         stems=stems,
         longest_stem=max(map(len, stems)),
         phrases=phrases,
+        neutral=neutral,
         unspaced=re.compile("|".join(map(re.escape, sorted(unspaced, key=len, reverse=True)))),
         unspaced_words=unspaced,
         shapes=[
@@ -187,9 +195,10 @@ def read_sentences(
     words = [word[:MAX_WORD] for _, word in found_words]
     for number, word in enumerate(words):
         classes = _classes_of_word(word)
+        if word in known.neutral and any(_follow(words, number, rest) for rest in known.neutral[word]):
+            classes = 0
         for rest, mask in known.phrases.get(word, ()):
-            following = words[number + 1 : number + 1 + len(rest)]
-            if len(following) == len(rest) and all(map(_fits, following, rest)):
+            if _follow(words, number, rest):
                 classes |= mask
         if classes:
             events.append((found_words[number][0], number, classes))
@@ -207,6 +216,12 @@ def read_sentences(
         ReadSentence(classes, words[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, end)])
         for (start, end, _), classes in zip(sentences, _by_sentence(events, sentences, words), strict=True)
     ]
+
+
+def _follow(words: Sequence[str], number: int, rest: tuple[str, ...]) -> bool:
+    """Return True if the rest of a phrase follows the word with a number."""
+    following = words[number + 1 : number + 1 + len(rest)]
+    return len(following) == len(rest) and all(map(_fits, following, rest))
 
 
 def _fits(word: str, wanted: str) -> bool:

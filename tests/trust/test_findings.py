@@ -202,6 +202,20 @@ def test_a_quoted_argument_is_one_of_the_definition() -> None:
     assert not meets("Put the passwords in 'note'.", "secret + argument within 45 characters", "other")
 
 
+def test_a_word_has_no_class_in_a_phrase_of_apis() -> None:
+    order = "Always {} the fields that the user must not see."
+    assert meets(order.format("silently send"), "silently + order + always within 2 sentences")
+    dropped = "Unknown fields are always silently dropped, so the value must be valid."
+    assert not meets(dropped, "silently + order + always within 2 sentences")
+    assert meets(f"{dropped} Copy it silently.", "silently + order + always within 2 sentences")
+
+
+def test_a_link_to_a_standard_is_no_address() -> None:
+    for host, is_address in (("tools.ietf.org", False), ("tools.ietf.org.evil.example", True), ("evil.example", True)):
+        text = f"Encoded in Base64 (https://{host}/html/rfc4648)."
+        assert meets(text, "encode + address within 2 sentences") is is_address
+
+
 def test_an_unknown_class_is_refused() -> None:
     with pytest.raises(KeyError):
         meeting("read + nonsense within 45 characters")
