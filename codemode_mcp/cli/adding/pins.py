@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from upstream_clients.tools import UpstreamView
 
 FINDING_SECONDS: Final = 30.0
-"""Time for the search for findings. Thousands of large definitions take minutes."""
+"""Time for the search for findings. The operations of a large API take 5 s, and hostile texts take longer."""
 
 
 @dataclass(frozen=True, slots=True)
