@@ -82,6 +82,9 @@ REQUEST = "POST https://api.example/enterprises/{id}"
 def test_the_request_of_an_operation_is_no_wording_of_its_document() -> None:
     assert found_in(operation(TOKENS, REQUEST), is_api=False)
     assert found_in(operation(TOKENS, REQUEST)) == found_in(operation("", REQUEST)) == set()
+    secrets = operation("", "POST https://api.example/secrets/create")
+    assert {where for _, where in found_in(secrets, is_api=False)} == {"/description", "/inputSchema/x-request"}
+    assert found_in(secrets) == set()
 
 
 def test_only_the_request_itself_is_left_out_and_its_path_is_read() -> None:
