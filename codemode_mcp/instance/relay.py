@@ -86,6 +86,7 @@ class Relay:
         self._leave = leave
         self._sending = threading.Condition()
         self._connection: socket.socket | None = None
+        self._woken: socket.socket | None = None  # can be read after a signal
         self._leaving = False  # the instance takes no more lines
         self._ended = False  # the client has closed its input, or a signal has come
         self._state = threading.Lock()
@@ -117,6 +118,10 @@ class Relay:
         finally:
             if self._connection is not None:
                 _close(self._connection)
+
+    def wake_by(self, woken: socket.socket) -> None:
+        """Interrupt the reading of the instance when this socket can be read, so that signal handlers run."""
+        self._woken = woken
 
     def end(self) -> None:
         """End as if the client had closed its input. A signal handler may call this: it takes no lock."""
@@ -191,14 +196,27 @@ class Relay:
             if passed:
                 self._write_bytes(b"".join(passed))
             try:
+                self._wait_for(attached.connection)
                 data = attached.connection.recv(READ_BYTES)
-            except OSError:
+            except (OSError, ValueError):  # ValueError: the other thread has closed it
                 data = b""
             if not data:
                 break
         # The rest of an incomplete line is of no use. But if its beginning was passed on, it has to end.
         if is_incomplete:
             self._write_bytes(b"\n")
+
+    def _wait_for(self, connection: socket.socket) -> None:
+        """Wait until a connection can be read.
+
+        A signal that comes right before a blocking `recv` would not interrupt it, and its handler would have to wait.
+        """
+        while self._woken is not None:
+            readable, _, _ = select.select([connection, self._woken], [], [])
+            if self._woken in readable:
+                self._woken.recv(READ_BYTES)
+            if connection in readable:
+                return
 
     def _take_note(self, line: bytes) -> None:
         if len(line) > wire.MAX_NOTE:
@@ -399,6 +417,10 @@ def end_on_signals(relay: Relay) -> None:
         timer.start()
         relay.end()
 
+    woken, waker = socket.socketpair()
+    waker.setblocking(False)
+    relay.wake_by(woken)
+    signal.set_wakeup_fd(waker.detach(), warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     if not os.isatty(0):

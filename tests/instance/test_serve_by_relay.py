@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,6 @@ from tests.instance.fake_instance import BOUND
 from tests.instance.relay_processes import INITIALIZE, User, read_line, user_with_folders, write_line
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the user's folders are set by variables of Unix")
@@ -130,6 +130,36 @@ def test_a_signal_ends_the_session_as_a_client_that_left(user: User, number: int
     relay.close()
     assert read_line(process) == {"last": "words"}
     assert process.wait(BOUND) == 0
+
+
+SIGNAL_IN_ANOTHER_THREAD = """\
+import os, signal, socket, threading
+from codemode_mcp.instance import relay
+from codemode_mcp.instance.attaching import Attached
+
+instance, connection = socket.socketpair()
+source, client_writes = os.pipe()
+client_reads, sink = os.pipe()
+relayed = relay.Relay(source, sink, lambda: None, print)
+relay.end_on_signals(relayed)
+
+def end():
+    instance.sendall(b'{"first":"line"}\\n')
+    os.read(client_reads, 100)  # the relay waits for the next line after this one
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    assert instance.recv(1) == b""
+    instance.close()
+
+threading.Thread(target=end, daemon=True).start()
+print(relayed.run(Attached(connection, 0, b"", {})))
+"""
+
+
+def test_a_signal_that_does_not_interrupt_the_reading_ends_the_session_too() -> None:
+    """The system may give a signal to another thread, or right before the main thread reads."""
+    command = [sys.executable, "-c", SIGNAL_IN_ANOTHER_THREAD]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
 def test_an_instance_learns_of_a_relay_that_was_killed(user: User) -> None:
