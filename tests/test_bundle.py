@@ -162,15 +162,20 @@ async def started(installed: Path, home: Path, **settings: Any) -> AsyncIterator
             raise
 
 
+def instances() -> set[str]:
+    """Return the keys of the shared instances of which there are records."""
+    return {path.stem for path in (cache_dir() / "instance").glob("*.json")}
+
+
 @pytest.mark.anyio
 async def test_a_person_who_leaves_the_form_as_it_is_shares_an_instance_that_asks(
     installed: Path, tmp_path: Path
 ) -> None:
+    before = instances()  # of other tests
     async with started(installed, tmp_path) as client:
         assert client.server_info.version == __version__
         assert (await client.list_tools()).tools == [], "there are no servers yet"
-        shared = [path.stem for path in (cache_dir() / "instance").glob("*.json")]
-        assert [is_running(key) for key in shared] == [True]
+        assert [is_running(key) for key in instances() - before] == [True]
     (written,) = (tmp_path / "config").rglob("*.json")
     assert json.loads(written.read_text("utf-8")) == {"mcpServers": {}, "tools": {"ask": ["destructive"]}}
     assert stat.S_IMODE(written.stat().st_mode) == 0o600 or sys.platform == "win32"
