@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ from upstream_clients.testing import ScriptedSource, text_result
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="the SDK of OpenTelemetry is not installed")
 
-from opentelemetry import trace  # noqa: E402
+from opentelemetry import context, trace  # noqa: E402
 from opentelemetry.sdk.metrics import MeterProvider  # noqa: E402
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: E402
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
@@ -24,7 +25,7 @@ from codemode_mcp.audit.events import Auditor  # noqa: E402
 from codemode_mcp.audit.spans import Spans  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from codemode_mcp.sandbox.engine import Engine
 
@@ -57,10 +58,26 @@ class Collector:
         return {each.name: list(each.data.data_points) for scope in resource.scope_metrics for each in scope.metrics}
 
 
+@contextmanager
+def no_span_left() -> Iterator[None]:
+    """Leave the current span as it was: calls make theirs current for the rest of their task."""
+    before = context.attach(context.get_current())
+    yield
+    context.detach(before)
+
+
+@pytest.fixture(autouse=True)
+async def own_task(anyio_backend: str) -> AsyncIterator[None]:
+    """All async tests of a process share a task, also those of other modules."""
+    with no_span_left():
+        yield
+
+
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     made = Collector()
-    yield made
+    with no_span_left():
+        yield made
     made.provider.shutdown()
     made.meters.shutdown()
 
