@@ -17,6 +17,7 @@ import subprocess
 import sys
 from functools import cache
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -112,6 +113,9 @@ def _forks() -> _Forks:
 
 
 def main() -> None:
+    assert isinstance(sys.stdout, TextIOWrapper)
+    # With PYTHONUNBUFFERED, the end of a line is written apart, and the line of another process may come in between.
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)
     for name in IMPORTED:
         import_module(name)
     alive = set()
