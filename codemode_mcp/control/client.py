@@ -76,7 +76,7 @@ async def ask(endpoint: Endpoint, request: protocol.Request, seconds: float | No
         if isinstance(error.__cause__ or error, ConnectionRefusedError | FileNotFoundError):
             endpoints.remove_stale(endpoint)
             raise NotListening(f"process {endpoint.pid} no longer serves") from None
-        reason = error or "it closed the connection"
+        reason = str(error) or "it closed the connection"
         raise NoAnswer(f"no answer from process {endpoint.pid}: {reason}") from None
     if answer is None:
         raise TooSlow(f"process {endpoint.pid} has not answered within {seconds:g} s")

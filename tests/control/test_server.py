@@ -291,6 +291,21 @@ async def test_a_process_of_another_user_gets_no_word(folder: Path, monkeypatch:
             assert await rest_of(stream) == b""
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="the endpoint is a Unix socket")
+async def test_a_terminal_says_that_a_process_closed_the_connection_with_the_request_unread(folder: Path) -> None:
+    path = folder / "1.sock"
+
+    async def refuse(stream: anyio.abc.SocketStream) -> None:
+        await anyio.wait_readable(stream.extra(anyio.abc.SocketAttribute.raw_socket))
+        await stream.aclose()
+
+    async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, refuse)
+        with pytest.raises(NoAnswer, match="no answer from process 1: it closed the connection"):
+            await ask(Endpoint(path, 1, "sock", local=True), Request("list"))
+        group.cancel_scope.cancel()
+
+
 async def test_a_terminal_believes_no_server_of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(FakeRuns(), folder) as place:
         monkeypatch.setattr(client, "peer_user", lambda _: os.geteuid() + 1)

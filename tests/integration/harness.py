@@ -169,11 +169,17 @@ def _lines(path: Path) -> list[str]:
 
 
 def is_running(pid: int) -> bool:
-    """Return True if the process exists and is no zombie."""
+    """Return True if the process exists and is no zombie.
+
+    A killed process is a zombie as soon as its first thread has ended. Its files and locks are released with the last
+    thread, so the process counts as running until then.
+    """
     stat = Path(f"/proc/{pid}/stat")
     if Path("/proc/self/stat").exists():
         try:
-            return stat.read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
+            # Fields 3 and 20 of proc_pid_stat(5), after the name in parentheses.
+            fields = stat.read_text("utf-8").rpartition(")")[2].split()
+            return fields[0] != "Z" or int(fields[17]) > 1
         except (OSError, IndexError):
             return False
     try:

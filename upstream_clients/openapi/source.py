@@ -142,7 +142,7 @@ async def _fetch(
                 raise _failure(spec, f"it has moved to {next_one.url[:300]!r}; write that address")
             url = next_one.url
     except (httpx2.TransportError, httpx2.InvalidURL) as error:
-        raise _failure(spec, f"its server cannot be reached ({error or type(error).__name__})") from None
+        raise _failure(spec, f"its server cannot be reached ({str(error) or type(error).__name__})") from None
     except UnreadableBody as error:
         raise _failure(spec, str(error)) from None
     raise _failure(spec, "its server redirects without end")
