@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -123,6 +125,20 @@ async def test_a_document_that_cannot_be_used_is_reported_with_its_address_and_t
         (write_document(tmp_path), '"baseUrl"'),
     ):
         assert why in await failure(spec_of(str(path)))
+
+
+async def test_a_proxy_that_ends_the_connection_is_reported_with_the_reason(
+    api: LoopbackApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def reset(request: Received) -> None:
+        linger = struct.pack("ii", 1, 0)  # a reset, whose exception has no text
+        request.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        request.writer.transport.abort()
+
+    monkeypatch.setenv("HTTP_PROXY", api.url)
+    api.script("http://api.example/docs/api.json", reset)
+    said = await failure(spec_of("http://api.example/docs/api.json"))
+    assert "its server cannot be reached (ReadError)" in said
 
 
 async def test_a_document_that_never_ends_is_not_awaited_for_ever(api: LoopbackApi) -> None:
