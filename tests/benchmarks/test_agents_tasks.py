@@ -10,12 +10,12 @@ import pytest
 
 from benchmarks.agents import page
 from benchmarks.agents.arms import ARMS, Toolbox
-from benchmarks.agents.local import LocalCalls
 from benchmarks.agents.offline import measure
 from benchmarks.agents.task import differences, is_right
 from benchmarks.agents.tasks import TASKS
 from benchmarks.agents.worlds import WORLDS
 from benchmarks.agents.worlds.base import ToolError
+from tests.benchmarks.local_calls import LocalCalls
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import math
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -38,6 +40,32 @@ def benchmarks(
         yield {name: import_module(name) for name in NAMES}
         for name in NAMES:
             del sys.modules[name]
+
+
+def named(tree: ast.AST) -> Iterator[str]:
+    """Yield the last words of the modules that a module imports, and the files that it names in texts."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                yield from (alias.name.rpartition(".")[2] for alias in node.names)
+            case ast.ImportFrom():
+                yield (node.module or "").rpartition(".")[2]
+                yield from (alias.name for alias in node.names)
+            case ast.Constant(str(text)):
+                yield from re.findall(r"(\w+)\.py\b", text)
+
+
+def test_every_module_of_the_benchmarks_is_a_command_or_is_used_by_another_one() -> None:
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in (ROOT / "benchmarks").rglob("*.py")}
+    names = {path: set(named(tree)) for path, tree in trees.items()}
+    modules = {path for path in trees if not path.stem.startswith("__") and "__main__" not in path.read_text("utf-8")}
+    unused = {
+        str(path.relative_to(ROOT))
+        for path in modules
+        if not any(path.stem in found for other, found in names.items() if other != path)
+    }
+    assert len(modules) > 10
+    assert unused == set(), "a module that only tests use belongs beside these tests"
 
 
 def test_the_comparison_has_every_row_of_ours_and_those_of_a_client_without_a_gateway(

@@ -1,13 +1,18 @@
-"""Calls of tools in this process: no server is started. For tests of the tasks, which take milliseconds."""
+"""Calls of the tools of a task in this process. No server is started, so a test of all tasks takes milliseconds."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.agents.task import Refused, Task
+from benchmarks.agents.task import Refused
 from benchmarks.agents.worlds import WORLDS
-from benchmarks.agents.worlds.base import Row, ToolError
+from benchmarks.agents.worlds.base import ToolError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    from benchmarks.agents.task import Task
+    from benchmarks.agents.worlds.base import Row
 
 
 class LocalCalls:
