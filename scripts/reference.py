@@ -20,7 +20,7 @@ import typer
 
 from codemode_mcp import settings
 from codemode_mcp.cli import app
-from codemode_mcp.config import load, servers
+from codemode_mcp.config import api_document, load, servers
 from codemode_mcp.config.clients import OUTPUT_CLAMP
 from codemode_mcp.config.server_auth import AUTH_KEYS
 from codemode_mcp.exposure.selection import Exposure
@@ -195,6 +195,12 @@ _SERVER = (
         "The OpenAPI document of an [HTTP API](../openapi.md): a file, relative to the file's folder, or a URL.",
     ),
     ("baseUrl", "string", "what the document names", "The address of the API. Credentials are sent only there."),
+    (
+        "refreshSeconds",
+        f"whole number, {api_document.REFRESH_CLAMP.lowest} to {api_document.REFRESH_CLAMP.highest}",
+        f"{_UPSTREAM.refresh_seconds:.0f}",
+        "Seconds after which a document at a URL is read again, if the server is used.",
+    ),
     ("headers", "object", "`{}`", f"Headers of every request to it; each value a {_SECRET}."),
     (
         "auth",

@@ -150,7 +150,7 @@ class ListChanges:
         A list is not requested while no call was made since the last time.
         """
         while link.modern:
-            await anyio.sleep(STALE_POLL_INTERVAL)
+            await anyio.sleep(min(STALE_POLL_INTERVAL, self._upstream.spec.refresh_seconds))
             now = self._upstream.clock()
             for state in self._upstream.lists.values():
                 is_due = state.hint.ttl_ms and state.is_current and state.is_stale(now)

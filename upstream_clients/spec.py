@@ -21,6 +21,9 @@ TransportKind = Literal["stdio", "http", "sse", "auto", "openapi"]
 IDLE_SECONDS = 600.0
 """Seconds without calls after which a local server is closed, to save memory."""
 
+REFRESH_SECONDS = 3600.0
+"""Seconds after which a document at a URL is read again."""
+
 _MIN_SECRET_LENGTH = 4
 """Shorter values (`1`, `on`) are settings, not secrets. Hiding them would make messages unreadable."""
 
@@ -74,6 +77,7 @@ class UpstreamSpec:
             document names.
         document: the path or the URL of an OpenAPI document.
         document_version: the time and the size of the document, if it is a file. Another version is another server.
+        refresh_seconds: seconds after which a document at a URL is read again, while the server is used.
         is_pinned: False for an API whose document may change without a decision of a person (`"trust": "follow"`).
         credentials: the credentials that are added to requests to the API, except those of a login.
         timeout_ms: limit of a call that has no limit of its own; None for no limit.
@@ -104,6 +108,7 @@ class UpstreamSpec:
     url: str | None = None
     document: str | None = None
     document_version: tuple[int, int] | None = None
+    refresh_seconds: float = REFRESH_SECONDS
     is_pinned: bool = True
     credentials: CredentialSettings | None = None
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -1,13 +1,14 @@
-"""The keys `openapi` and `baseUrl` of a server entry: an HTTP API with a document that describes it."""
+"""The keys `openapi`, `baseUrl` and `refreshSeconds` of an entry: an HTTP API with a document that describes it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from codemode_mcp.config.oauth_fields import is_http_url
-from upstream_clients.spec import is_url
+from codemode_mcp.settings import Clamp
+from upstream_clients.spec import REFRESH_SECONDS, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
     from codemode_mcp.config.expand import Expander
     from codemode_mcp.config.nodes import Node
+
+
+REFRESH_CLAMP: Final = Clamp(1, 86_400)
+"""The range of `refreshSeconds`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +30,21 @@ class ApiDocument:
         document: an absolute path or a URL.
         version: the time and the size of a file; None for a URL, and for a file that cannot be read.
         base_url: the base address of the API; None for the one that the document names.
+        refresh_seconds: seconds after which a document at a URL is read again.
     """
 
     document: str
     version: tuple[int, int] | None
     base_url: str | None
+    refresh_seconds: float
 
 
 def read_api_document(fields: Mapping[str, Node], expander: Expander) -> ApiDocument | None:
     """Return the place of a document; None if the entry has none. Report problems."""
     if "openapi" not in fields:
-        if "baseUrl" in fields:
-            fields["baseUrl"].fail("`baseUrl` is only for a server with `openapi`")
+        for key in ("baseUrl", "refreshSeconds"):
+            if key in fields:
+                fields[key].fail(f"`{key}` is only for a server with `openapi`")
         return None
     node = fields["openapi"]
     document, version = expander.nonblank(node), None
@@ -52,7 +60,14 @@ def read_api_document(fields: Mapping[str, Node], expander: Expander) -> ApiDocu
         # Before it is read: a missing file is watched too, until it appears.
         expander.reading.files.append(path)
         document, version = str(path), _version(path)
-    return ApiDocument(document, version, _base_url(fields["baseUrl"], expander) if "baseUrl" in fields else None)
+    base_url = _base_url(fields["baseUrl"], expander) if "baseUrl" in fields else None
+    refresh_seconds = REFRESH_SECONDS
+    if "refreshSeconds" in fields:
+        refresh = fields["refreshSeconds"]
+        refresh_seconds = float(refresh.clamped(REFRESH_CLAMP))
+        if node.valid and not is_url(document):
+            refresh.note("has no effect, because the document is a file, which is read when it changes")
+    return ApiDocument(document, version, base_url, refresh_seconds)
 
 
 def _version(path: Path) -> tuple[int, int] | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 KEYS = (
     *("command", "args", "env", "cwd", "envFile"),
     *("url", "serverUrl", "headers", "auth", "type", "transport"),
-    *("openapi", "baseUrl"),
+    *("openapi", "baseUrl", "refreshSeconds"),
     *("timeoutMs", "disabled", "allow", "deny", "description", "trustAnnotations", "trust", "override", "expose"),
     *("start", "share", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
 )
@@ -96,6 +96,8 @@ class EntryReader:
         headers = self._table("headers")
         auth = self._auth(is_api=api is not None)
         limits = read_fields(fields, _LIMITS)
+        if api is not None:
+            limits["refresh_seconds"] = api.refresh_seconds
         if "connectTimeoutMs" in fields:
             limits["connect_timeout"] = min(_positive(fields["connectTimeoutMs"]), _MAX_TIME) / 1000
         if self.node.report.problems:

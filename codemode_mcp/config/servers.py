@@ -32,7 +32,7 @@ ROOT_KEYS = ("mcpServers", "servers")
 
 _QUOTED_KEYS = (
     *("type", "transport", "timeoutMs", "disabled", "allow", "deny", "trustAnnotations", "trust"),
-    *("start", "share", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
+    *("start", "share", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs", "refreshSeconds"),
 )
 """Keys whose values cannot be secret, so that messages may quote them."""
 

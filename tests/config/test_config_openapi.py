@@ -31,6 +31,21 @@ def load(folder: Path, entry: dict[str, Any], **environ: str) -> UpstreamSpec:
     return spec
 
 
+def test_the_time_after_which_a_document_is_read_again_has_bounds_and_is_for_urls(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    for document, written, used, note in (
+        (DOCUMENT, 30, 30, None),
+        (DOCUMENT, 0, 1, "0 is outside 1 - 86400; 1 is used"),
+        (DOCUMENT, 10**6, 86_400, "1000000 is outside 1 - 86400; 86400 is used"),
+        ("pets.yaml", 30, 30, "has no effect, because the document is a file, which is read when it changes"),
+    ):
+        path.write_text(json.dumps({"mcpServers": {"pets": {"openapi": document, "refreshSeconds": written}}}))
+        config = load_config(path, environ={})
+        assert config.upstreams[0].refresh_seconds == used
+        expected = [] if note is None else [f"mcpServers.pets.refreshSeconds: {note}"]
+        assert [each for each in config.notes if "refreshSeconds" in each] == expected
+
+
 def problem(folder: Path, entry: dict[str, Any], **environ: str) -> str:
     with pytest.raises(ConfigError) as raised:
         load(folder, entry, **environ)
@@ -55,6 +70,7 @@ def test_a_document_is_a_file_beside_the_configuration_or_a_url(tmp_path: Path) 
     assert (remote.document, remote.url) == ("https://a.example/openapi.json?key=k1234567", None)
     assert remote.address == "https://***/openapi.json", "the value of a variable is hidden"
     assert "k1234567" in remote.secret_values
+    assert remote.refresh_seconds == 3600
     missing = load(tmp_path, {"openapi": "missing.json"})
     assert (missing.document, missing.document_version) == (str(tmp_path / "missing.json"), None)
 
@@ -114,6 +130,11 @@ def test_a_login_of_an_api_may_name_its_endpoints(tmp_path: Path) -> None:
         ({"openapi": DOCUMENT, "type": "http"}, '"http" contradicts `openapi`'),
         ({"url": "https://a.example", "type": "openapi"}, '"openapi" contradicts `url`'),
         ({"url": "https://a.example", "baseUrl": "https://b.example"}, "`baseUrl` is only for a server with `openapi`"),
+        (
+            {"url": "https://a.example", "refreshSeconds": 9},
+            "`refreshSeconds` is only for a server with `openapi`",
+        ),
+        ({"openapi": DOCUMENT, "refreshSeconds": "9"}, "refreshSeconds: expected an integer"),
         ({"openapi": DOCUMENT, "baseUrl": "a.example"}, "expected a URL like https://host/path"),
         (
             {"openapi": DOCUMENT, "baseUrl": "https://u:p@a.example"},

@@ -228,10 +228,9 @@ async def test_a_call_is_sent_by_the_definition_by_which_it_was_admitted(
     api: LoopbackApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("upstream_clients.list_changed.STALE_POLL_INTERVAL", 0.002)
-    monkeypatch.setattr("upstream_clients.openapi.served.READ_AGAIN_SECONDS", 0.002)
     api.script(PATH, *(document(path) for path in ("/a/", "/b/") * 50))
     admitted: dict[str, str] = {}
-    spec = spec_of(api.url + PATH, url=f"{api.url}/v1", connect_timeout=10.0)
+    spec = spec_of(api.url + PATH, url=f"{api.url}/v1", connect_timeout=10.0, refresh_seconds=0.002)
 
     def admission(case: str) -> Admission:
         def admit(tool: Tool | None) -> None:
@@ -268,17 +267,16 @@ async def test_a_call_is_sent_by_the_definition_by_which_it_was_admitted(
 
 @pytest.fixture
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a document read again, and its list requested again, after milliseconds."""
+    """Have a list requested again after milliseconds."""
     monkeypatch.setattr("upstream_clients.list_changed.MIN_RELIST_INTERVAL", 0.005)
     monkeypatch.setattr("upstream_clients.list_changed.STALE_POLL_INTERVAL", 0.005)
-    monkeypatch.setattr("upstream_clients.openapi.served.READ_AGAIN_SECONDS", 0.005)
 
 
 @pytest.mark.usefixtures("short_times")
 async def test_the_problem_of_a_document_is_shown_until_it_can_be_read_again(api: LoopbackApi) -> None:
     api.script(PATH, document("/old/"), reply("500 Internal Server Error"), document("/new/"))
     changed = anyio.Event()
-    async with connected(spec_of(api.url + PATH), on_change=lambda: changed.set()) as pool:
+    async with connected(spec_of(api.url + PATH, refresh_seconds=0.005), on_change=lambda: changed.set()) as pool:
         shown = []
         with anyio.fail_after(20):
             while len(shown) < 2:
@@ -310,7 +308,7 @@ async def test_a_list_of_tools_that_failed_is_requested_again(
 
     monkeypatch.setattr(served, "read_api", read_api)
     api.script(PATH, document("/old/"), document("/new/"))
-    async with connected(spec_of(api.url + PATH)) as pool:
+    async with connected(spec_of(api.url + PATH, refresh_seconds=0.005)) as pool:
         source = pool.source("api")
         with anyio.fail_after(20):
             while "/new/" not in source.view().tools[0].description:

@@ -1,7 +1,7 @@
 """The API that is served, and its document, which is read again while it is in use.
 
-A document at a URL is read again by the first `tools/list` after `READ_AGAIN_SECONDS`. (A document that is a file
-belongs to the watched files of the configuration.) The answer tells the client when to ask again.
+A document at a URL is read again by the first `tools/list` after `spec.refresh_seconds`. (A document that is a
+file belongs to the watched files of the configuration.) The answer tells the client when to ask again.
 
 Calls are made by the document whose list the client uses, and not by the newest one. The client decides about each call
 by its list, and what a rule or a pin admits by the old definition must not be sent by the new one. So `tools/list` only
@@ -44,11 +44,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-READ_AGAIN_SECONDS = 3600.0
-"""Seconds after which a document at a URL is read again."""
-
 FIRST_RETRY_SECONDS: Final = 60.0
-"""Seconds after a failure until the document is read again. They double up to `READ_AGAIN_SECONDS`."""
+"""Seconds after a failure until the document is read again. They double up to `spec.refresh_seconds`."""
 
 _SHARE_OF_TIMEOUT: Final = 0.8
 """Part of the time for a list in which the document must be read. Later, the client would not get the old list."""
@@ -186,7 +183,7 @@ class ServedApi:
         self._listed = self._used
         """The version of the latest `tools/list`."""
         self._lists = 0
-        self._backoff = Backoff(base=2 * FIRST_RETRY_SECONDS, cap=READ_AGAIN_SECONDS)
+        self._backoff = Backoff(base=2 * FIRST_RETRY_SECONDS, cap=spec.refresh_seconds)
         """Its delays are between half of these and all of them."""
         self._failure = ""
 
@@ -265,7 +262,7 @@ class ServedApi:
         return ApiCalls(spec, read.api, client, advice_after_refusal(spec, base.shown, are_sent=base.gets_credentials))
 
     def _next_due(self) -> float:
-        return self._clock() + READ_AGAIN_SECONDS if self._is_read_again else math.inf
+        return self._clock() + self._spec.refresh_seconds if self._is_read_again else math.inf
 
 
 def unreadable(spec: UpstreamSpec, error: LoginError) -> UpstreamCallError:
