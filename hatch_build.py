@@ -86,7 +86,7 @@ def _carry(build_data: dict[str, Any], key: str, binary: Path) -> None:
 
 
 def _load_pin(root: Path) -> ModuleType:
-    """Load the pins of this source tree. They import only the standard library and `npm_package` beside them."""
+    """Load the pins of this source tree. They and what they import need only the standard library."""
     path = root / "codemode_mcp" / "program" / "esbuild_pin.py"
     spec = importlib.util.spec_from_file_location("esbuild_pin", path)
     if spec is None or spec.loader is None:

@@ -160,6 +160,7 @@ DECIDES_PYTHON = (
     "codemode_mcp/program/esbuild_pin.py",
     "codemode_mcp/program/npm_package.py",
     "codemode_mcp/type_check/typescript_pin.py",
+    "upstream_clients/executables.py",
 )
 """Files whose change calls for a new installation."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -19,6 +18,7 @@ import anyio
 import anyio.to_thread
 
 from upstream_clients.environment import passed_on
+from upstream_clients.executables import path_to_start
 from upstream_clients.stderr import StderrTail
 
 if TYPE_CHECKING:
@@ -110,10 +110,9 @@ async def start(spec: UpstreamSpec, errlog: TextIO) -> ServerProcess:
     assert spec.command is not None
     env = inherited(spec) | dict(spec.env)
     if sys.platform == "win32":  # pragma: no cover
-        from mcp.os.win32.utilities import create_windows_process, get_windows_executable_command
+        from mcp.os.win32.utilities import create_windows_process
 
-        command = shutil.which(spec.command, path=env.get("PATH")) or spec.command
-        command = await anyio.to_thread.run_sync(get_windows_executable_command, command)
+        command = path_to_start(spec.command, env.get("PATH"))
         return ServerProcess(await create_windows_process(command, list(spec.args), env, errlog, spec.cwd), None)
     # A pipe of our own. Data from a pipe of asyncio's own would pass two more rounds of the event loop.
     source, sink = os.pipe()

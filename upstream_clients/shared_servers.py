@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -25,6 +24,7 @@ import anyio.to_thread
 from upstream_clients.client_processes import RunningServer, ServerUse, SharedServer
 from upstream_clients.client_roots import ClientRoots
 from upstream_clients.environment import relevant
+from upstream_clients.executables import find_executable
 from upstream_clients.process import StartedProcess, inherited, start_ahead
 
 if TYPE_CHECKING:
@@ -227,5 +227,5 @@ def definition_of(spec: UpstreamSpec) -> UpstreamSpec:
     if not spec.is_process or spec.command is None:
         return spec  # a connection to a remote server uses the variables of this process
     env = {**inherited(spec), **spec.env}
-    command = shutil.which(spec.command, path=os.pathsep.join(os.get_exec_path(env)))
+    command = find_executable(spec.command, os.pathsep.join(os.get_exec_path(env)))
     return replace(spec, command=command or spec.command, env={**relevant(inherited(spec)), **spec.env})

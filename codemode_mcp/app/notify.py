@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from upstream_clients.environment import system_variables
+from upstream_clients.executables import path_to_start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -107,13 +108,15 @@ async def _run(command: tuple[str, ...], run_id: str, environ: Mapping[str, str]
     flags = 0
     if sys.platform == "win32":  # pragma: no cover
         flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
+    variables = system_variables(environ)
     process = await asyncio.create_subprocess_exec(
-        *command,
+        path_to_start(command[0], variables.get("PATH")),
+        *command[1:],
         run_id,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=system_variables(environ) | {RUN_VARIABLE: run_id},
+        env=variables | {RUN_VARIABLE: run_id},
         start_new_session=sys.platform != "win32",
         creationflags=flags,
     )

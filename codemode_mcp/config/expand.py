@@ -16,6 +16,7 @@ from codemode_mcp.config.nodes import Node, quote
 from codemode_mcp.config.source import SourceError, read_text
 from codemode_mcp.config_path import resolve
 from upstream_clients.environment import PLAIN
+from upstream_clients.executables import path_to_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +62,7 @@ class Reading:
             if self._stopped:
                 raise InterruptedError(errno.EINTR, "codemode-mcp is shutting down")
             self._process = process = subprocess.Popen(
-                argv,
+                (path_to_start(argv[0], environ.get("PATH")), *argv[1:]),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.program import esbuild_pin
 from codemode_mcp.program.npm_package import FetchError
 from codemode_mcp.program.pinned_files import why_untrusted
+from upstream_clients.executables import find_executable
 from upstream_clients.private_files import exposure
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def find_esbuild(configured: str | None, *, environ: Mapping[str, str], cache_di
     searched = [f"bundled ({_BUNDLED})"]
     if _BUNDLED.is_file():
         return _BUNDLED
-    on_path = shutil.which("esbuild", path=environ.get("PATH", ""))
-    version = version_of(Path(on_path)) if on_path is not None and Path(on_path).is_absolute() else None
+    on_path = find_executable("esbuild", environ.get("PATH", ""))
+    version = version_of(Path(on_path)) if on_path is not None else None
     if on_path is not None and version is not None and version.rpartition(".")[0] == _FAMILY:
         return Path(on_path)
     searched.append(f"PATH ({on_path} is {version or 'unusable'}, not {_FAMILY}.x)" if on_path else "PATH")

@@ -1,7 +1,7 @@
 """The pinned esbuild, fetched from npm's platform package and checked by its integrity hash.
 
-This module and `npm_package` import the standard library only: the build hook uses them before dependencies are
-installed.
+This module, `npm_package` and `upstream_clients.executables` import the standard library only: the build hook uses
+them before dependencies are installed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Packages of npm with one executable for each platform, fetched and checked by their pinned hashes.
 
-This module imports the standard library only: the build hook uses it before dependencies are installed.
+This module imports the standard library only, and one module of ours that does the same: the build hook uses both
+before dependencies are installed.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ import base64
 import hashlib
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from upstream_clients.executables import find_executable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +83,7 @@ def _is_version(suffix: str) -> bool:
 
 
 def _pack(package: str, directory: Path, registry: str | None) -> Path:
-    npm = shutil.which("npm")
+    npm = find_executable("npm")
     if npm is None:
         raise FetchError("npm is not installed or not on PATH.")
     command = [npm, "pack", package, "--pack-destination", str(directory), "--ignore-scripts", "--loglevel=error"]

@@ -77,6 +77,21 @@ async def test_a_command_that_fails_is_logged(command: tuple[str, ...], caplog: 
     assert "tools.approval.notify" in caplog.text
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="the program is a shell script")
+async def test_a_command_of_the_current_folder_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "tool").write_text("#!/bin/sh\n: > planted; exit 1")
+    (tmp_path / "tool").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    async with open_notifier(lambda: ("tool",), {"PATH": "."}) as notice:
+        notice("run_1")
+        with anyio.fail_after(20):
+            while not caplog.records:  # noqa: ASYNC110 - a task of the notifier
+                await anyio.sleep(0.02)
+    assert not (tmp_path / "planted").exists()
+
+
 async def test_a_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(notify, "LIMIT_SECONDS", 0.2)
     async with open_notifier(lambda: (sys.executable, "-c", "import time; time.sleep(600)")) as notice:

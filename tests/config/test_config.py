@@ -781,6 +781,18 @@ def test_a_program_that_gives_no_value_is_a_problem_without_its_output(
     assert SECRET not in problem
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="the program is a shell script")
+def test_a_program_of_the_folder_is_run_only_by_its_path(folder: Folder) -> None:
+    planted = folder.root / "tool"
+    planted.write_text("#!/bin/sh\necho planted")
+    planted.chmod(0o755)
+    entry = {"command": "x", "env": {"A": {"command": ["tool"]}}}
+    (problem,) = folder.server_problems(entry, PATH=f".{os.pathsep}")
+    assert 'the program "tool" cannot be run: No such file or directory' in problem
+    entry["env"] = {"A": {"command": ["./tool"]}}
+    assert folder.server(entry).env == {"A": "planted"}
+
+
 def test_a_program_that_does_not_end_is_stopped(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("codemode_mcp.config.expand.PROGRAM_SECONDS", 0.2)
     value = program("import time; time.sleep(60)")

@@ -427,6 +427,15 @@ def test_without_npm_the_message_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pa
         fetch_esbuild(tmp_path / "cache", registry=None)
 
 
+@pytest.mark.usefixtures("package")
+def test_an_npm_of_the_current_folder_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script(tmp_path / "project" / "npm", f"touch {tmp_path}/planted; exit 1")
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setenv("PATH", f".{os.pathsep}{os.environ['PATH']}")
+    assert fetch_esbuild(tmp_path / "cache", registry=None).exists()
+    assert not (tmp_path / "planted").exists()
+
+
 def test_a_platform_without_a_package_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(esbuild_pin, "platform_key", lambda: None)
     with pytest.raises(RuntimeUnavailable, match="no esbuild package for"):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from codemode_mcp.cli.adding.sources import origin_of
 from codemode_mcp.cli.adding.web import Unreachable
 from upstream_clients.environment import passed_on
+from upstream_clients.executables import find_executable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -163,9 +163,8 @@ def _ask_uv(requirement: str = "") -> _Answer:
 def _ask(program: str, words: Sequence[str], given: str = "", *, folder: Path | None = None) -> _Answer:
     """Run a package manager. The answer goes to files, which no process that is left behind keeps open for us."""
     environ = passed_on(os.environ)
-    path = shutil.which(program, path=environ.get("PATH", ""))
-    # On Windows, `which` finds programs of the working directory first, by a relative path.
-    if path is None or not os.path.isabs(path):
+    path = find_executable(program, environ.get("PATH", ""))
+    if path is None:
         raise NotInstalled(f"{program} is not installed, or not on PATH; {_INSTALL[program]}")
     with tempfile.TemporaryDirectory(prefix="codemode-mcp-", ignore_cleanup_errors=True) as made:
         empty, output, errors = Path(made, "empty"), Path(made, "output"), Path(made, "errors")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
@@ -15,6 +14,7 @@ from codemode_mcp.cli.adding.registry_entry import NAME, options_of
 from codemode_mcp.cli.adding.sources import read_address
 from codemode_mcp.cli.adding.web import Unreachable, fetch_json
 from codemode_mcp.control.display import cut
+from upstream_clients.executables import find_executable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,7 +108,7 @@ def _proposal(registry: str, name: str, server: Mapping[str, Any], status: str, 
         kinds = ", ".join(dict.fromkeys(each.kind for each in options))
         why = f"it can be used as {kinds}" if options else "; ".join(reasons[:3]) or "it has no packages and no address"
         raise Refused(f"{name} of the registry cannot be added{f' with --use {use}' if use else ''}: {why}")
-    chosen = next((each for each in suitable if not each.program or shutil.which(each.program)), suitable[0])
+    chosen = next((each for each in suitable if not each.program or find_executable(each.program)), suitable[0])
     others = list(dict.fromkeys(each.kind for each in options if each.kind != chosen.kind))
     return Proposal(
         short_name(name),

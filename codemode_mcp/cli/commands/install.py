@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from codemode_mcp.cli.messages import say, say_command, stop, suggestion
 from codemode_mcp.cli.options import ConfigOption
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.paths import config_dir, data_dir
+from upstream_clients.executables import find_executable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -212,7 +212,7 @@ def _launch(machine: Machine, *, private: bool) -> Launch:
         direct_url = None
     program = Program(os.path.abspath(sys.argv[0]), sys.executable, origin(direct_url))
     try:
-        found = launch(program, machine.system, os.path.exists, shutil.which)
+        found = launch(program, machine.system, os.path.exists, find_executable)
         return replace(found, args=(*found.args, PRIVATE)) if private else found
     except NoLaunchError as error:
         stop(1, str(error))

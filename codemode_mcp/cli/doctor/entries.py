@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,6 +18,7 @@ import anyio.to_thread
 from codemode_mcp.cli.doctor.check import Check
 from codemode_mcp.control.display import cut
 from codemode_mcp.nesting import DEPTH_VARIABLE
+from upstream_clients.executables import find_executable
 from upstream_clients.handshake import shake_hands
 from upstream_clients.spec import UpstreamSpec
 
@@ -76,7 +76,7 @@ async def _check(entry: OwnEntry) -> Check:
     command = entry.command or ""
     path = entry.env.get("PATH") or os.environ.get("PATH", "")
     # A relative path starts in the folder of the client, which is not known here.
-    program = shutil.which(command, path=path)
+    program = find_executable(command, path)
     if program is None:
         return result("fail", f"the command {cut(command, 200)!r} was not found", again)
     if entry.comes_with_folder:

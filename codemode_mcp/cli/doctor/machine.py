@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +13,7 @@ from codemode_mcp.cli.doctor.check import Check
 from codemode_mcp.control.display import counted
 from codemode_mcp.settings import HttpSettings
 from upstream_clients.environment import system_variables
+from upstream_clients.executables import find_executable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ def version() -> Iterable[Check]:
     """Report the versions, and check that `codemode-mcp` on PATH is this installation."""
     parts = ", ".join(f"{name} {metadata.version(name)}" for name in _PARTS)
     yield Check("version", "ok", f"codemode-mcp {metadata.version('codemode-mcp')}; {parts}")
-    found = shutil.which("codemode-mcp")
+    found = find_executable("codemode-mcp")
     if found is not None and not is_here(Path(found), Path(sys.prefix)):
         detail = f"the codemode-mcp on PATH is another installation: {found}; this one is in {sys.prefix}"
         advice = "give clients the full path of the installation that you want, or uninstall the other one"
@@ -121,7 +121,7 @@ def notify(config: Config) -> Iterable[Check]:
     command = config.tools.approval.notify
     if not command:
         return
-    found = shutil.which(command[0], path=system_variables(os.environ).get("PATH"))
+    found = find_executable(command[0], system_variables(os.environ).get("PATH"))
     if found is None:
         detail = f"{command[0]} was not found or cannot be run, so no person is notified of approvals"
         yield Check("notify", "warn", detail, 'give the full path of the program in "tools.approval.notify"')

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +15,7 @@ from codemode_mcp.cli.doctor.check import Check, elapsed_ms, listed
 from codemode_mcp.cli.doctor.policy import hidden, known_of
 from codemode_mcp.control.display import counted, cut
 from upstream_clients.environment import is_passed_on
+from upstream_clients.executables import find_executable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -213,7 +213,7 @@ def advice_for(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> str:
         return f'check "url" and "type" in {key}'
     command = spec.command or ""
     path = spec.env.get("PATH") or environ.get("PATH", "")
-    if "was not found on PATH" in why and shutil.which(command, path=path) is None:
+    if "was not found on PATH" in why and find_executable(command, path) is None:
         get = _LAUNCHERS.get(command, f"install {cut(command, 60)}")
         # Values of `env` are never shown.
         searched = " ".join(cut(spec.redact(path), 600).split(os.pathsep)) or "no folder: PATH is empty"
