@@ -194,7 +194,18 @@ _SERVER = (
         "",
         "The OpenAPI document of an [HTTP API](../openapi.md): a file, relative to the file's folder, or a URL.",
     ),
-    ("baseUrl", "string", "what the document names", "The address of the API. Credentials are sent only there."),
+    (
+        "baseUrl",
+        "string",
+        "what the document names",
+        "The address of the API. Credentials are sent only there, and to `otherOrigins`.",
+    ),
+    (
+        "otherOrigins",
+        "list of strings",
+        "`[]`",
+        "Further origins for operations with [servers of their own](../openapi.md#servers-of-single-operations).",
+    ),
     (
         "refreshSeconds",
         f"whole number, {api_document.REFRESH_CLAMP.lowest} to {api_document.REFRESH_CLAMP.highest}",

@@ -146,7 +146,7 @@ def _digest(key: bytes, spec: UpstreamSpec) -> str:
     definition = [
         FORMAT,
         *(spec.name, spec.transport, spec.command, spec.args, spec.cwd, spec.url),
-        *(spec.document, spec.document_version),
+        *(spec.document, spec.document_version, spec.other_origins),
         *(sorted(spec.env.items()), sorted(spec.withheld), sorted(spec.headers.items()), spec.secrets),
         *(() if spec.credentials is None else astuple(spec.credentials)),
     ]

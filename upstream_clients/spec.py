@@ -76,6 +76,8 @@ class UpstreamSpec:
         url: the address of a remote server. With `document`, the base address of the API; None for the address that the
             document names.
         document: the path or the URL of an OpenAPI document.
+        other_origins: origins other than that of the API to which operations with a server of their own may be sent,
+            with the credentials.
         document_version: the time and the size of the document, if it is a file. Another version is another server.
         refresh_seconds: seconds after which a document at a URL is read again, while the server is used.
         is_pinned: False for an API whose document may change without a decision of a person (`"trust": "follow"`).
@@ -107,6 +109,7 @@ class UpstreamSpec:
     cwd: str | None = None
     url: str | None = None
     document: str | None = None
+    other_origins: tuple[str, ...] = ()
     document_version: tuple[int, int] | None = None
     refresh_seconds: float = REFRESH_SECONDS
     is_pinned: bool = True

@@ -120,6 +120,8 @@ def _lines(key: str, part: object) -> Iterator[str]:
                 for field in ("cwd", "envFile", "baseUrl"):
                     if entry.get(field):
                         yield f"  {field}: {entry[field]}"
+                if isinstance(entry.get("otherOrigins"), list) and entry["otherOrigins"]:
+                    yield f"  otherOrigins: {', '.join(map(str, entry['otherOrigins']))}"
                 if isinstance(entry.get("env"), dict) and entry["env"]:
                     yield f"  variables: {', '.join(map(str, entry['env']))}"
                 auth = entry.get("auth")

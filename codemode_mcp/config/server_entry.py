@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 KEYS = (
     *("command", "args", "env", "cwd", "envFile"),
     *("url", "serverUrl", "headers", "auth", "type", "transport"),
-    *("openapi", "baseUrl", "refreshSeconds"),
+    *("openapi", "baseUrl", "otherOrigins", "refreshSeconds"),
     *("timeoutMs", "disabled", "allow", "deny", "description", "trustAnnotations", "trust", "override", "expose"),
     *("start", "share", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
 )
@@ -113,6 +113,7 @@ class EntryReader:
             url=url,
             document=None if api is None else api.document,
             document_version=None if api is None else api.version,
+            other_origins=() if api is None else api.other_origins,
             credentials=auth.credentials,
             headers=headers,
             secrets=(

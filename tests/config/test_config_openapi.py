@@ -64,6 +64,9 @@ def test_a_document_is_a_file_beside_the_configuration_or_a_url(tmp_path: Path) 
     assert load(tmp_path, entry) != local, "a changed document must restart the server"
     assert tmp_path / "pets.yaml" in load_config(tmp_path / "config.json", environ={}).files
 
+    origins = load(tmp_path, {**entry, "otherOrigins": ["https://${HOST}/", "http://[::1]:8000"]}, HOST="b.example")
+    assert origins.other_origins == ("https://b.example", "http://[::1]:8000")
+
     remote = load(
         tmp_path, {"openapi": "https://${HOST}/openapi.json?key=k1234567", "type": "openapi"}, HOST="a.example"
     )
@@ -135,6 +138,20 @@ def test_a_login_of_an_api_may_name_its_endpoints(tmp_path: Path) -> None:
             "`refreshSeconds` is only for a server with `openapi`",
         ),
         ({"openapi": DOCUMENT, "refreshSeconds": "9"}, "refreshSeconds: expected an integer"),
+        (
+            {"url": "https://a.example", "otherOrigins": ["https://b.example"]},
+            "`otherOrigins` is only for a server with `openapi`",
+        ),
+        *(
+            ({"openapi": DOCUMENT, "otherOrigins": [origin]}, 'expected an origin like "https://upload.example"')
+            for origin in (
+                "b.example",
+                "https://b.example/v1",
+                "https://*.b.example",
+                "https://u:p@b.example",
+                "https://",
+            )
+        ),
         ({"openapi": DOCUMENT, "baseUrl": "a.example"}, "expected a URL like https://host/path"),
         (
             {"openapi": DOCUMENT, "baseUrl": "https://u:p@a.example"},
@@ -206,10 +223,16 @@ def test_an_entry_that_cannot_be_used_says_why_and_quotes_no_secret(
 
 def test_a_person_who_confirms_a_file_sees_its_documents_and_addresses() -> None:
     auth = {"type": "oauth", "clientId": "c", "authorizationUrl": "https://l.example/a", "tokenUrl": TOKEN_URL}
-    entry = {"openapi": "pets.yaml", "baseUrl": "https://a.example", "auth": auth}
+    entry = {
+        "openapi": "pets.yaml",
+        "baseUrl": "https://a.example",
+        "auth": auth,
+        "otherOrigins": ["https://b.example"],
+    }
     assert described_parts({"mcpServers": {"pets": entry}}) == [
         "server pets: pets.yaml",
         "  baseUrl: https://a.example",
+        "  otherOrigins: https://b.example",
         "  authorizationUrl: https://l.example/a",
         f"  tokenUrl: {TOKEN_URL}",
     ]

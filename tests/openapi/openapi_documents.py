@@ -147,9 +147,9 @@ FEATURES: dict[str, Any] = {
 }
 
 
-def read(document: Any, *, base_url: str | None = None, source: str = "pets.json") -> Api:
+def read(document: Any, *, base_url: str | None = None, source: str = "pets.json", **more: Any) -> Api:
     """Return the API of a document that is given as a value."""
-    return Api.read(json.dumps(document).encode(), base_url=base_url, source=source)
+    return Api.read(json.dumps(document).encode(), base_url=base_url, source=source, **more)
 
 
 def api_of(operation: dict[str, Any], *, method: str = "get", path: str = "/x", **more: Any) -> Api:

@@ -37,22 +37,30 @@ return { found: found.map((each) => each.call), sent: unwrap(sent), names: Objec
 VALUE = {
     "found": ["MCP.api.send"],
     "sent": {"echo": "Bearer ***"},
-    "names": ["fetch", "send"],
+    "names": ["fetch", "send", "own"],
     "slow": 7,
 }
 
 
-def write_documents(folder: Path, *, path: str, far: str) -> None:
-    """Write two documents: of the API on this machine, and of one whose address only the document names."""
-    near = {**DOCUMENT["paths"]["/{case}"], "delete": operation("remove")}
-    (folder / "api.json").write_text(json.dumps({**DOCUMENT, "paths": {path: near}}), "utf-8")
+def write_documents(folder: Path, *, path: str, near: str, version: str, far: str) -> None:
+    """Write two documents: of the API on this machine, and of one whose address only the document names.
+
+    Args:
+        near: the base address of the API on this machine.
+        version: the path of the server that its operation `own` has.
+    """
+    operations = {**DOCUMENT["paths"]["/{case}"], "delete": operation("remove")}
+    own = {"get": operation("own"), "servers": [{"url": near + version}]}
+    value = {**DOCUMENT, "servers": [{"url": near}], "paths": {path: operations, "/own/{case}": own}}
+    (folder / "api.json").write_text(json.dumps(value), "utf-8")
     (folder / "far.json").write_text(json.dumps({**DOCUMENT, "servers": [{"url": far}]}), "utf-8")
 
 
 def write_rules(folder: Path, url: str) -> Path:
     path = folder / "config.json"
     auth = {"type": "bearer", "token": "${API_TOKEN}"}
-    near = {"openapi": "api.json", "baseUrl": url, "auth": auth, "allow": ["fetch", "send", "remove"], "deny": ["rem*"]}
+    near = {"openapi": "api.json", "baseUrl": url, "auth": auth, "deny": ["rem*"]}
+    near["allow"] = ["fetch", "own", "send", "remove"]
     value = {
         "mcpServers": {"api": near, "far": {"openapi": "far.json", "auth": auth}},
         "tools": {"ask": ["destructive"], "codeMode": {"timeoutMs": 400}},
@@ -62,12 +70,12 @@ def write_rules(folder: Path, url: str) -> Path:
     return path
 
 
-async def held_message(session: Session, server: str) -> str:
-    """Return the message of a call as soon as the tool of this server is held."""
-    code = "return await tools.call(`mcp:${SERVER}:send`, { case: 'pets' }).then(() => '', (error) => error.message)"
+async def held_message(session: Session, tool: str) -> str:
+    """Return the message of a call as soon as this tool is held."""
+    code = "return await tools.call(`mcp:${TOOL}`, { case: 'pets' }).then(() => '', (error) => error.message)"
     with anyio.fail_after(SECONDS):
         while True:
-            answer = await session.exec(code.replace("${SERVER}", server))
+            answer = await session.exec(code.replace("${TOOL}", tool))
             message: str = (await session.finish(answer)).value
             if "is held" in message:
                 return message
@@ -86,7 +94,7 @@ async def test_an_operation_of_an_api_is_treated_as_every_other_tool(tmp_path: P
     async with loopback_api() as api:
         api.script("/pets", echo)
         api.script("/slow", slow)
-        write_documents(tmp_path, path="/{case}", far="https://api.invalid/v1")
+        write_documents(tmp_path, path="/{case}", near=api.url, version="/v1", far="https://api.invalid/v1")
         config, records = write_rules(tmp_path, api.url), tmp_path / "records"
         env = {"XDG_STATE_HOME": str(tmp_path / "state"), "API_TOKEN": TOKEN}
         async with serve(config, "--record", str(records), env=env, elicitation_callback=person) as session:
@@ -98,11 +106,13 @@ async def test_an_operation_of_an_api_is_treated_as_every_other_tool(tmp_path: P
             assert '"mcp:api:send"' in question
             assert '"text": "x"' in question
 
-            # The same operations, at another path and at another host. Everything else is as it was.
+            # The same operations, at another path, another server and another host. Everything else is as it was.
             person.decides("deny")
-            write_documents(tmp_path, path="/{case}/publish", far="https://thief.invalid/v1")
-            for server in ("api", "far"):
-                assert "its server has changed it since it was accepted" in await held_message(session, server)
+            write_documents(
+                tmp_path, path="/{case}/publish", near=api.url, version="/v2", far="https://thief.invalid/v1"
+            )
+            for tool in ("api:send", "api:own", "far:send"):
+                assert "its server has changed it since it was accepted" in await held_message(session, tool)
             stderr = session.stderr
     assert [each.method for each in api.received] == ["POST", "GET"]
 

@@ -32,7 +32,8 @@ def anyio_backend() -> str:
 
 
 def client_of(url: str) -> ApiClient:
-    return ApiClient(Base(Address.read(url)._replace(target=""), url, "api", True, True), headers={"X-Key": "secret"})
+    base = Base(Address.read(url)._replace(target=""), url, url, "api", True, True)
+    return ApiClient(base, headers={"X-Key": "secret"})
 
 
 def certificate(folder: Path) -> Path:

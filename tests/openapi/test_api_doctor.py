@@ -45,6 +45,18 @@ def test_skipped_operations_and_missing_logins_are_shown(tmp_path: Path) -> None
     assert login.detail.startswith("its document names logins, and the entry has none: API key in the header X-Key")
 
 
+def test_servers_of_single_operations_are_shown_and_those_that_need_the_setting_are_named(tmp_path: Path) -> None:
+    upload = {"/upload": {"servers": [{"url": "http://upload.example/v2"}], "post": operation("upload")}}
+    document = {"servers": [{"url": "https://a.example"}], "paths": {**DOCUMENT["paths"], **upload}}
+    entry = {"auth": BEARER, "baseUrl": "https://a.example"}
+    _, skipped = checks(tmp_path, entry, **document)
+    assert 'if you trust it, write "otherOrigins": ["http://upload.example"] in the entry' in skipped.detail
+    address, warning = checks(tmp_path, {**entry, "otherOrigins": ["http://upload.example"]}, **document)
+    assert address.detail.endswith("; servers of single operations: http://upload.example/v2")
+    assert warning.detail == "credentials may be sent to http://upload.example without encryption"
+    assert "otherOrigins" in warning.advice
+
+
 def test_a_login_that_is_missing_is_shown_with_the_addresses_that_the_document_names(tmp_path: Path) -> None:
     flow = {"authorizationUrl": "https://l.example/auth", "tokenUrl": "https://l.example/token", "scopes": {}}
     scheme = {"type": "oauth2", "flows": {"implicit": {**flow, "tokenUrl": None}, "authorizationCode": flow}}

@@ -52,7 +52,7 @@ async def send(
         pauses.append(seconds)
 
     base = Address.read(url)._replace(target="")
-    client = ApiClient(Base(base, url, "api", True, True), headers={}, now=lambda: NOW, sleep=sleep)
+    client = ApiClient(Base(base, url, url, "api", True, True), headers={}, now=lambda: NOW, sleep=sleep)
     deadline = anyio.current_time() + time_left
     async with client:
         try:

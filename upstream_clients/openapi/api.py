@@ -16,7 +16,7 @@ from upstream_clients.openapi.operations import Operation, Skipped, read_operati
 from upstream_clients.openapi.reading import read_document
 from upstream_clients.openapi.requests import ApiRequest, ArgumentProblem, make_request
 from upstream_clients.openapi.schemas import Schemas
-from upstream_clients.openapi.servers import http_address, logins, server_address
+from upstream_clients.openapi.servers import Addresses, http_address, logins, server_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +31,7 @@ MAX_OUTPUT: Final = 12_000
 MAX_TOOLS_BYTES: Final = 64 * 1024 * 1024
 """Maximum length, as JSON, of all tools of a document, as in the list of an MCP server."""
 REQUEST_KEY: Final = "x-request"
-"""Member of an input schema with the method, the path, and the address if the document names it."""
+"""Member of an input schema with the method, the path, and the address if the document decides it."""
 ENCODING_KEY: Final = "x-encoding"
 """Member of an input schema with a digest of how the arguments are sent."""
 _MAX_TITLE: Final = 200
@@ -45,6 +45,7 @@ class _Tool:
     operation: Operation
     arguments: Arguments
     answers: Answers
+    server: str
 
 
 class Api:
@@ -52,15 +53,22 @@ class Api:
 
     Attributes:
         base_url: the configured address, else that of the document; None if there is neither. It has no final slash.
-            The target of a request is appended to it.
+            The target of a request is appended to it, except for operations with a server of their own.
         base_from_document: True if the address comes from the document.
         tools: as in `tools/list`, in the order of the paths of the document.
         skipped: operations that are no tools.
+        own_servers: the addresses of the servers that only single operations have, without a final slash.
         security: sentences about the logins that the document names.
     """
 
     def __init__(
-        self, document: Document, *, base_url: str | None, source: str, given: Iterable[tuple[str, str]] = ()
+        self,
+        document: Document,
+        *,
+        base_url: str | None,
+        source: str,
+        given: Iterable[tuple[str, str]] = (),
+        other_origins: Iterable[str] = (),
     ) -> None:
         info = document.root.get("info")
         info = info if isinstance(info, dict) else {}
@@ -75,6 +83,7 @@ class Api:
         from_document = server_address(stated, source)
         self.base_url = http_address(base_url) if base_url is not None else from_document
         self.base_from_document = base_url is None and self.base_url is not None
+        addresses = Addresses(self.base_url, stated, from_document, tuple(other_origins))
         schemas, credentials = Schemas(document), Credentials(document, given)
         bounds = Bounds(schemas)
         self._tools: dict[str, _Tool] = {}
@@ -82,23 +91,32 @@ class Api:
         room = MAX_TOOLS_BYTES
         for operation in operations:
             try:
-                self._check_server(operation, source, from_document)
+                server = addresses.own_server(operation.node.get("servers"), source)
                 arguments = read_arguments(operation, document, schemas, credentials)
                 answers = read_answers(operation, document, schemas)
-                tool, size = self._listed(operation, arguments, answers, bounds)
+                tool, size = self._listed(operation, server, arguments, answers, bounds)
                 if size > room:
                     raise UnsupportedError(f"the operations before it have schemas of {MAX_TOOLS_BYTES} bytes")
             except UnsupportedError as error:
                 skipped.append(Skipped(f"{operation.method} {operation.path}", str(error)))
                 continue
             room -= size
-            self._tools[operation.name] = _Tool(operation, arguments, answers)
+            self._tools[operation.name] = _Tool(operation, arguments, answers, server)
             listed.append(tool)
         self.tools: tuple[Mapping[str, Any], ...] = tuple(listed)
         self.skipped: tuple[Skipped, ...] = tuple(skipped)
+        self.own_servers = tuple(dict.fromkeys(each.server for each in self._tools.values() if each.server))
 
     @classmethod
-    def read(cls, data: bytes, *, base_url: str | None, source: str, given: Iterable[tuple[str, str]] = ()) -> Self:
+    def read(
+        cls,
+        data: bytes,
+        *,
+        base_url: str | None,
+        source: str,
+        given: Iterable[tuple[str, str]] = (),
+        other_origins: Iterable[str] = (),
+    ) -> Self:
         """Return the API that a document describes.
 
         Args:
@@ -106,12 +124,14 @@ class Api:
             source: the document's own address or path.
             given: places and names of the parameters that the entry of the configuration sets, such as
                 `("header", "X-Key")`. They are no arguments.
+            other_origins: origins other than that of the API to which operations with a server of their own may go.
 
         Raises:
             DocumentError: the document cannot be used. The message is a sentence for a person.
         """
         try:
-            return cls(read_document(data), base_url=base_url, source=source, given=given)
+            document = read_document(data)
+            return cls(document, base_url=base_url, source=source, given=given, other_origins=other_origins)
         except RecursionError:
             raise DocumentError("the document is nested too deeply") from None
         except (TypeError, ValueError, AttributeError, LookupError):
@@ -142,19 +162,15 @@ class Api:
         """Return True if a request has the same effect when it is sent again."""
         return self._tools[tool].operation.method in _IDEMPOTENT
 
-    def _check_server(self, operation: Operation, source: str, common: str | None) -> None:
-        """Raise `UnsupportedError` for an operation at another address than the others."""
-        servers = operation.node.get("servers")
-        if servers:
-            address = server_address(servers, source)
-            if address != common:
-                raise UnsupportedError(f"it has a server of its own ({address or 'without a usable address'})")
+    def server_of(self, tool: str) -> str:
+        """Return the address of the server that an operation has of its own; empty for the base address."""
+        return self._tools[tool].server
 
     def _listed(
-        self, operation: Operation, arguments: Arguments, answers: Answers, bounds: Bounds
+        self, operation: Operation, server: str, arguments: Arguments, answers: Answers, bounds: Bounds
     ) -> tuple[dict[str, Any], int]:
         """Return the tool of an operation, and about its size as JSON."""
-        base = self.base_url if self.base_from_document else ""
+        base = server or (self.base_url if self.base_from_document else "")
         query = f"?{operation.query}" if operation.query else ""
         place = f"{operation.method} {base}{operation.path}{query}"
         schema, size = bounds.bounded(arguments.schema, "input", MAX_INPUT)

@@ -61,28 +61,47 @@ _MAX_REASON: Final = 300
 """Characters of the reason why there is no answer."""
 
 
+class Place(NamedTuple):
+    """A server of an API.
+
+    Attributes:
+        client: sends requests there.
+        advice: the meaning of an answer 401 for the entry.
+    """
+
+    client: ApiClient
+    advice: str
+
+
 class PreparedCall(NamedTuple):
     """A call whose request is known.
 
     Attributes:
         calls: the calls of the API as it was when the call was sent. The call ends with that operation.
+        place: the server to which it is sent.
         deadline: returns the end of the call's time, in seconds on the clock of the event loop; None without a limit.
     """
 
     calls: ApiCalls
     tool: str
     request: ApiRequest
+    place: Place
     deadline: Callable[[], float] | None
 
 
 class ApiCalls:
     """The calls of the operations of one API, as one reading of its document describes it."""
 
-    def __init__(self, spec: UpstreamSpec, api: Api, client: ApiClient, advice: str) -> None:
-        """`advice`: the meaning of an answer 401 for the entry."""
-        self._advice = advice
+    def __init__(self, spec: UpstreamSpec, api: Api, base: Place, own: Mapping[str, Place]) -> None:
+        """Prepare calls.
+
+        Args:
+            base: the server at the base address.
+            own: the servers that single operations have, by their addresses.
+        """
         self.api = api
-        self.client = client
+        self.client = base.client
+        self._places = {**own, "": base}
         self._spec = spec
         self._tools = frozenset(tool["name"] for tool in api.tools)
 
@@ -104,7 +123,8 @@ class ApiCalls:
         except ArgumentProblem as error:
             return self._refusal(f"{tool}: {error}", sent=False, code=INVALID_PARAMS)
         # Questions may move the deadline of a call.
-        return PreparedCall(self, tool, request, None if questions is None else lambda: questions.deadline)
+        place = self._places[self.api.server_of(tool)]
+        return PreparedCall(self, tool, request, place, None if questions is None else lambda: questions.deadline)
 
     async def finish(self, call: PreparedCall, first: RawAnswer | Exception | None = None) -> Answer | Refusal:
         """Send a call, with the retries of `client`, and return its answer.
@@ -114,29 +134,29 @@ class ApiCalls:
         """
         tool = call.tool
         try:
-            response = await self.client.send(
+            response = await call.place.client.send(
                 call.request, is_repeatable=self.api.is_repeatable(tool), deadline=call.deadline, first=first
             )
             if len(response.body) < THREAD_BYTES:
-                return self.answer(tool, response)
-            return await anyio.to_thread.run_sync(self._large_answer, tool, response)
+                return self.answer(call, response)
+            return await anyio.to_thread.run_sync(self._large_answer, call, response)
         except NoAnswer as error:
             sent = "it is unknown whether the API acted on it" if error.sent else "nothing was sent"
             # The reason may quote any number of bytes of an answer that is not HTTP.
             reason = self._spec.cut(str(error), _MAX_REASON)
-            why = f"{tool} got no answer from {self.client.address}: {reason}; {sent}"
+            why = f"{tool} got no answer from {call.place.client.address}: {reason}; {sent}"
             return self._refusal(why, sent=error.sent)
         except LoginError as error:
             fault = HttpFault(None, sent=False, login=True, usable=True)
             return Refusal(INTERNAL_ERROR, self._spec.redact(str(error)), fault.to_data())
 
-    def answer(self, tool: str, response: ApiResponse) -> Answer:
+    def answer(self, call: PreparedCall, response: ApiResponse) -> Answer:
         """Return the answer of a call for the answer of the API."""
-        result = self.api.result(tool, without_secrets(response, sent_secrets(self._spec)))
-        self._advise(response, result)
+        result = self.api.result(call.tool, without_secrets(response, sent_secrets(self._spec)))
+        self._advise(call, response, result)
         return Answer(result, None)
 
-    def _large_answer(self, tool: str, response: ApiResponse) -> Answer:
+    def _large_answer(self, call: PreparedCall, response: ApiResponse) -> Answer:
         """Return the answer of a call for a large answer of the API, in a way that lets other threads run.
 
         It has its text, which would take long to make again.
@@ -154,8 +174,8 @@ class ApiCalls:
             texts.append(text)
             return value
 
-        result = self.api.result(tool, response, read_json)
-        self._advise(response, result)
+        result = self.api.result(call.tool, response, read_json)
+        self._advise(call, response, result)
         match result:
             case {"content": [], "structuredContent": _, **rest} if texts:
                 more = "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in rest.items())
@@ -164,9 +184,9 @@ class ApiCalls:
                 text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
         return Answer(LargeResult(result, text), text)
 
-    def _advise(self, response: ApiResponse, result: dict[str, Any]) -> None:
+    def _advise(self, call: PreparedCall, response: ApiResponse, result: dict[str, Any]) -> None:
         if response.status == HTTPStatus.UNAUTHORIZED:
-            result["content"].append({"type": "text", "text": self._advice})
+            result["content"].append({"type": "text", "text": call.place.advice})
 
     def _refusal(self, why: str, *, sent: bool, code: int = INTERNAL_ERROR) -> Refusal:
         return Refusal(code, self._spec.redact(why), HttpFault(None, sent=sent, usable=True).to_data())
@@ -225,7 +245,7 @@ class DirectCalls(RequestsInFlight):
             if isinstance(prepared, Refusal):
                 soon(self._end, request_id, prepared)
                 return
-            give_up = calls.client.try_send(prepared.request, partial(self._ended, request_id, prepared))
+            give_up = prepared.place.client.try_send(prepared.request, partial(self._ended, request_id, prepared))
             if give_up is None:
                 self._begin_task(request_id, prepared, None)
             else:
@@ -241,7 +261,7 @@ class DirectCalls(RequestsInFlight):
         self._give_ups.pop(request_id, None)
         try:
             if is_final(outcome):
-                self._end(request_id, call.calls.answer(call.tool, response_of(outcome)))
+                self._end(request_id, call.calls.answer(call, response_of(outcome)))
             else:
                 self._begin_task(request_id, call, outcome)
         except Exception:

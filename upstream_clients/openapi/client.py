@@ -4,9 +4,9 @@ Rules:
 
 - An address that the configuration names may be anywhere, also on this machine. An address that only the document or a
   redirect names must be public, which is checked when the connection is made (`address_guard`).
-- Credentials and configured headers are sent to the origins that `Base` allows, and to no other. A redirect to another
-  origin is followed for GET and HEAD, without them and without the headers of the call. A call that has left its origin
-  gets no credentials any more, even if it is sent back.
+- Credentials and configured headers are sent to the origin of `Base` if it allows that, and to no other. A redirect to
+  another origin is followed for GET and HEAD, without them and without the headers of the call. A call that has left
+  its origin gets no credentials any more, even if it is sent back.
 - A request is repeated only as `retries` says, within the time limit of its call.
 - No cookie of an answer is kept.
 """
@@ -71,11 +71,12 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The base address of an API.
+    """The base address of an API, or of operations with a server of their own.
 
     Attributes:
         address: the address before the path of each operation, without a slash at its end.
         shown: the address for messages, without secrets.
+        base_url: the base address of the API for messages, without secrets.
         entry: the name of the entry in the configuration.
         is_configured: True if the configuration names its origin, so that it may be anywhere.
         gets_credentials: True if credentials and configured headers may be sent there.
@@ -83,6 +84,7 @@ class Base:
 
     address: Address
     shown: str
+    base_url: str
     entry: str
     is_configured: bool
     gets_credentials: bool
@@ -154,7 +156,7 @@ class ApiClient:
     def _not_public(self) -> str:
         return (
             "only its document names this address, which is not public; "
-            f'if you trust it, write "baseUrl": "{self._base.shown}" in mcpServers.{self._base.entry}'
+            f'if you trust it, write "baseUrl": "{self._base.base_url}" in mcpServers.{self._base.entry}'
         )
 
     def try_send(

@@ -23,6 +23,7 @@ class ApiReport:
         skipped: the operations that are no tools, with the reasons.
         logins: sentences about the logins that the document names.
         address: the base address of the API.
+        own_servers: the addresses of the servers that only single operations have.
         is_address_written: True if the entry names the address, and not the document.
         gets_credentials: True if the credentials and headers of the entry are sent there.
         is_reachable: False if no request is sent there, because only the document names it and it is not public.
@@ -32,6 +33,7 @@ class ApiReport:
     skipped: tuple[Skipped, ...]
     logins: tuple[str, ...]
     address: str
+    own_servers: tuple[str, ...]
     is_address_written: bool
     gets_credentials: bool
     is_reachable: bool
@@ -51,6 +53,7 @@ async def report_of(spec: UpstreamSpec) -> ApiReport:
         skipped=api.skipped,
         logins=api.security,
         address=base.shown,
+        own_servers=api.own_servers,
         is_address_written=not api.base_from_document,
         gets_credentials=base.gets_credentials,
         is_reachable=base.is_configured or may_be_public(base.address.endpoint.host),

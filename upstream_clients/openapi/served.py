@@ -28,7 +28,7 @@ from upstream_clients.backoff import Backoff
 from upstream_clients.credential_settings import ApiKey
 from upstream_clients.errors import LoginError, UpstreamCallError
 from upstream_clients.openapi.api import Api, DocumentError
-from upstream_clients.openapi.calls import ApiCalls
+from upstream_clients.openapi.calls import ApiCalls, Place
 from upstream_clients.openapi.client import Base
 from upstream_clients.openapi.credentials import advice_after_refusal
 from upstream_clients.openapi.exchanges import Address
@@ -37,7 +37,7 @@ from upstream_clients.openapi.source import Loaded, load_document
 from upstream_clients.spec import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from upstream_clients.openapi.client import ApiClient, Credentials
     from upstream_clients.spec import UpstreamSpec
@@ -57,12 +57,14 @@ class ReadApi(NamedTuple):
     """The API that a document describes.
 
     Attributes:
+        own: the servers of single operations, by their addresses.
         loaded: how the document came, without its bytes.
         digest: a digest of the bytes.
     """
 
     api: Api
     base: Base
+    own: Mapping[str, Base]
     loaded: Loaded
     digest: bytes
 
@@ -93,7 +95,9 @@ async def read_api(spec: UpstreamSpec, credentials: Credentials | None, known: R
         api, digest = await anyio.to_thread.run_sync(read, data, abandon_on_cancel=True)
     except DocumentError as error:
         raise _unusable(spec, f"the OpenAPI document {spec.document!r} is not usable: {error}") from None
-    return ReadApi(api, base_of(spec, api), loaded, digest)
+    base = base_of(spec, api)
+    own = {server: _own_server(spec, base, server) for server in api.own_servers}
+    return ReadApi(api, base, own, loaded, digest)
 
 
 def api_from(data: bytes, spec: UpstreamSpec) -> Api:
@@ -105,7 +109,7 @@ def api_from(data: bytes, spec: UpstreamSpec) -> Api:
     given: list[tuple[str, str]] = [("header", name) for name in spec.headers]
     if isinstance(spec.credentials, ApiKey):
         given.append((spec.credentials.place, spec.credentials.name))
-    return Api.read(data, base_url=spec.url, source=spec.document or "", given=given)
+    return Api.read(data, base_url=spec.url, source=spec.document or "", given=given, other_origins=spec.other_origins)
 
 
 def base_of(spec: UpstreamSpec, api: Api) -> Base:
@@ -126,15 +130,40 @@ def base_of(spec: UpstreamSpec, api: Api) -> Base:
     if read is None:
         raise _unusable(spec, f"{url[:300]!r} is not the address of an API; {where}")
     is_pinned_file = spec.is_pinned and not is_url(spec.document or "")
-    configured = {origin_of(each) for each in (spec.url, spec.document) if each is not None}
+    configured = {origin_of(each) for each in (spec.url, spec.document, *spec.other_origins) if each is not None}
     is_configured = not api.base_from_document or origin in configured
     address = spec.address if spec.url is not None else url
     return Base(
         read._replace(target=read.target.rstrip("/")),
         address,
+        address,
         spec.name,
         is_configured,
         gets_credentials=is_configured or is_pinned_file,
+    )
+
+
+def _own_server(spec: UpstreamSpec, base: Base, server: str) -> Base:
+    """Return the server of single operations, and what may be sent there.
+
+    What holds for the base address holds for its whole origin. An origin that the configuration names is trusted.
+
+    Raises:
+        UpstreamCallError: it is not a usable address.
+    """
+    try:
+        read = Address.read(server)
+    except httpx2.InvalidURL:
+        where = f'check "otherOrigins" in mcpServers.{spec.name}'
+        raise _unusable(spec, f"{server[:300]!r} is not the address of a server; {where}") from None
+    is_named = read.endpoint in map(origin_of, spec.other_origins)
+    is_same = read.endpoint == base.address.endpoint
+    return replace(
+        base,
+        address=read._replace(target=read.target.rstrip("/")),
+        shown=server,
+        is_configured=is_named or (is_same and base.is_configured),
+        gets_credentials=is_named or (is_same and base.gets_credentials),
     )
 
 
@@ -256,10 +285,15 @@ class ServedApi:
         return self._used._replace(due=self._clock() + delay, problems=(problem,))
 
     def _calls_of(self, read: ReadApi, client: ApiClient) -> ApiCalls:
-        spec, base = self._spec, read.base
+        spec = self._spec
         for skipped in read.api.skipped[:_MAX_LOGGED_SKIPPED]:
             logger.debug("server %r: operation %s is skipped: %s", spec.name, skipped.operation, skipped.reason)
-        return ApiCalls(spec, read.api, client, advice_after_refusal(spec, base.shown, are_sent=base.gets_credentials))
+
+        def place(base: Base, client: ApiClient) -> Place:
+            return Place(client, advice_after_refusal(spec, base.base_url, are_sent=base.gets_credentials))
+
+        own = {server: place(base, client.at(base)) for server, base in read.own.items()}
+        return ApiCalls(spec, read.api, place(read.base, client), own)
 
     def _next_due(self) -> float:
         return self._clock() + self._spec.refresh_seconds if self._is_read_again else math.inf

@@ -1,13 +1,15 @@
-"""The address of an API, and the logins that its document names. Pure: no I/O."""
+"""The address of an API, the servers of single operations, and the logins that its document names. Pure: no I/O."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
 
 from upstream_clients.openapi.document import UnsupportedError
 from upstream_clients.openapi.keywords import plain_text
+from upstream_clients.openapi.redirects import origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +59,61 @@ def http_address(url: str, source: str = "") -> str | None:
     if not url.isprintable() or re.search(r"[\s{}\\]", url) or len(url) > MAX_ADDRESS:
         return None
     return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
+
+
+_PLAIN_ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]{1,255}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?(?=/|$)")
+"""An origin that all readers of addresses read in the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """The addresses by which the place of each operation is decided.
+
+    A document decides the path of an operation, and never its origin: that is the one of the base address, or one that
+    the configuration names. A `baseUrl` that differs from the document's address may stand for a test server. So no
+    server of an operation, which belongs to the document's address, is used beside it.
+
+    Attributes:
+        base: the base address of the API.
+        servers: the servers that the document has for the whole API.
+        stated: the address of the first of these.
+        other_origins: further origins that the configuration names.
+    """
+
+    base: str | None
+    servers: Any
+    stated: str | None
+    other_origins: tuple[str, ...] = ()
+
+    def own_server(self, servers: Any, source: str) -> str:
+        """Return the address of the server of an operation; empty if the operation is at the base address.
+
+        Args:
+            servers: the servers of the operation or of its path, as the document has them.
+            source: see `server_address`.
+
+        Raises:
+            UnsupportedError: no request may be sent there.
+        """
+        if not servers or servers == self.servers:
+            return ""
+        address = server_address(servers, source)
+        if address is not None and address in (self.stated, self.base):
+            return ""
+        found = _PLAIN_ORIGIN.match(address or "")
+        if address is None or found is None:
+            raise UnsupportedError("it has a server of its own without a usable address")
+        if any(each.lower().replace("%2e", ".") in (".", "..") for each in address.split("/")):
+            raise UnsupportedError("it has a server of its own whose path has a segment `.` or `..`")
+        origin = origin_of(address)
+        if origin in map(origin_of, self.other_origins):
+            return address
+        advice = f'if you trust it, write "otherOrigins": ["{found[0]}"] in the entry'
+        if self.base is None or origin != origin_of(self.base):
+            raise UnsupportedError(f"it has a server of its own; {advice}")
+        if self.base != self.stated:
+            raise UnsupportedError(f"it has a server of its own, and `baseUrl` is not the document's address; {advice}")
+        return address
 
 
 _MAX_LOGINS: Final = 20

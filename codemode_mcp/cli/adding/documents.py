@@ -27,6 +27,9 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_SENTENCES: Final = 8
 """Logins, and skipped operations, that are shown."""
 
+MAX_REASON: Final = 400
+"""Characters of the reason why an operation is skipped. It may name an origin, which a person copies."""
+
 _ACCEPT: Final = "application/json, application/yaml;q=0.9, text/yaml;q=0.9, */*;q=0.1"
 _DECLARED: Final = re.compile(
     rb"""^[ \t{]{0,40}["']?(?:openapi|swagger)["']?\s{0,40}:\s{0,40}["']?[0-9]""", re.MULTILINE
@@ -142,7 +145,8 @@ def _proposal(source: str, data: bytes, base_url: str | None) -> Proposal:
     notes = [] if base_url is not None else [f"requests go to: {cut(api.base_url, 200)}"]
     notes += [f"login that the document names: {cut(each, 200)}" for each in api.security[:MAX_SENTENCES]]
     notes += [
-        f"skipped: {cut(each.operation, 80)}, because {cut(each.reason, 120)}" for each in api.skipped[:MAX_SENTENCES]
+        f"skipped: {cut(each.operation, 80)}, because {cut(each.reason, MAX_REASON)}"
+        for each in api.skipped[:MAX_SENTENCES]
     ]
     if len(api.skipped) > MAX_SENTENCES:
         notes.append(f"{len(api.skipped)} operations are skipped in all; codemode-mcp doctor shows more of them")

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 MAX_SKIPPED: Final = 10
 """Maximum number of skipped operations that are shown."""
 
+MAX_REASON: Final = 400
+"""Characters of the reason why an operation is skipped. It may name an origin, which a person copies."""
+
+MAX_SERVERS: Final = 5
+"""Maximum number of servers of single operations that are shown."""
+
 
 async def check_api(spec: UpstreamSpec, title: str) -> list[Check]:
     """Read the document of an API that is connected, and check the entry against it."""
@@ -34,9 +40,13 @@ async def check_api(spec: UpstreamSpec, title: str) -> list[Check]:
 def _checks(spec: UpstreamSpec, report: ApiReport, title: str) -> Iterator[Check]:
     entry = f"mcpServers.{spec.name}"
     origin = "from baseUrl" if report.is_address_written else "from the document"
-    yield Check(title, "ok", f"{counted(report.operations, 'operation')}; base address {report.address} ({origin})")
+    found = f"{counted(report.operations, 'operation')}; base address {report.address} ({origin})"
+    if report.own_servers:
+        servers = [cut(each, 200) for each in report.own_servers]
+        found += f"; servers of single operations: {listed(servers, MAX_SERVERS)}"
+    yield Check(title, "ok", found)
     if report.skipped:
-        shown = [f"{cut(each.operation, 80)} ({cut(each.reason, 120)})" for each in report.skipped]
+        shown = [f"{cut(each.operation, 80)} ({cut(each.reason, MAX_REASON)})" for each in report.skipped]
         total = report.operations + len(report.skipped)
         detail = f"{len(report.skipped)} of {total} operations skipped: {listed(shown, MAX_SKIPPED)}"
         yield Check(title, "info", detail, "programs cannot call these")
@@ -53,6 +63,10 @@ def _checks(spec: UpstreamSpec, report: ApiReport, title: str) -> Iterator[Check
     elif has_credentials(spec) and _is_readable_on_the_way(report.address):
         detail = f"credentials are sent to {report.address} without encryption"
         yield Check(title, "warn", detail, f'write an address with https as "baseUrl" in {entry}')
+    readable = [each for each in spec.other_origins if _is_readable_on_the_way(each)]
+    if has_credentials(spec) and readable:
+        detail = f"credentials may be sent to {listed(readable)} without encryption"
+        yield Check(title, "warn", detail, f'write addresses with https in "otherOrigins" in {entry}')
     if spec.oauth is not None and LoginStore(spec).stamp() is None:
         yield Check(title, "fail", "calls need a login", f"run codemode-mcp login {shlex.quote(spec.name)}")
     named = listed([cut(each, 200) for each in report.logins])
