@@ -147,14 +147,16 @@ class ListChanges:
     async def relist_stale(self, link: LiveConnection) -> None:
         """Have lists requested again after the time that a modern server has given for them, until cancelled.
 
-        A list is not requested while no call was made since the last time.
+        A list is not requested while the server was not used since the last time: no call was made, and no one has
+        looked at its tools.
         """
         while link.modern:
             await anyio.sleep(min(STALE_POLL_INTERVAL, self._upstream.spec.refresh_seconds))
             now = self._upstream.clock()
+            last_used = max(self._upstream.calls.last_used, self._upstream.looked_at)
             for state in self._upstream.lists.values():
                 is_due = state.hint.ttl_ms and state.is_current and state.is_stale(now)
-                if is_due and self._upstream.calls.last_used > state.listed_at:
+                if is_due and last_used > state.listed_at:
                     state.announce()
 
     async def _after_announcements(self, name: ListName, list_once: Callable[[], Awaitable[None]]) -> None:

@@ -182,6 +182,22 @@ class UpstreamPool:
 
     # The states of servers.
 
+    def note_look(self, names: Collection[str] | None) -> None:
+        """Note that someone looks at the tools of the named servers (all for None), which counts as a use.
+
+        An idle server stays idle.
+
+        Raises:
+            KeyError: a name is unknown.
+        """
+        for name in self._sources if names is None else names:
+            for process in self._sources[name].use.server.running:
+                process.upstream.note_look()
+
+    def connect_soon(self, name: str) -> None:
+        """Have a server connected if it is idle. Raises `KeyError` for an unknown name."""
+        self._sources[name].use.server.main.upstream.wanted.set()
+
     async def wait_settled(self, names: Collection[str] | None, timeout: float) -> None:
         """Wait at most `timeout` seconds until each named server (all for None) has tools, or has failed once.
 

@@ -6,6 +6,7 @@ The owner (`connection.Connection`) reports through the methods `report_...`. Al
 from __future__ import annotations
 
 import logging
+import math
 import time
 from dataclasses import replace
 from itertools import chain
@@ -41,6 +42,7 @@ class ReportedState:
         settled: set once there are tools to show, or the first attempt has failed.
         wanted: set by a call to a server that is idle or down. The owner then connects soon.
         lists: the ages of the server's lists.
+        looked_at: monotonic seconds of the latest look at the server's tools.
         roots_asked: set once the server has asked for roots.
         pid: the process of a stdio server while it is connected; else None.
         log: the latest lines of the server.
@@ -63,6 +65,7 @@ class ReportedState:
         self.roots_asked = anyio.Event()
         self.lists: dict[ListName, ListState] = {"tools": ListState(supported=True)}
         self.lists |= {name: ListState(supported=False, is_used=name != "resources") for name in ITEM_LISTS}
+        self.looked_at = -math.inf
         self.pid: int | None = None
         self._on_change = on_change
         # The mutable state. Changed by the owner task only.
@@ -200,6 +203,17 @@ class ReportedState:
                 items, _ = read_items(kind, listed)
                 if any(by_identifier.get(item[kind.identifier]) != item for item in items):
                     self.lists[name].announce()
+
+    def note_look(self) -> None:
+        """Note that someone looks at the tools of the server, perhaps without a call.
+
+        The look counts as a use, so that lists whose time is over are requested again. Otherwise, a list of which
+        nothing can be called would stay for ever.
+        """
+        self.looked_at = self.clock()
+        for state in self.lists.values():
+            if not state.is_current:
+                state.wanted.set()  # the listing does not wait for the end of a pause
 
     async def wait_attempted(self) -> None:
         """Have an idle server connected. Return when it is connected, or when the attempt has failed."""

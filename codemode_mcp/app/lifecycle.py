@@ -257,7 +257,14 @@ class Lifecycle:
 
     async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
         """Implement `runs.services.Upstreams`."""
-        await (await self.pool()).wait_settled(names, seconds)
+        pool = await self.pool()
+        pool.note_look(names)
+        for view in self.trusted_views():
+            # The list of an earlier process holds something, which its server may have corrected.
+            is_looked_at = not view.tools if names is None else view.name in names
+            if view.state == "idle" and view.withheld and is_looked_at:
+                pool.connect_soon(view.name)
+        await pool.wait_settled(names, seconds)
 
     def _proposer(self) -> Proposer:
         from codemode_mcp.saved_programs.folder import folder_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
@@ -107,7 +108,9 @@ class CallerListings:
             await self._tools.plugins_loaded()
             listing = await self._with_plugin_tools(caller)
         if name not in listing.entries:
-            await self._wait_for_servers()
+            holder = listing.holders.get(name)
+            with suppress(KeyError):  # the configuration has changed, and has no such server now
+                await self._wait_for_servers(None if holder is None else [holder])
             listing = await self._with_plugin_tools(caller)
         entry = listing.entries.get(name)
         if entry is None and name in listing.withheld:
@@ -118,12 +121,12 @@ class CallerListings:
             raise JsonRpcError(INVALID_PARAMS, f"Unknown tool: {json.dumps(name[:100])}.{hint}")
         return listing, entry
 
-    async def _wait_for_servers(self) -> None:
+    async def _wait_for_servers(self, names: Collection[str] | None = None) -> None:
         """Wait for servers whose tools are unknown. All requests together wait for at most `connectWaitMs`."""
         await self._tools.dispatcher()
         if self._deadline is None:
             self._deadline = time.monotonic() + self._tools.settings().code_mode.connect_wait_ms / 1000
-        await self._tools.wait_settled(None, max(0.0, self._deadline - time.monotonic()))
+        await self._tools.wait_settled(names, max(0.0, self._deadline - time.monotonic()))
 
     async def _with_plugin_tools(self, caller: Caller) -> Listing:
         """Return the caller's list, with the tools of plugins."""

@@ -89,6 +89,7 @@ class Listing:
         catalog: the tools, with the names for clients in its messages.
         entries: the tools by their names for clients.
         withheld: reasons why other tools are held, by their names for clients. They follow the name in a sentence.
+        holders: the servers of held tools, by the same names.
         tools: the tools as JSON of MCP, ordered by name.
         fingerprint: equal for equal `tools`.
     """
@@ -102,6 +103,9 @@ class Listing:
             exposed_name(server.name, tool): why for server in catalog.servers for tool, why in server.withheld.items()
         }
         shown = {entry.id: entry for entry in self.entries.values()}
+        self.holders = {
+            exposed_name(server.name, tool): server.name for server in catalog.servers for tool in server.withheld
+        }
         servers = [
             replace(server, tools=tuple(shown[entry.id] for entry in server.tools if entry.id in shown), groups=())
             for server in catalog.servers
