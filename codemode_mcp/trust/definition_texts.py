@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import bisect
 import html
+import itertools
 import re
 import unicodedata
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from declarations.untrusted_text import HIDDEN, escape_hidden, escape_misleading, json_escape
 
 from .finding_rules import known_words, look_alikes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from .finding_rules import Wording
 
@@ -51,57 +52,119 @@ class Text:
     """One string of a definition."""
 
     where: str
-    """The JSON pointer (RFC 6901) of the string, or of the member that has this name."""
+    """The JSON pointer (RFC 6901) of the string, or of the member that has this name. No two texts have the same one.
+
+    A pointer longer than `_MAX_WHERE` is cut to it, and has a number at its end that no other text has. Otherwise the
+    pointers of a deeply nested definition would take quadratic time and memory.
+    """
     raw: str
     is_name: bool = False
-    """True for the names of tools, properties and arguments."""
+    """True for the names of tools and properties."""
+    is_value: bool = False
+    """True for the places of defaults, constants and examples, and of all that is inside choices and examples."""
+    value_of: str | None = None
+    """The property whose default, constant, choice or example this is; empty if there is no property. Else None."""
 
 
 def texts_of(definition: Mapping[str, object]) -> tuple[list[Text], int]:
     """Return the strings of a definition and the names of its properties, in their order, and the size of all of them.
 
     The strings have at most `MAX_TEXT` characters together; the last one may be cut. The size is that of all strings.
+    Empty strings are left out.
     """
     texts: list[Text] = []
     size = 0
     for text in _strings(definition):
         left = MAX_TEXT - size
-        if left > 0:
-            texts.append(text if len(text.raw) <= left else Text(text.where, text.raw[:left], text.is_name))
+        if left > 0 and text.raw:
+            texts.append(text if len(text.raw) <= left else replace(text, raw=text.raw[:left]))
         size += len(text.raw)
     return texts, size
 
 
+class _Value(NamedTuple):
+    """A value of a definition, with what its place says about the strings in it.
+
+    Attributes:
+        keyword: the key of the value, or of the lists that it is in. Empty inside `properties`, where a key is a name.
+        key: the last part of the pointer.
+        holder: the part before it.
+        property_name: the name of the innermost property that the value belongs to, or an empty string.
+        is_within: True inside the choices or examples of a schema.
+    """
+
+    json: object
+    where: str = ""
+    keyword: str = ""
+    key: str = ""
+    holder: str = ""
+    property_name: str = ""
+    is_within: bool = False
+
+    @property
+    def holds_values(self) -> bool:
+        """True if the members are values, and no schemas."""
+        return self.is_within or self.key in ("enum", "examples")
+
+    def members(self, numbers: Iterator[int]) -> Iterator[_Value]:
+        """Yield the members of an object or a list, one when it is needed: a server chooses how many there are."""
+        where, keyword, holder, holds_values = self.where, self.keyword, self.key, self.holds_values
+        is_list = isinstance(self.json, list)
+        for key, each in _items(self.json):
+            if isinstance(each, (str, dict, list)):
+                yield _Value(
+                    each,
+                    _pointer(where, key, numbers),
+                    keyword if is_list else "" if keyword == "properties" else key,
+                    key,
+                    holder,
+                    key if holder == "properties" else self.property_name,
+                    holds_values,
+                )
+
+    def as_text(self, text: str) -> Text:
+        """Return the text that the value is."""
+        is_default = self.key in ("default", "const")
+        is_choice = is_default or self.holder in ("enum", "examples")
+        return Text(
+            self.where,
+            text,
+            is_name=self.where == "/name",
+            is_value=is_default or self.is_within,
+            value_of=self.property_name if is_choice else None,
+        )
+
+
+def _items(value: object) -> Iterable[tuple[str, object]]:
+    if isinstance(value, dict):
+        return value.items()
+    return ((str(index), each) for index, each in enumerate(value)) if isinstance(value, list) else ()
+
+
 def _strings(definition: Mapping[str, object]) -> Iterator[Text]:
     """Yield the strings of a definition, and the names of properties before what they name."""
+    numbers = itertools.count()
     # A stack instead of recursion: a server chooses the depth.
-    stack: list[tuple[str, str, object]] = [("", "", definition)]
+    stack: list[Iterator[_Value]] = [iter((_Value(definition),))]
     while stack:
-        where, parent, value = stack.pop()
-        if isinstance(value, str):
-            yield Text(where, value, is_name=where == "/name" or (parent == "arguments" and where.endswith("/name")))
-        elif isinstance(value, dict):
-            members = []
-            for key, each in value.items():
-                inner = f"{where}/{_pointer_part(key)}"
-                if parent == "properties":
-                    yield Text(inner, key, is_name=True)
-                elif " " in key:
-                    yield Text(inner, key)
-                # Inside `properties`, a key is a name and no keyword.
-                members.append((inner, "" if parent == "properties" else key, each))
-            stack.extend(reversed(members))
-        elif isinstance(value, list):
-            stack.extend((f"{where}/{index}", parent, each) for index, each in reversed(list(enumerate(value))))
+        value = next(stack[-1], None)
+        if value is None:
+            stack.pop()
+        elif isinstance(value.json, str):
+            yield value.as_text(value.json)
+        else:
+            for key in value.json if isinstance(value.json, dict) else ():
+                is_name = value.keyword == "properties"
+                if is_name or " " in key:
+                    yield Text(_pointer(value.where, key, numbers), key, is_name, value.holds_values)
+            stack.append(value.members(numbers))
 
 
-def _pointer_part(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
-
-
-def is_value(where: str) -> bool:
-    """Return True for the places of defaults, constants and examples."""
-    return where.endswith(("/default", "/const")) or "/enum/" in where or "/examples/" in where
+def _pointer(where: str, key: str, numbers: Iterator[int]) -> str:
+    """Return the pointer of a member, cut if it is too long."""
+    if len(where) <= _MAX_WHERE:
+        where = f"{where}/{key.replace('~', '~0').replace('/', '~1')}"
+    return where if len(where) <= _MAX_WHERE else f"{where[:_MAX_WHERE]}…{next(numbers)}"
 
 
 def words_of(name: str) -> str:

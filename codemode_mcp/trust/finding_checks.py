@@ -133,10 +133,9 @@ def other_tools(subject: ReadText, patterns: Mapping[str, re.Pattern[str]]) -> I
 def values(subject: Definition, patterns: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[str, str]]:
     """Find defaults and constants that are addresses, in properties of some names, or private files."""
     for text in subject.texts:
-        parent, _, key = text.where.rpartition("/")
-        if key not in ("default", "const") and not parent.endswith(("/enum", "/examples")):
+        if text.value_of is None:
             continue
-        name = words_of(text.where.rpartition("/properties/")[2].partition("/")[0])
+        name = words_of(text.value_of)
         value = fold(text.raw[:MAX_EXCERPT]).lower()
         is_address = patterns["addresses"].search(value) and patterns["properties"].search(name)
         if is_address or patterns["secret_files"].search(value):

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .definition_texts import is_value
 from .finding_words import tables
 
 if TYPE_CHECKING:
@@ -133,10 +132,10 @@ def _features(folded: FoldedTexts, start: int, end: int, sentence: ReadSentence,
         found.add("=address")
     if not lower.isascii() and len(_FOREIGN.findall(lower)) >= _MIN_FOREIGN:
         found.add("=no-english")
-    where = folded.text_at(start).where
-    if is_value(where):
+    text = folded.text_at(start)
+    if text.is_value:
         found.add("=value")
-    elif where not in ("/description", "/instructions"):
+    elif text.where not in ("/description", "/instructions"):
         found.add("=inside")
     return found
 

@@ -12,7 +12,7 @@ import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from .definition_texts import FoldedTexts, Text, is_value, shown, words_of
+from .definition_texts import FoldedTexts, Text, shown, words_of
 from .encoded_texts import decoded_parts
 from .finding_characters import CHARACTER_CHECKS
 from .finding_checks import TEXT_CHECKS, ReadText, names_in
@@ -81,7 +81,7 @@ class _Memory:
             known = self.known[key] = _Known(words_in(folded.lower), names_in(folded))
         meant = known.words.intersection(arguments)
         foreign = known.names & others if others else _NONE
-        context = is_value(text.where), text.where in _DESCRIPTIONS, meant, foreign
+        context = text.is_value, text.where in _DESCRIPTIONS, meant, foreign
         marks = known.marks.get(context)
         if marks is None:
             self._spend(_SIZE_OF_MARKS)

@@ -421,6 +421,18 @@ def test_the_time_is_linear_in_a_hostile_text(part: str) -> None:
     assert seconds(MAX_TEXT // 2) < 9 * short + 0.05
 
 
+def test_the_places_of_a_deep_definition_take_linear_memory_and_are_all_different() -> None:
+    deep: dict[str, Any] = {"default": "https://example.com"}
+    for _ in range(2_000):
+        deep = {"title": "word", "properties": {"url": deep}}
+    texts, _ = texts_of(tool("Adds.", inputSchema=deep))
+    places = [text.where for text in texts]
+    assert len(set(places)) == len(places) > 4_000
+    assert sum(map(len, places)) < 250 * len(places)
+    # The rules know the property and the kind of the deepest place.
+    assert [text.raw for text in texts if text.value_of == "url" and text.is_value] == ["https://example.com"]
+
+
 def test_a_pattern_matches_only_where_one_of_its_required_words_is() -> None:
     wordings = {
         wording for rule in rules() for wording in (*rule.any, *(each for group in rule.together for each in group))
