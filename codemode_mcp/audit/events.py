@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from upstream_clients.redaction import MAX_SECRET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
 log = logging.getLogger("codemode_mcp.audit")
 
@@ -61,10 +63,15 @@ Figures = Literal["store_swept", "store_used"]
 Watcher: TypeAlias = "Callable[[EventKind, str, str | None], None]"
 """A function that gets the kind, the id and the parent of an event."""
 
+Scope: TypeAlias = "Callable[[str], AbstractContextManager[object]]"
+"""A function that gets the id of a run or call, as in events, and returns a context for a part of the work on it."""
+
 MAX_NAME = 200
 """Maximum characters of a recorded name that a program, a client or a server has chosen."""
 
 _MAX_UNREDACTED = MAX_NAME + MAX_SECRET
+
+_NO_SCOPE: Final = nullcontext()
 
 
 def name_to_record(name: str) -> str:
@@ -106,6 +113,7 @@ class Auditor:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._listeners: tuple[Callable[[Event], None], ...] = ()
+        self._scopes: dict[Callable[[Event], None], Scope] = {}
         self._watchers: tuple[Watcher, ...] = ()
         self._meters: tuple[Callable[[Figures, str, Mapping[str, Any]], None], ...] = ()
 
@@ -114,13 +122,25 @@ class Auditor:
         """True if there is a listener. Without one, costly fields need not be computed."""
         return bool(self._listeners)
 
-    def add(self, listener: Callable[[Event], None]) -> None:
-        """Add a listener."""
+    def add(self, listener: Callable[[Event], None], scope: Scope | None = None) -> None:
+        """Add a listener. `scope`: returns the contexts that `Auditor.scope` opens for this listener."""
         self._listeners = (*self._listeners, listener)
+        if scope is not None:
+            self._scopes[listener] = scope
 
     def remove(self, listener: Callable[[Event], None]) -> None:
         """Remove a listener."""
         self._listeners = tuple(each for each in self._listeners if each != listener)
+        self._scopes.pop(listener, None)
+
+    def scope(self, about: str) -> AbstractContextManager[object]:
+        """Return a context for a part of the work on a run or call. In it, the span of the run or call is current.
+
+        It is for one `with` statement, which may contain `await`. Such a statement is left in the task that has entered
+        it, and after all inner ones. The events of a call cannot enter and leave a context, because the calls of a task
+        overlap and end in any order.
+        """
+        return _together(tuple(self._scopes.values()), about) if self._scopes else _NO_SCOPE
 
     def watch(self, watcher: Watcher) -> None:
         """Add a watcher."""
@@ -173,6 +193,14 @@ class Auditor:
                 watcher(kind, about, parent)
             except Exception:
                 log.exception("an event of kind %s could not be noticed", kind)
+
+
+@contextmanager
+def _together(scopes: tuple[Scope, ...], about: str) -> Iterator[None]:
+    with ExitStack() as stack:
+        for scope in scopes:
+            stack.enter_context(scope(about))
+        yield
 
 
 def request_id() -> str:

@@ -41,7 +41,7 @@ def recording(settings: AuditSettings, auditor: Auditor, redact: Callable[[str],
             from codemode_mcp.audit.spans import Spans
 
             spans = Spans(redact)
-            auditor.add(spans.record)
+            auditor.add(spans.record, spans.current)
             stack.callback(auditor.remove, spans.record)
             auditor.add_meter(spans.measure)
             stack.callback(auditor.remove_meter, spans.measure)

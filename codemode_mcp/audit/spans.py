@@ -3,21 +3,23 @@
 The MCP SDK makes the spans around these: of the request (`tools/call exec`), which belongs to the trace that the client
 names in `_meta.traceparent`, and of each request to an upstream server, which continues the trace. The span of a run is
 a child of the request that began it, and the span of a call is a child of its run. A later `wait` is linked to the run.
-The span of a run or call is made current in its task, so that inner spans become its children. Spans contain neither
-inputs nor ids that give access to a run.
+Inner spans become children of the span of a run or call, because it is current while code works on the run or call
+(`Spans.current`). Spans contain neither inputs nor ids that give access to a run.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from opentelemetry import context, metrics, trace
+from opentelemetry import metrics, trace
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from codemode_mcp.audit.events import MAX_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, TracerProvider
@@ -91,7 +93,7 @@ class Spans:
         self._suspended_ids: set[str] = set()
 
     def record(self, event: Event) -> None:
-        """Record an event, in its task."""
+        """Record an event, in its task. The current span stays the same."""
         fields, when = event.fields, int(event.time * 1e9)
         match event.kind:
             case "exec":
@@ -106,11 +108,9 @@ class Spans:
                 self._started.add(1, {"codemode.language": fields["language"]})
                 if len(self._runs) < MAX_OPEN:
                     attributes = {"codemode.run.id": event.id[:_SHOWN_ID], "codemode.language": fields["language"]}
-                    span = self._tracer.start_span(
+                    self._runs[event.id] = self._tracer.start_span(
                         "run", kind=SpanKind.INTERNAL, attributes=attributes, start_time=when
                     )
-                    self._runs[event.id] = span
-                    _make_current(span)
             case "call_started":
                 self._begin_call(event, when)
             case "call_asked":
@@ -138,6 +138,13 @@ class Spans:
                     left.end(when)
             case "run_ended":
                 self._end_run(event, when)
+
+    def current(self, about: str) -> AbstractContextManager[object]:
+        """Return a context in which the span of a run or call is current; see `Auditor.scope`."""
+        span = self._calls.get(about) or self._runs.get(about)
+        if span is None:
+            return nullcontext()
+        return trace.use_span(span, record_exception=False, set_status_on_exception=False)
 
     def measure(self, what: Figures, kind: str, figures: Mapping[str, Any]) -> None:
         """Record a measurement of a store."""
@@ -172,15 +179,13 @@ class Spans:
         run = self._runs.get(event.parent or "")
         if run is not None:
             attributes["codemode.run.id"] = str(event.parent)[:_SHOWN_ID]
-        span = self._tracer.start_span(
+        self._calls[event.id] = self._tracer.start_span(
             f"execute_tool {tool}",
             context=None if run is None else trace.set_span_in_context(run),
             kind=SpanKind.INTERNAL,
             attributes=attributes,
             start_time=when,
         )
-        self._calls[event.id] = span
-        _make_current(span)
 
     def _end_call(self, event: Event, when: int) -> None:
         fields = event.fields
@@ -214,11 +219,6 @@ class Spans:
         if span is not None:
             shown = {f"codemode.{key}": value for key, value in attributes.items() if value is not None}
             span.add_event(name, shown, when)
-
-
-def _make_current(span: Span) -> None:
-    """Make a span current for the rest of this task. Each task has its own context, so nothing has to be undone."""
-    context.attach(trace.set_span_in_context(span))
 
 
 def _finish(span: Span, status: str, code: Any, when: int) -> None:

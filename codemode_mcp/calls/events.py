@@ -9,6 +9,8 @@ from codemode_mcp.json_text import json_text
 from upstream_clients.redaction import cut
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from codemode_mcp.audit.events import Auditor, EventKind
     from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.policy.approval import ApprovalRequest, Verdict
@@ -33,6 +35,10 @@ class CallEvents:
     def noticed(self, kind: EventKind) -> None:
         """Report an event for which no fields are needed; see `Auditor.notice`."""
         self._auditor.notice(kind, self._about, self._parent)
+
+    def scope(self) -> AbstractContextManager[object]:
+        """Return a context for a part of the work on the call; see `Auditor.scope`."""
+        return self._auditor.scope(self._about)
 
     def started(self, tool: str, inputs: str | None, definition: str | None = None, **fields: Any) -> None:
         """Report that the program made the call.

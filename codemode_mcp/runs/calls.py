@@ -280,19 +280,20 @@ class Calls:
             self._end_direct(run, live, completion)
 
         self._report_started(run, live)
-        found = self._dispatcher.try_call(
-            live.call,
-            run.context,
-            record,
-            partial(_report_progress, run, live),
-            partial(self._ask, run, live),
-            run.can_answer,
-            run.note,
-            sent,
-            on_end,
-            partial(self._spawn_rest, run, live),
-            self._task_options(run, live),
-        )
+        with live.events.scope():
+            found = self._dispatcher.try_call(
+                live.call,
+                run.context,
+                record,
+                partial(_report_progress, run, live),
+                partial(self._ask, run, live),
+                run.can_answer,
+                run.note,
+                sent,
+                on_end,
+                partial(self._spawn_rest, run, live),
+                self._task_options(run, live),
+            )
         if found is None:
             return False
         live.on_cancel = partial(self._cancel_direct, run)
@@ -445,7 +446,7 @@ class Calls:
         self._report_started(run, live)
         assert live.scope is not None
         try:
-            with live.scope:
+            with live.scope, live.events.scope():
                 # Only one such call of a run begins in each round of the event loop. Checking its arguments takes time
                 # that other runs need, too.
                 await run.pace.acquire()

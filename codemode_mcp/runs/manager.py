@@ -368,7 +368,8 @@ class RunManager:
                 second = None
             raise await self._preparer.syntax_error(prepared, ended.error, second)
 
-        await self._settle(run, observation, drive)
+        with self._services.auditor.scope(run.id):
+            await self._settle(run, observation, drive)
         run.namespaces.forget_text()
 
     async def _drive_suspended(

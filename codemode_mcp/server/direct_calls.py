@@ -234,7 +234,7 @@ class DirectCalls:
             return verdict
 
         try:
-            with call.scope:
+            with call.scope, events.scope():
                 call.completion = await dispatcher.call(
                     ToolCall(1, entry.id, target.arguments),
                     CallContext(

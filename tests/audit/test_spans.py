@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from codemode_mcp.runs.manager import Cell
+from codemode_mcp.server.direct_calls import DirectCalls, Target
 from tests.runs.bench import CALLER, bench
 from upstream_clients.testing import ScriptedSource, text_result
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="the SDK of OpenTelemetry is not installed")
 
-from opentelemetry import context, trace  # noqa: E402
+from opentelemetry import trace  # noqa: E402
 from opentelemetry.sdk.metrics import MeterProvider  # noqa: E402
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: E402
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
@@ -25,7 +27,7 @@ from codemode_mcp.audit.events import Auditor  # noqa: E402
 from codemode_mcp.audit.spans import Spans  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator, Sequence
 
     from codemode_mcp.sandbox.engine import Engine
 
@@ -58,26 +60,10 @@ class Collector:
         return {each.name: list(each.data.data_points) for scope in resource.scope_metrics for each in scope.metrics}
 
 
-@contextmanager
-def no_span_left() -> Iterator[None]:
-    """Leave the current span as it was: calls make theirs current for the rest of their task."""
-    before = context.attach(context.get_current())
-    yield
-    context.detach(before)
-
-
-@pytest.fixture(autouse=True)
-async def own_task(anyio_backend: str) -> AsyncIterator[None]:
-    """All async tests of a process share a task, also those of other modules."""
-    with no_span_left():
-        yield
-
-
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     made = Collector()
-    with no_span_left():
-        yield made
+    yield made
     made.provider.shutdown()
     made.meters.shutdown()
 
@@ -91,7 +77,7 @@ async def test_calls_are_children_of_their_run_and_the_run_of_the_request(engine
         return text_result(SECRET)
 
     async with bench(engine, ScriptedSource("s", {"work": work})) as it:
-        it.auditor.add(collector.spans.record)
+        it.auditor.add(collector.spans.record, collector.spans.current)
         tracer = trace.get_tracer("test", tracer_provider=collector.provider)
         with tracer.start_as_current_span("tools/call exec") as request:
             outcome = await it.manager.execute(
@@ -116,12 +102,132 @@ async def test_calls_are_children_of_their_run_and_the_run_of_the_request(engine
     assert run.attributes["codemode.run.calls"] == 2
 
 
+class Observed(ScriptedSource):
+    """A server with one tool. Its calls end in a chosen order, by their argument `n`.
+
+    `seen` has the ids of the spans that were current when the call was sent and when it ended, by `n`. `tried` has
+    those when the call could have been sent without a task.
+    """
+
+    def __init__(self, order: Sequence[int] = ()) -> None:
+        super().__init__("s", {"work": text_result("done")})
+        self._order = list(order)
+        self._change = anyio.Event()
+        self.seen: dict[int, list[int]] = {}
+        self.tried: list[int] = []
+
+    def try_call(self, tool: str, arguments: Any, **options: Any) -> None:
+        self.tried.append(current())
+
+    async def call_tool(self, tool: str, arguments: Any, **options: Any) -> Any:
+        number = arguments.get("n", 0)
+        self.seen[number] = [current()]
+        self._changed()
+        while number in self._order and (self._order[0] != number or not self.seen.keys() >= set(self._order)):
+            await self._change.wait()
+        result = await super().call_tool(tool, arguments, **options)
+        self.seen[number].append(current())
+        if self._order:
+            self._order.remove(number)
+        self._changed()
+        return result
+
+    def _changed(self) -> None:
+        self._change.set()
+        self._change = anyio.Event()
+
+
+def current() -> int:
+    """The id of the current span; 0 without one."""
+    return trace.get_current_span().get_span_context().span_id
+
+
+@pytest.mark.anyio
+async def test_calls_that_overlap_each_see_their_own_span_and_nothing_sees_it_afterwards(
+    engine: Engine, collector: Collector
+) -> None:
+    source = Observed([2, 3, 1])
+    async with bench(engine, source) as it:
+        it.auditor.add(collector.spans.record, collector.spans.current)
+        with anyio.fail_after(20):
+            await it.execute("await Promise.all([1, 2, 3].map(n => MCP.s.work({ n })))")
+    by_start = sorted(collector.ended["execute_tool mcp:s:work"], key=lambda span: span.start_time)
+    assert source.seen == {number: [span.context.span_id] * 2 for number, span in enumerate(by_start, 1)}
+    assert source.tried == [span.context.span_id for span in by_start]
+    assert current() == 0
+
+
+@pytest.mark.anyio
+async def test_a_call_without_a_span_of_its_own_does_not_see_that_of_another_call(
+    engine: Engine, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("codemode_mcp.audit.spans.MAX_OPEN", 1)
+    source = Observed([1, 2])
+    async with bench(engine, source) as it:
+        it.auditor.add(collector.spans.record, collector.spans.current)
+        with anyio.fail_after(20):
+            await it.execute("await Promise.all([1, 2].map(n => MCP.s.work({ n })))")
+    (run,), (call,) = collector.ended["run"], collector.ended["execute_tool mcp:s:work"]
+    assert source.seen == {1: [call.context.span_id] * 2, 2: [run.context.span_id] * 2}
+    assert source.tried == [call.context.span_id, run.context.span_id]
+
+
+@pytest.mark.anyio
+async def test_a_call_without_a_program_sees_its_span(engine: Engine, collector: Collector) -> None:
+    source = Observed()
+    async with bench(engine, source) as it:
+        it.auditor.add(collector.spans.record, collector.spans.current)
+
+        async def dispatcher() -> Any:
+            return it.dispatcher
+
+        upstreams: Any = SimpleNamespace(
+            settings=lambda: it.dispatcher_settings(it.rules), dispatcher=dispatcher, remembers=lambda: None
+        )
+        session = SimpleNamespace(modern=True, session_id=None, protocol_version="2026-07-28", capabilities={})
+        exchange: Any = SimpleNamespace(params={}, session=session, caller=CALLER, request_id=1, wants_progress=False)
+        catalog = it.catalog()
+        entry = catalog.get("mcp:s:work")
+        assert entry is not None
+
+        async def target() -> Target:
+            return Target(entry, catalog, "{}")
+
+        calls = DirectCalls(upstreams, it.auditor)
+        async with calls.running():
+            assert (await calls.answer(exchange, target)).failure is None
+    (call,) = collector.ended["execute_tool mcp:s:work"]
+    assert source.seen == {0: [call.context.span_id] * 2}
+    assert current() == 0
+
+
+def test_events_leave_the_current_span_as_it_is(collector: Collector) -> None:
+    auditor = Auditor()
+    auditor.add(collector.spans.record, collector.spans.current)
+    auditor.emit("run_started", "run_a", language="javascript")
+    for call in ("run_a/1", "run_a/2"):
+        auditor.emit("call_started", call, "run_a", tool="mcp:s:t")
+        assert current() == 0
+    with auditor.scope("run_a"):
+        outer = current()
+        with auditor.scope("run_a/1"):
+            assert current() not in (0, outer)
+        with pytest.raises(ValueError, match="a secret"), auditor.scope("run_a/2"):
+            raise ValueError("a secret")
+        assert current() == outer != 0
+    auditor.emit("call_ended", "run_a/2", "run_a", tool="t", status="completed", ms=1, bytes=0, dispatched=True)
+    assert not any(span.events for span in collector.exporter.get_finished_spans()), "no exception of a call"
+    auditor.remove(collector.spans.record)
+    with auditor.scope("run_a/1"):
+        assert current() == 0
+
+
 @pytest.mark.anyio
 async def test_no_span_or_metric_holds_arguments_results_secrets_or_a_whole_run_id(
     engine: Engine, collector: Collector
 ) -> None:
     async with bench(engine, ScriptedSource("s", {SECRET: text_result("a result")})) as it:
-        it.auditor.add(collector.spans.record)
+        it.auditor.add(collector.spans.record, collector.spans.current)
         outcome = await it.execute(
             f"try {{ await tools.call('{SECRET}', {{a: 'an argument'}}) }} catch {{ }} throw new Error('an error')"
         )
@@ -134,7 +240,7 @@ async def test_no_span_or_metric_holds_arguments_results_secrets_or_a_whole_run_
 
 def test_metrics_count_runs_and_measure_calls(collector: Collector) -> None:
     auditor = Auditor(lambda: 1.0)
-    auditor.add(collector.spans.record)
+    auditor.add(collector.spans.record, collector.spans.current)
     for run in ("run_a", "run_b"):
         auditor.emit("run_started", run, language="javascript")
         auditor.emit("call_started", f"{run}/1", run, tool="mcp:s:t")
@@ -155,7 +261,7 @@ def test_metrics_count_runs_and_measure_calls(collector: Collector) -> None:
 
 def test_a_run_that_another_process_takes_over_is_counted_and_ends_here(collector: Collector) -> None:
     auditor = Auditor(lambda: 1.0)
-    auditor.add(collector.spans.record)
+    auditor.add(collector.spans.record, collector.spans.current)
     auditor.emit("run_started", "run_a", language="javascript")
     auditor.emit("parked", "run_a", reason="yield")
     auditor.emit("left", "run_a", pending=0)
@@ -191,7 +297,7 @@ def test_what_a_store_has_is_measured_by_its_kind(collector: Collector) -> None:
 
 def test_a_name_without_a_tool_is_no_dimension_of_a_metric(collector: Collector) -> None:
     auditor = Auditor()
-    auditor.add(collector.spans.record)
+    auditor.add(collector.spans.record, collector.spans.current)
     for number in range(3):
         call = f"run_a/{number}"
         auditor.emit("call_started", call, "run_a", tool=f"made up {number}")
