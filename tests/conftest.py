@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.instance.registry import is_running, read_record
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
     from codemode_mcp.sandbox.engine import Engine
     from tests.stores.postgres_server import PostgresServer
+
+# The time of an example, or of its data, says nothing about the code on a machine that others use.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 COMPILED = Path(__file__).parents[1].resolve() / ".cache" / "engine"
 """Folder of the compiled form of the engine, for all runs of the tests: compiling takes 3 s of processor time."""

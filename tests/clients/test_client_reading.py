@@ -183,7 +183,9 @@ JSON: Any = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(data=st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_file_is_read_or_its_problem_reported(tmp_path: Path, data: bytes) -> None:
     file = put(tmp_path / ".config/Code/User/settings.json", data)

@@ -39,7 +39,11 @@ async def no_typescript(source: str) -> Transformed:
     raise AssertionError(source)
 
 
-@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(st.dictionaries(KEYS, VALUES, max_size=4), st.dictionaries(KEYS, TEXTS, max_size=2))
 def test_a_draft_does_what_its_program_did(
     engine: Engine, tmp_path: Path, first: dict[str, Any], second: dict[str, Any]
