@@ -80,6 +80,7 @@ class RunningServer:
             log=server.log,
             log_listeners=server.log_listeners,
         )
+        self.upstream.document_version = server.document_version
         self.key = key
         self.claimed: str | None = None
         self.scope = anyio.CancelScope()
@@ -154,6 +155,7 @@ class SharedServer:
         uses: the uses by pools; the server ends with the last one.
         running: the processes that have not ended, including those that serve no further calls.
         limiter: the limit of calls in flight at all processes together.
+        document_version: the latest known version of the document, if it is a file.
         number: identifies the server among all servers of this process.
         log: the latest lines of all processes.
         log_listeners: the listeners to the log messages of all processes.
@@ -162,6 +164,7 @@ class SharedServer:
     def __init__(self, spec: UpstreamSpec, clients: ClientRoots, start: Callable[[RunningServer], None]) -> None:
         """`start` starts the task of a process. It is called for all processes but the first main process."""
         self.spec = spec
+        self.document_version = spec.document_version
         self.number = next(_NUMBERS)
         self.log = ServerLog(spec.redact)
         self.log_listeners = LogListeners(spec.redact)

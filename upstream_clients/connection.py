@@ -429,7 +429,9 @@ class Connection:
                     view = self._upstream.view()
                     if view.logged_in and view.resources and self._upstream.lists["resources"].hint.is_private:
                         view = replace(view, resource_list=None)  # the next process may have another login
-                    await anyio.to_thread.run_sync(self._cache.save, self._spec, view)
+                    # The file with the document of an API may have changed since the connection began.
+                    spec = replace(self._spec, document_version=self._upstream.document_version)
+                    await anyio.to_thread.run_sync(self._cache.save, spec, view)
 
     async def _save_first_question(self, view: UpstreamView) -> None:
         """Save the listing again once the server asks for roots, which the next process has to know."""

@@ -12,7 +12,7 @@ import anyio
 from upstream_clients.call import CallUser
 from upstream_clients.errors import UpstreamUnavailable
 from upstream_clients.observations import Observation
-from upstream_clients.shared_servers import CLOSE_TIMEOUT, SharedServers
+from upstream_clients.shared_servers import CLOSE_TIMEOUT, SharedServers, note_document
 from upstream_clients.upstream import Misdirected, Upstream
 
 if TYPE_CHECKING:
@@ -253,11 +253,11 @@ class UpstreamPool:
     def apply(self, specs: Sequence[UpstreamSpec]) -> None:
         """Replace the servers, and return immediately. Call `on_change` if there was any difference.
 
-        A server with an equal spec is not touched. All others are released, and closed if no other pool uses them.
-        This pool's calls to them end immediately, with an error that says whether the call was sent. Its subscriptions
-        and listeners continue with a new definition of their server, and end if there is none. A server with a
-        changed spec starts after its old process has ended, since two processes may interfere on the same files. If
-        another pool uses the old process, it starts immediately.
+        A server with an equal spec is not touched, but reads a changed file with its OpenAPI document. All others are
+        released, and closed if no other pool uses them. This pool's calls to them end immediately, with an error that
+        says whether the call was sent. Its subscriptions and listeners continue with a new definition of their server,
+        and end if there is none. A server with a changed spec starts after its old process has ended, since two
+        processes may interfere on the same files. If another pool uses the old process, it starts immediately.
 
         Raises:
             ValueError: two specs have the same name. Nothing has changed then.
@@ -282,6 +282,9 @@ class UpstreamPool:
         for name, source in self._sources.items():
             for observation in observations.get(name, ()):
                 observation.continue_with(source.use)
+        for spec in specs:
+            if spec.name in equal:
+                note_document(equal[spec.name].use.server, spec)
         if list(before.items()) != list(self._sources.items()) and self._on_change is not None:
             self._on_change()
 

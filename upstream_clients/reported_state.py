@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from upstream_clients.list_state import ItemListName, ListName
     from upstream_clients.live_connection import LiveConnection
     from upstream_clients.results import OutputCheck
-    from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.spec import DocumentVersion, UpstreamSpec
     from upstream_clients.tools import JsonObject, Tool
 
 logger = logging.getLogger("upstream_clients.upstream")
@@ -42,6 +42,7 @@ class ReportedState:
         settled: set once there are tools to show, or the first attempt has failed.
         wanted: set by a call to a server that is idle or down. The owner then connects soon.
         lists: the ages of the server's lists.
+        document_version: the latest known version of the document, if it is a file.
         looked_at: monotonic seconds of the latest look at the server's tools.
         roots_asked: set once the server has asked for roots.
         pid: the process of a stdio server while it is connected; else None.
@@ -66,6 +67,7 @@ class ReportedState:
         self.lists: dict[ListName, ListState] = {"tools": ListState(supported=True)}
         self.lists |= {name: ListState(supported=False, is_used=name != "resources") for name in ITEM_LISTS}
         self.looked_at = -math.inf
+        self.document_version = spec.document_version
         self.pid: int | None = None
         self._on_change = on_change
         # The mutable state. Changed by the owner task only.
@@ -214,6 +216,13 @@ class ReportedState:
         for state in self.lists.values():
             if not state.is_current:
                 state.wanted.set()  # the listing does not wait for the end of a pause
+
+    def note_document(self, version: DocumentVersion | None) -> None:
+        """Note the version of the document of an API that is a file. A changed one is read soon, also if it is idle."""
+        if version != self.document_version:
+            self.document_version = version
+            self.lists["tools"].announce()
+            self.wanted.set()
 
     async def wait_attempted(self) -> None:
         """Have an idle server connected. Return when it is connected, or when the attempt has failed."""

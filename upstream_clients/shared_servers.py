@@ -98,6 +98,8 @@ class SharedServers:
             server = SharedServer(spec, self._clients, self._start)
             servers.append(server)
             self._start_main(server.main)
+        else:
+            note_document(server, spec)
         return ServerUse(server, spec, on_change)
 
     def release(self, use: ServerUse, why: str | None = None) -> list[RunningServer]:
@@ -220,6 +222,13 @@ class SharedServers:
             ending = [each for each in self._ending.pop(upstream.name, ()) if each is not running]
             if ending:
                 self._ending[upstream.name] = ending
+
+
+def note_document(server: SharedServer, spec: UpstreamSpec) -> None:
+    """Have a server read its OpenAPI document again if it is a file that a newer, equal spec knows to have changed."""
+    server.document_version = spec.document_version
+    for process in server.running:
+        process.upstream.note_document(spec.document_version)
 
 
 def definition_of(spec: UpstreamSpec) -> UpstreamSpec:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from upstream_clients.credential_settings import CredentialSettings
 
+DocumentVersion = tuple[int, int]
+"""The time of the last change of a file, in nanoseconds, and its size."""
+
 TransportKind = Literal["stdio", "http", "sse", "auto", "openapi"]
 
 IDLE_SECONDS = 600.0
@@ -78,7 +81,8 @@ class UpstreamSpec:
         document: the path or the URL of an OpenAPI document.
         other_origins: origins other than that of the API to which operations with a server of their own may be sent,
             with the credentials.
-        document_version: the time and the size of the document, if it is a file. Another version is another server.
+        document_version: the time and the size of the document, if it is a file. A server of an earlier version is the
+            same server, and reads the file again.
         refresh_seconds: seconds after which a document at a URL is read again, while the server is used.
         is_pinned: False for an API whose document may change without a decision of a person (`"trust": "follow"`).
         credentials: the credentials that are added to requests to the API, except those of a login.
@@ -110,7 +114,7 @@ class UpstreamSpec:
     url: str | None = None
     document: str | None = None
     other_origins: tuple[str, ...] = ()
-    document_version: tuple[int, int] | None = None
+    document_version: DocumentVersion | None = field(default=None, compare=False)
     refresh_seconds: float = REFRESH_SECONDS
     is_pinned: bool = True
     credentials: CredentialSettings | None = None

@@ -167,6 +167,13 @@ def differences(before: Config, after: Config) -> list[str]:
     """Return descriptions of the changes. They quote no values."""
     servers, new_servers = ({spec.name: spec for spec in config.upstreams} for config in (before, after))
     lines = [f"{verb} {', '.join(map(repr, names))}" for verb, names in _changes(servers, new_servers, "restarted")]
+    documents = [
+        name
+        for name, spec in new_servers.items()
+        if servers.get(name) == spec and servers[name].document_version != spec.document_version
+    ]
+    if documents:
+        lines.append(f"another document of {', '.join(map(repr, documents))}")
     plugins, new_plugins = map(_comparable_plugins, (before, after))
     for verb, names in _changes(plugins, new_plugins, "new settings of"):
         lines.append(f"{verb} plugin{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}")

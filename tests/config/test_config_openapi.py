@@ -11,6 +11,7 @@ import pytest
 
 from codemode_mcp.config import load_config
 from codemode_mcp.config.confirmation import described_parts
+from codemode_mcp.config.reload import differences
 from codemode_mcp.config.written_entry import written_entry
 from codemode_mcp.errors import ConfigError
 from scripts.reference import SCHEMA
@@ -60,8 +61,13 @@ def test_a_document_is_a_file_beside_the_configuration_or_a_url(tmp_path: Path) 
     assert (local.transport, local.document, local.url) == ("openapi", str(tmp_path / "pets.yaml"), entry["baseUrl"])
     assert (local.timeout_ms, local.max_concurrent_calls, local.may_log_in) == (5, 2, False)
     assert load(tmp_path, entry) == local
+    before = load_config(tmp_path / "config.json", environ={})
     os.utime(tmp_path / "pets.yaml", (1, 1))
-    assert load(tmp_path, entry) != local, "a changed document must restart the server"
+    changed = load(tmp_path, entry)
+    after = load_config(tmp_path / "config.json", environ={})
+    assert differences(before, after) == ["another document of 'pets'"]
+    assert changed.document_version != local.document_version, "a changed document is read again"
+    assert changed == local, "it does not restart the server"
     assert tmp_path / "pets.yaml" in load_config(tmp_path / "config.json", environ={}).files
 
     origins = load(tmp_path, {**entry, "otherOrigins": ["https://${HOST}/", "http://[::1]:8000"]}, HOST="b.example")

@@ -11,16 +11,18 @@ import anyio
 import pytest
 from loopback_api import DOCUMENT, JSON, LoopbackApi, Received, connected, loopback_api, operation, reply, spec_of
 
+from upstream_clients import UpstreamPool
 from upstream_clients.error_mapping import HttpWatch
+from upstream_clients.listing_cache import ListingCache
 from upstream_clients.openapi import connections, served
 from upstream_clients.openapi.credentials import credentials_of
 from upstream_clients.openapi.server import open_api
 from upstream_clients.tools import Admission, Tool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
-    from upstream_clients import UpstreamPool
     from upstream_clients.direct import Answer, Refusal
     from upstream_clients.openapi.calls import DirectCalls
     from upstream_clients.openapi.server import ApiTransport
@@ -315,3 +317,116 @@ async def test_a_list_of_tools_that_failed_is_requested_again(
                 await source.call_tool("fetch", {"case": "none"})
     assert not failures
     assert "tools could not be listed again" in caplog.text
+
+
+class Changes:
+    """The changes of the views of a pool, of which `note` is told."""
+
+    def __init__(self) -> None:
+        self._next = anyio.Event()
+
+    def note(self) -> None:
+        self._next.set()
+        self._next = anyio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        with anyio.fail_after(20):
+            while not condition():
+                await self._next.wait()
+
+
+def described(pool: UpstreamPool) -> str:
+    """Return the description of the first operation."""
+    return pool.views()[0].tools[0].description or ""
+
+
+class DocumentFile:
+    """A document that is a file, and the spec of its API, whose version is another one after each change."""
+
+    def __init__(self, folder: Path, api: LoopbackApi) -> None:
+        self.path = folder / "api.json"
+        self._url = api.url
+        self.version = 0
+        self.change("/old/")
+
+    def change(self, path: str) -> None:
+        value = {**DOCUMENT, "paths": {path + "{case}": {"get": operation("fetch")}}}
+        self.write(json.dumps(value))
+
+    def write(self, text: str) -> None:
+        self.path.write_text(text, "utf-8")
+        self.version += 1
+
+    @property
+    def spec(self) -> UpstreamSpec:
+        return spec_of(str(self.path), url=self._url, document_version=(self.version, 0))
+
+
+@pytest.mark.usefixtures("short_times")
+async def test_a_changed_file_is_read_without_a_restart_and_calls_in_flight_end_as_they_began(
+    api: LoopbackApi, tmp_path: Path
+) -> None:
+    arrived, released, ended = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def slow(request: Received) -> None:
+        arrived.set()
+        await released.wait()
+        request.writer.write(reply(body="slow"))
+
+    api.script("/old/slow", slow)
+    api.script("/new/x", reply(body="new"))
+    file, changes = DocumentFile(tmp_path, api), Changes()
+
+    async def shows(path: str, problem: str) -> None:
+        """Return once the API has this operation, and this problem or none."""
+
+        def is_shown() -> bool:
+            found = " ".join(pool.views()[0].problems)
+            return path in described(pool) and (problem in found if problem else not found)
+
+        await changes.until(is_shown)
+
+    async with connected(file.spec, on_change=changes.note) as pool, anyio.create_task_group() as tasks:
+        number, outcomes = pool.status("api").number, []
+
+        async def call_slowly() -> None:
+            outcomes.append(await pool.source("api").call_tool("fetch", {"case": "slow"}))
+            ended.set()
+
+        tasks.start_soon(call_slowly)
+        with anyio.fail_after(20):
+            await arrived.wait()
+        file.change("/new/")
+        pool.apply([file.spec])
+        await shows("/new/", "")
+        file.write("{")
+        pool.apply([file.spec])
+        await shows("/new/", "the document that was read before stays in use")
+        assert (await pool.source("api").call_tool("fetch", {"case": "x"})).result["structuredContent"] == "new"
+        file.path.unlink()
+        pool.apply([file.spec])
+        file.change("/newest/")
+        pool.apply([file.spec])
+        await shows("/newest/", "")
+        released.set()
+        with anyio.fail_after(20):
+            await ended.wait()
+        assert outcomes[0].result["structuredContent"] == "slow"
+        assert pool.status("api").number == number
+
+
+async def test_a_changed_file_of_an_idle_api_is_read_and_its_list_is_saved_for_this_version(
+    api: LoopbackApi, tmp_path: Path
+) -> None:
+    file, cache = DocumentFile(tmp_path, api), ListingCache(tmp_path / "listings")
+    async with connected(file.spec, cache=cache):
+        pass
+    changes = Changes()
+    async with UpstreamPool([file.spec], cache=cache, on_change=changes.note) as pool:
+        assert pool.views()[0].state == "idle"
+        file.change("/new/")
+        pool.apply([file.spec])
+        await changes.until(lambda: "/new/" in described(pool))
+    async with UpstreamPool([file.spec], cache=cache) as pool:
+        assert pool.views()[0].state == "idle"
+        assert "/new/" in described(pool)

@@ -1,7 +1,8 @@
-"""The API that is served, and its document, which is read again while it is in use.
+"""The API that is served, and its document, which is read again when it may have changed.
 
-A document at a URL is read again by the first `tools/list` after `spec.refresh_seconds`. (A document that is a
-file belongs to the watched files of the configuration.) The answer tells the client when to ask again.
+A document at a URL is read again by the first `tools/list` after `spec.refresh_seconds`. The answer tells the
+client when to ask again. A document that is a file belongs to the watched files of the configuration. If it changes,
+the list is requested again (`ReportedState.note_document`), and each `tools/list` reads it.
 
 Calls are made by the document whose list the client uses, and not by the newest one. The client decides about each call
 by its list, and what a rule or a pin admits by the old definition must not be sent by the new one. So `tools/list` only
@@ -175,7 +176,7 @@ class _Version(NamedTuple):
     """One reading of the document, as the client gets it.
 
     Attributes:
-        due: the time at which the document is read again, in seconds on the clock.
+        due: the time at which the document is read again, in seconds on the clock. A file is always due.
         problems: sentences about the latest attempt to read the document.
     """
 
@@ -206,7 +207,7 @@ class ServedApi:
         self._spec = spec
         self._credentials = credentials
         self._clock = clock
-        self._is_read_again = is_url(spec.document or "")
+        self._is_file = not is_url(spec.document or "")
         # The mutable state.
         self._used = _Version(read, self._calls_of(read, client), self._next_due())
         self._listed = self._used
@@ -241,7 +242,7 @@ class ServedApi:
             "tools": [dict(tool) for tool in version.read.api.tools],
             "cacheScope": "public" if version.read.loaded.is_public else "private",
         }
-        if self._is_read_again:
+        if not self._is_file:
             # Rounded up, so that the document is due when the client asks again.
             result["ttlMs"] = max(1, math.ceil(1000 * (version.due - self._clock())))
         return result
@@ -280,8 +281,11 @@ class ServedApi:
         delay = self._backoff.after_failure()
         problem = f"{why}; the document that was read before stays in use"
         level = logging.INFO if why == self._failure else logging.WARNING
-        logger.log(level, "%s; it is read again after %.0f s, when the server is used", problem, delay)
         self._failure = why
+        if self._is_file:
+            logger.log(level, "%s; it is read again when it changes", problem)
+            return self._used._replace(problems=(problem,))
+        logger.log(level, "%s; it is read again after %.0f s, when the server is used", problem, delay)
         return self._used._replace(due=self._clock() + delay, problems=(problem,))
 
     def _calls_of(self, read: ReadApi, client: ApiClient) -> ApiCalls:
@@ -296,7 +300,7 @@ class ServedApi:
         return ApiCalls(spec, read.api, place(read.base, client), own)
 
     def _next_due(self) -> float:
-        return self._clock() + self._spec.refresh_seconds if self._is_read_again else math.inf
+        return self._clock() + self._spec.refresh_seconds if not self._is_file else -math.inf
 
 
 def unreadable(spec: UpstreamSpec, error: LoginError) -> UpstreamCallError:
