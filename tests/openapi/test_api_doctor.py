@@ -45,6 +45,12 @@ def test_skipped_operations_and_missing_logins_are_shown(tmp_path: Path) -> None
     assert login.detail.startswith("its document names logins, and the entry has none: API key in the header X-Key")
 
 
+def test_operations_beyond_the_work_for_a_document_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("upstream_clients.openapi.budget.MAX_STEPS", 400)
+    _, skipped = checks(tmp_path, {"auth": BEARER, "baseUrl": "https://a.example"})
+    assert "the document is too large: the operations before it have used the work that it may take" in skipped.detail
+
+
 def test_servers_of_single_operations_are_shown_and_those_that_need_the_setting_are_named(tmp_path: Path) -> None:
     upload = {"/upload": {"servers": [{"url": "http://upload.example/v2"}], "post": operation("upload")}}
     document = {"servers": [{"url": "https://a.example"}], "paths": {**DOCUMENT["paths"], **upload}}

@@ -232,6 +232,90 @@ def test_the_lists_of_tools_and_of_skipped_operations_have_an_end(monkeypatch: p
     assert 0 < len(api.tools) < 4
 
 
+MANY = [f"m{n}" for n in range(400)]
+WORDY = {"type": "object", "properties": {each: {"type": "string", "enum": MANY[:100]} for each in MANY[:30]}}
+SHARED: dict[str, Any] = {
+    "parameters": {"parameters": [{"name": each, "in": "query", "schema": {}} for each in MANY[:300]]},
+    "references": {"parameters": [{"$ref": "#/x/r0"}] * 300},
+    "members of a body": {"requestBody": {"content": {"application/json": {"schema": {"$ref": "#/x/body"}}}}},
+    "media types": {"requestBody": {"content": {f"text/{each}": {} for each in MANY}}},
+    "required members": {
+        "requestBody": {
+            "content": {
+                "text/json": {"schema": {"properties": {"a": {}}, "required": MANY, "allOf": [{"required": MANY}]}}
+            }
+        }
+    },
+    "alternatives": {
+        "requestBody": {"content": {"text/json": {"schema": {"properties": {"a": {}}, "anyOf": [{}] * 800}}}}
+    },
+    "a text": {"description": "word " * 1_600},
+    "answers": {"responses": {each: {} for each in MANY}},
+    "types of an answer": {"responses": {"200": {"content": {f"text/{each}": {} for each in MANY}}}},
+    "an answer that is cut": {"responses": {"200": {"content": {"text/json": {"schema": WORDY}}}}},
+    "definitions": {
+        "responses": {
+            "200": {"content": {"text/json": {"schema": {"anyOf": [{"$ref": f"#/x/{each}"} for each in MANY[:100]]}}}}
+        }
+    },
+}
+TARGETS = {
+    "body": {"type": "object", "properties": {each: {} for each in MANY}},
+    **{each: {"type": "string", "title": f"a {each}"} for each in MANY[:100]},
+    **{f"r{n}": {"$ref": f"#/x/r{n + 1}"} for n in range(18)},
+    "r18": {"name": "a", "in": "query"},
+}
+
+
+@pytest.mark.parametrize("part", SHARED)
+def test_operations_are_skipped_when_those_before_them_have_used_all_work(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = {"get": SHARED[part], "put": SHARED[part]}
+    paths = {f"/{n}": {"$ref": "#/x/item"} for n in range(100)}
+    # 200 operations without the part take 22,000 steps. The part takes fewer than 30,000, once.
+    monkeypatch.setattr("upstream_clients.openapi.budget.MAX_STEPS", 70_000)
+    document = {"openapi": "3.1.0", "paths": paths, "x": {**TARGETS, "item": item}}
+    api = read(document, base_url="http://a")
+    assert len(api.tools) < 190
+    assert {each.reason for each in api.skipped} == {
+        "the document is too large: the operations before it have used the work that it may take"
+    }
+    named = [*(each.operation for each in api.skipped), *(each["inputSchema"]["x-request"] for each in api.tools)]
+    assert {each.rpartition(" ")[2] for each in named} == set(paths)
+    assert len(read({**document, "paths": {"/1": item}}, base_url="http://a").tools) == 2
+
+
+@pytest.mark.parametrize("part", ["parameters", "responses"])
+def test_operations_of_swagger_2_are_skipped_when_those_before_them_have_used_all_work(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = {
+        "parameters": [{"name": each, "in": "query", "type": "string"} for each in MANY[:300]],
+        "responses": {each: {"description": ""} for each in MANY},
+    }
+    paths = {f"/{n}": {"$ref": "#/x"} for n in range(200)}
+    monkeypatch.setattr("upstream_clients.openapi.budget.MAX_STEPS", 100_000)
+    api = read({"swagger": "2.0", "paths": paths, "x": {"get": {part: parts[part]}}}, base_url="http://a")
+    assert len(api.tools) < 190
+    assert {"the document is too large" in each.reason for each in api.skipped} == {True}
+
+
+def test_a_schema_that_operations_share_is_converted_once() -> None:
+    page = {"name": "page", "in": "query", "schema": {"type": "integer"}}
+    paths = {f"/{n}": {"get": {"parameters": [{"$ref": "#/components/parameters/page"}]}} for n in range(2)}
+    components = {"parameters": {"page": page}}
+    one, other = read({"openapi": "3.0.0", "paths": paths, "components": components}).tools
+    assert one["inputSchema"]["properties"]["page"] is other["inputSchema"]["properties"]["page"]
+
+
+def test_a_document_of_too_many_objects_is_refused() -> None:
+    data = b'{"openapi":"3.0.0","x":[' + b'{"a":' * 100 + b"0" + b"}" * 100 + b"]}"
+    assert read_document(data).root
+    with pytest.raises(DocumentError, match="more than 1000000 objects and lists"):
+        read_document(b'{"openapi":"3.0.0","x":[' + b'{"a":' * 1_000_000)
+
+
 def places(value: Any, path: tuple[Any, ...] = ()) -> Any:
     """Yield the path of each value inside a document."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

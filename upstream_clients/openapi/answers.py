@@ -70,6 +70,8 @@ def read_answers(operation: Operation, document: Document, schemas: Schemas) -> 
     An answer that cannot be read leaves the value undescribed, and the operation can be called.
     """
     responses = operation.node.get("responses")
+    if isinstance(responses, dict):
+        document.budget.spend(len(responses))
     try:
         found = [document.follow(each) for each in _successful(responses)] if isinstance(responses, dict) else []
         contents = [_content(each, document) for each in found]
@@ -85,6 +87,7 @@ def read_answers(operation: Operation, document: Document, schemas: Schemas) -> 
         converted = schemas.convert(media.get("schema"), "output")
         if not isinstance(converted.schema, dict) or not converted.schema:
             return Answers(accept, None)
+        document.budget.spend(1, 2 * converted.size)
         parts.setdefault(str(converted.schema), converted)
     if not all(contents):
         parts["null"] = Converted({"type": "null"}, (), 20)
@@ -105,6 +108,7 @@ def _content(response: Any, document: Document) -> dict[str, Mapping[str, Any]]:
     content = response.get("content") if isinstance(response, dict) else None
     if not isinstance(content, dict):
         return {}
+    document.budget.spend(5 * len(content), sum(map(len, content)))
     found = {media_type: document.follow(media) for media_type, media in content.items()}
     return {media_type: media for media_type, media in found.items() if isinstance(media, dict)}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
@@ -10,12 +10,13 @@ import msgspec
 from upstream_clients.openapi.answers import Answers, ApiResponse, read_answers, result_of
 from upstream_clients.openapi.arguments import Arguments, Credentials, read_arguments
 from upstream_clients.openapi.bounds import Bounds
+from upstream_clients.openapi.budget import PER_OPERATION, BudgetError
 from upstream_clients.openapi.document import DocumentError, UnsupportedError
 from upstream_clients.openapi.keywords import plain_text
 from upstream_clients.openapi.operations import Operation, Skipped, read_operations
 from upstream_clients.openapi.reading import read_document
 from upstream_clients.openapi.requests import ApiRequest, ArgumentProblem, make_request
-from upstream_clients.openapi.schemas import Schemas
+from upstream_clients.openapi.schemas import Converted, Schemas
 from upstream_clients.openapi.servers import Addresses, http_address, logins, server_address
 
 if TYPE_CHECKING:
@@ -39,12 +40,17 @@ _MAX_TITLE: Final = 200
 _READ_ONLY: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _IDEMPOTENT: Final = _READ_ONLY | {"PUT", "DELETE"}
 
+_FORGOTTEN: Final = Converted({}, (), 0)
+
 
 @dataclass(frozen=True, slots=True)
 class _Tool:
+    """The parts of an operation that its calls need. Its schemas, as they were before they were cut, are forgotten."""
+
     operation: Operation
     arguments: Arguments
-    answers: Answers
+    accept: str
+    is_json: bool
     server: str
 
 
@@ -76,32 +82,36 @@ class Api:
         self.version = plain_text(str(info.get("version", "")), _MAX_TITLE) or ""
         self.description = plain_text(info.get("description"), 4_000) or ""
         self.security: tuple[str, ...] = logins(document)
+        credentials = Credentials(document, given)
         operations, skipped = read_operations(document)
         stated = document.root.get("servers")
         if not stated:
-            stated = next((each.node["servers"] for each in operations if each.node.get("servers")), stated)
+            stated = next((each.servers for each in operations if each.servers), stated)
         from_document = server_address(stated, source)
         self.base_url = http_address(base_url) if base_url is not None else from_document
         self.base_from_document = base_url is None and self.base_url is not None
         addresses = Addresses(self.base_url, stated, from_document, tuple(other_origins))
-        schemas, credentials = Schemas(document), Credentials(document, given)
+        schemas = Schemas(document)
         bounds = Bounds(schemas)
         self._tools: dict[str, _Tool] = {}
         listed: list[Mapping[str, Any]] = []
-        room = MAX_TOOLS_BYTES
+        room, budget = MAX_TOOLS_BYTES, document.budget
         for operation in operations:
             try:
-                server = addresses.own_server(operation.node.get("servers"), source)
+                budget.spend(PER_OPERATION, 2 * operation.length)
+                server = addresses.own_server(operation.servers, source)
                 arguments = read_arguments(operation, document, schemas, credentials)
                 answers = read_answers(operation, document, schemas)
                 tool, size = self._listed(operation, server, arguments, answers, bounds)
                 if size > room:
                     raise UnsupportedError(f"the operations before it have schemas of {MAX_TOOLS_BYTES} bytes")
-            except UnsupportedError as error:
+            except (UnsupportedError, BudgetError) as error:
                 skipped.append(Skipped(f"{operation.method} {operation.path}", str(error)))
                 continue
             room -= size
-            self._tools[operation.name] = _Tool(operation, arguments, answers, server)
+            self._tools[operation.name] = _Tool(
+                operation, replace(arguments, schema=_FORGOTTEN), answers.accept, answers.schema is not None, server
+            )
             listed.append(tool)
         self.tools: tuple[Mapping[str, Any], ...] = tuple(listed)
         self.skipped: tuple[Skipped, ...] = tuple(skipped)
@@ -134,6 +144,8 @@ class Api:
             return cls(document, base_url=base_url, source=source, given=given, other_origins=other_origins)
         except RecursionError:
             raise DocumentError("the document is nested too deeply") from None
+        except BudgetError as error:
+            raise DocumentError(str(error)) from None
         except (TypeError, ValueError, AttributeError, LookupError):
             # Parts of a wrong type are expected everywhere. This is for those that are not.
             raise DocumentError("the document has a part of a type that OpenAPI does not allow there") from None
@@ -147,15 +159,13 @@ class Api:
         """
         found = self._tools[tool]
         operation = found.operation
-        return make_request(
-            operation.method, operation.path, operation.query, found.answers.accept, found.arguments, arguments
-        )
+        return make_request(operation.method, operation.path, operation.query, found.accept, found.arguments, arguments)
 
     def result(
         self, tool: str, response: ApiResponse, read_json: Callable[[bytes], Any] = msgspec.json.decode
     ) -> dict[str, Any]:
         """Return the result of `tools/call` for the answer to a request. `read_json`: see `result_of`."""
-        is_json_expected = self._tools[tool].answers.schema is not None
+        is_json_expected = self._tools[tool].is_json
         return result_of(response, tool, is_json_expected=is_json_expected, read_json=read_json)
 
     def is_repeatable(self, tool: str) -> bool:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from upstream_clients.openapi.bodies import BASE64, FILE, MAX_MEMBERS, Body, Member, choose_content, is_file, members_of
+from upstream_clients.openapi.budget import PER_ARGUMENT
 from upstream_clients.openapi.document import UnsupportedError, shown
-from upstream_clients.openapi.keywords import plain_text
+from upstream_clients.openapi.keywords import MAX_TEXT, plain_text
 from upstream_clients.openapi.schemas import Converted
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ def read_arguments(operation: Operation, document: Document, schemas: Schemas, c
     listed = [each for each in operation.parameters if _is_argument(each, operation, credentials)]
     listed += _undeclared(operation)
     for node in sorted(listed, key=lambda each: PLACES.index(each["in"])):
+        document.budget.spend(PER_ARGUMENT, _length(node.get("description")))
         parameter, converted = _parameter(node, document, schemas, names)
         parameters.append(parameter)
         properties[parameter.argument] = converted.schema
@@ -197,6 +199,11 @@ def read_arguments(operation: Operation, document: Document, schemas: Schemas, c
     )
     references = tuple(dict.fromkeys(name for part in parts for name in part.names))
     return Arguments(tuple(parameters), body, Converted(schema, references, size), credentials)
+
+
+def _length(text: object) -> int:
+    """Return about how many characters of a description are read."""
+    return min(len(text), 4 * MAX_TEXT) if isinstance(text, str) else 0
 
 
 def _is_argument(node: Mapping[str, Any], operation: Operation, credentials: Credentials) -> bool:
@@ -290,6 +297,7 @@ def _body(
     node = document.follow(operation.node["requestBody"])
     if not isinstance(node, dict):
         raise UnsupportedError("its body is not an object")
+    document.budget.spend(PER_ARGUMENT, _length(node.get("description")))
     kind, media_type, media = choose_content(node.get("content"), document)
     schema, is_required = media.get("schema"), node.get("required") is True
     stated = media.get("encoding")
@@ -308,6 +316,7 @@ def _body(
         return Body(kind, media_type, is_required, argument, (), encodings), {argument: whole}, [argument]
     found: dict[str, Converted] = {}
     taken = []
+    document.budget.spend(PER_ARGUMENT * len(members.properties) + 2 * len(encodings))
     for name, member in members.properties.items():
         argument = names.take(name, "body")
         files = is_file(member, document) if kind == "multipart" else False

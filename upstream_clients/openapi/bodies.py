@@ -106,6 +106,7 @@ def choose_content(content: Any, document: Document) -> tuple[str, str, Mapping[
         raise UnsupportedError("its body has no `content`")
     found = []
     for position, (media_type, node) in enumerate(content.items()):
+        document.budget.spend(3, len(media_type))
         node = document.follow(node)
         node = node if isinstance(node, dict) else {}
         kind = media_kind(media_type)
@@ -165,6 +166,10 @@ _OPEN: Final = ("additionalProperties", "unevaluatedProperties")
 _MERGED: Final = frozenset({"oneOf", "anyOf", "not", "if", "patternProperties", "dependentSchemas", "const", "enum"})
 
 
+_COUNTED: Final = frozenset({"properties", "required", "allOf", "anyOf", "oneOf"})
+"""Keywords whose members are looked at."""
+
+
 def members_of(schema: Any, document: Document, *, is_form: bool = False) -> Members | None:
     """Return the members of a schema that describes one kind of object, and maybe null. Return None for any other.
 
@@ -182,6 +187,7 @@ def _members(schema: Any, document: Document, is_form: bool, parts_left: list[in
     node = document.follow(schema)
     if not isinstance(node, dict) or parts_left[0] < 0:
         return None
+    document.budget.spend(1 + sum(len(node[each]) for each in _COUNTED & node.keys() if _is_counted(node[each])))
     for keyword in _MERGED & node.keys():
         if keyword not in ("anyOf", "oneOf") or not _is_only_required(node[keyword]):
             return None
@@ -197,6 +203,7 @@ def _members(schema: Any, document: Document, is_form: bool, parts_left: list[in
     found = Members({}, set())
     for part in parts if isinstance(parts, list) else ():
         if isinstance(part, dict) and part.keys() <= {"required", "description", "title"}:
+            document.budget.spend(len(part.get("required") or ()))
             inside: Members | None = Members({}, {each for each in part.get("required") or () if isinstance(each, str)})
         else:
             inside = _members(part, document, is_form, parts_left)
@@ -215,6 +222,10 @@ def _members(schema: Any, document: Document, is_form: bool, parts_left: list[in
     found.required |= {each for each in required if isinstance(each, str)} if isinstance(required, list) else set()
     found.required &= found.properties.keys()
     return found if len(found.properties) <= MAX_MEMBERS else None
+
+
+def _is_counted(value: Any) -> bool:
+    return isinstance(value, (dict, list))
 
 
 def _is_object(declared: Any) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from upstream_clients.openapi.budget import PER_DEFINITION
 from upstream_clients.openapi.document import UnsupportedError
 
 if TYPE_CHECKING:
@@ -56,15 +57,22 @@ class Bounds:
 
         Raises:
             UnsupportedError: the members alone are several times larger than the limit.
+            BudgetError: the document has taken too much work.
         """
+        budget = self._schemas.budget
         room = int(limit * _LEVEL_SHARE) if root.names else limit
+        if root.size > room:
+            budget.spend(1, 2 * root.size)
         schema, size = _fitting(root.schema, root.size, room)
+        if schema is not root.schema:
+            budget.spend(1, 2 * size)
         level = list(root.names if schema is root.schema else _references(schema))
         definitions: dict[str, Any] = {}
         size += _CUT_SIZE * len(level)
         if size > _MOST_TIMES * limit:
             raise UnsupportedError(f"its schema has more than {_MOST_TIMES * limit} bytes without its parts")
         while level:
+            budget.spend(PER_DEFINITION * len(level))
             found = {name: self._schemas.named(name, use) for name in level}
             has_more = any(each.names for each in found.values())
             room = int((limit - size) * (_LEVEL_SHARE if has_more else 1)) + _CUT_SIZE * len(level)
@@ -95,6 +103,7 @@ class Bounds:
         rounded = max(share - share % _STEP, 0)
         form = self._forms.get((use, name, rounded))
         if form is None:
+            self._schemas.budget.spend(1, found.size)
             schema, size = _fitting(found.schema, found.size, rounded) if rounded else (None, 0)
             if schema is None or size > 2 * rounded:
                 form = _Form(cut(found.schema), _CUT_SIZE, ())

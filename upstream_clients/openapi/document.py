@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+from upstream_clients.openapi.budget import Budget
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -33,18 +35,30 @@ class Document:
     Attributes:
         root: the whole document.
         is_legacy: True for OpenAPI 3.0 and Swagger 2, whose schemas are not JSON Schema.
+        budget: the work that the document may still take.
     """
 
-    def __init__(self, root: Mapping[str, Any], *, is_legacy: bool) -> None:
+    def __init__(self, root: Mapping[str, Any], *, is_legacy: bool, budget: Budget | None = None) -> None:
         self.root = root
         self.is_legacy = is_legacy
+        self.budget = budget or Budget()
+        self._targets: dict[str, Any] = {}
 
     def target(self, reference: str) -> Any:
         """Return the value that a reference leads to.
 
         Raises:
             UnsupportedError: it leads outside the document or nowhere.
+            BudgetError: the document has taken too much work.
         """
+        try:
+            return self._targets[reference]
+        except KeyError:
+            self.budget.spend(1, 4 * min(len(reference), MAX_REFERENCE))
+            found = self._targets[reference] = self._found(reference)
+            return found
+
+    def _found(self, reference: str) -> Any:
         if len(reference) > MAX_REFERENCE:
             raise UnsupportedError(f"its reference {shown(reference)} is longer than {MAX_REFERENCE} characters")
         if not reference.startswith("#"):
@@ -65,10 +79,12 @@ class Document:
 
         Raises:
             UnsupportedError: a reference leads outside the document, nowhere or in a circle.
+            BudgetError: the document has taken too much work.
         """
         for _ in range(MAX_REFERENCES):
             if not isinstance(node, dict) or not isinstance(node.get("$ref"), str):
                 return node
+            self.budget.spend(1)
             node = self.target(node["$ref"])
         raise UnsupportedError(f"it has more than {MAX_REFERENCES} references in a row")
 

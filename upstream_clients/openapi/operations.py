@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from upstream_clients.openapi.budget import PER_OPERATION, BudgetError
 from upstream_clients.openapi.document import UnsupportedError, shown
 from upstream_clients.openapi.keywords import plain_text
 
@@ -55,6 +56,7 @@ class Operation:
         method: in capitals.
         path: template that begins with `/`, as the document writes it.
         query: fixed part of the query, which a few documents have in the path.
+        servers: the servers of the operation or of its path; None if there are none.
         node: the operation in the document.
         parameters: the parameters of the path and the operation, with references followed.
     """
@@ -64,8 +66,15 @@ class Operation:
     method: str
     path: str
     query: str
+    servers: Any
     node: Mapping[str, Any]
     parameters: tuple[Mapping[str, Any], ...]
+
+    @property
+    def length(self) -> int:
+        """About how many characters are read for the description."""
+        texts = (self.node.get("summary"), 500), (self.node.get("description"), MAX_DESCRIPTION)
+        return sum(min(len(text), 4 * limit) for text, limit in texts if isinstance(text, str))
 
     @property
     def description(self) -> str:
@@ -92,7 +101,7 @@ def read_operations(document: Document) -> tuple[list[Operation], list[Skipped]]
             break
         try:
             found.append(_operation(document, method, path, item, node))
-        except UnsupportedError as error:
+        except (UnsupportedError, BudgetError) as error:
             skipped.append(Skipped(title, str(error)))
     return _with_distinct_names(found), skipped
 
@@ -113,7 +122,7 @@ def _all_operations(
             return
         try:
             item = document.follow(item)
-        except UnsupportedError as error:
+        except (UnsupportedError, BudgetError) as error:
             skipped.append(Skipped(_shown_path(path), str(error)))
             continue
         if not isinstance(item, dict):
@@ -125,6 +134,7 @@ def _all_operations(
 
 
 def _operation(document: Document, method: str, path: str, item: Mapping[str, Any], node: object) -> Operation:
+    document.budget.spend(PER_OPERATION, len(path))
     if not isinstance(node, dict):
         raise UnsupportedError("it is not an object")
     if method == "trace":
@@ -144,6 +154,7 @@ def _operation(document: Document, method: str, path: str, item: Mapping[str, An
         if not isinstance(listed, list):
             raise UnsupportedError("its `parameters` are not a list")
         for each in listed[: MAX_PARAMETERS + 1]:
+            document.budget.spend(1)
             parameter = document.follow(each)
             name = parameter.get("name") if isinstance(parameter, dict) else None
             place = parameter.get("in") if isinstance(parameter, dict) else None
@@ -161,7 +172,8 @@ def _operation(document: Document, method: str, path: str, item: Mapping[str, An
         method.upper(),
         template,
         quote(query, safe="=&/:@!$'()*+,;-._~%"),
-        {**node, "servers": servers} if servers else node,
+        servers or None,
+        node,
         tuple(parameters.values()),
     )
 

@@ -19,6 +19,8 @@ MAX_YAML_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of a document in YAML, of which a second of work reads about 500 kB."""
 MAX_NODES: Final = 2_000_000
 """Maximum number of values of a document. Aliases of YAML count each time. The largest published one has a million."""
+MAX_CONTAINERS: Final = 1_000_000
+"""Maximum number of objects and lists of a document in JSON, which take most of the memory. GitHub's has 100,000."""
 MAX_DEPTH: Final = 200
 """Maximum number of nested values of a document in YAML."""
 
@@ -37,6 +39,8 @@ def read_json_or_yaml(data: bytes) -> Mapping[str, Any]:
     if text.startswith(b"{"):
         if text.count(b",") > MAX_NODES:
             raise DocumentError(f"the document has more than {MAX_NODES} values")
+        if text.count(b"{") + text.count(b"[") > MAX_CONTAINERS:
+            raise DocumentError(f"the document has more than {MAX_CONTAINERS} objects and lists")
         try:
             value = msgspec.json.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
@@ -133,7 +137,7 @@ def read_document(data: bytes) -> Document:
     root = read_json_or_yaml(data)
     swagger, version = root.get("swagger"), root.get("openapi")
     if str(swagger).startswith("2"):
-        return Document(to_version_3(root), is_legacy=True)
+        return to_version_3(root)
     if not isinstance(version, (str, float, int)) or isinstance(version, bool):
         raise DocumentError(
             "the document is not OpenAPI: it has neither `openapi` (3.0, 3.1) nor `swagger` (2.0); "

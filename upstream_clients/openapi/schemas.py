@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from upstream_clients.openapi.budget import PER_SCHEMA
 from upstream_clients.openapi.document import UnsupportedError
 from upstream_clients.openapi.keywords import (
     KEYWORDS,
@@ -29,14 +30,13 @@ from upstream_clients.openapi.keywords import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from upstream_clients.openapi.budget import Budget
     from upstream_clients.openapi.document import Document
 
 Use = Literal["input", "output"]
 
 MAX_DEPTH: Final = 60
 """Maximum number of nested schemas that are converted. Deeper ones become "anything"."""
-MAX_NODES: Final = 1_000_000
-"""Maximum number of schemas that are converted for a document. Further ones become "anything"."""
 _ONE_SCHEMA: Final = ("items", "additionalProperties", "contains", "propertyNames")
 _SCHEMAS_BY_NAME: Final = ("patternProperties", "dependentSchemas")
 _LISTS_OF_SCHEMAS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
@@ -70,15 +70,20 @@ class Schemas:
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._nodes = MAX_NODES
+        self._converted: dict[tuple[Use, int], tuple[Any, Converted]] = {}
+        """Results by the identities of schemas, which may be shared by thousands of operations. The schemas are kept
+        with them, since another object may get the identity of one that is gone."""
         self._references: dict[str, str] = {}
         """References by the name in `$defs`."""
         self._named: dict[tuple[Use, str], Converted] = {}
         self.patterns = Patterns()
 
     def convert(self, schema: Any, use: Use) -> Converted:
-        """Return one schema of the document."""
-        return _Conversion(self, use).run(schema)
+        """Return one schema of the document. Raises `BudgetError` if the document has taken too much work."""
+        known = self._converted.get((use, id(schema)))
+        if known is None:
+            known = self._converted[use, id(schema)] = schema, _Conversion(self, use).run(schema)
+        return known[1]
 
     def named(self, name: str, use: Use) -> Converted:
         """Return the schema with a name in `$defs`."""
@@ -107,10 +112,9 @@ class Schemas:
             self._references[known] = reference
         return known
 
-    def spend(self) -> bool:
-        """Count one schema. Return False if there were too many."""
-        self._nodes -= 1
-        return self._nodes >= 0
+    @property
+    def budget(self) -> Budget:
+        return self._document.budget
 
     @property
     def is_legacy(self) -> bool:
@@ -131,6 +135,7 @@ class _Conversion:
 
     def __init__(self, schemas: Schemas, use: Use) -> None:
         self._schemas = schemas
+        self._budget = schemas.budget
         self._hidden = "readOnly" if use == "input" else "writeOnly"
         self._ignored: frozenset[str] = frozenset() if use == "input" else _ONLY_IN_REQUESTS
         self._max_text = MAX_TEXT if use == "input" else MAX_OUTPUT_TEXT
@@ -144,8 +149,9 @@ class _Conversion:
     def _convert(self, schema: Any, depth: int) -> Any:
         if schema is False:
             return False
-        if not isinstance(schema, dict) or depth > MAX_DEPTH or not self._schemas.spend():
+        if not isinstance(schema, dict) or depth > MAX_DEPTH:
             return {}
+        self._budget.spend(PER_SCHEMA)
         reference = schema.get("$ref")
         result: dict[str, Any] = {}
         if isinstance(reference, str):
@@ -199,6 +205,10 @@ class _Conversion:
         return plain_text(value, self._max_text)
 
     def _plain(self, keyword: str, value: Any, result: dict[str, Any], read: Callable[[Any], Any]) -> None:
+        if isinstance(value, str):
+            self._budget.spend(1, min(len(value), 4 * self._max_text))
+        else:
+            self._budget.spend(1 + (2 * min(len(value), MAX_CHOICES) if isinstance(value, (list, dict)) else 0))
         found = read(value)
         if found is not None:
             result[keyword] = found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -84,6 +84,8 @@ class Addresses:
     servers: Any
     stated: str | None
     other_origins: tuple[str, ...] = ()
+    _known: dict[int, tuple[Any, str | UnsupportedError]] = field(default_factory=dict)
+    """Answers by the identities of lists of servers, which thousands of operations may share."""
 
     def own_server(self, servers: Any, source: str) -> str:
         """Return the address of the server of an operation; empty if the operation is at the base address.
@@ -95,7 +97,22 @@ class Addresses:
         Raises:
             UnsupportedError: no request may be sent there.
         """
-        if not servers or servers == self.servers:
+        if not servers:
+            return ""
+        known = self._known.get(id(servers))
+        if known is None:
+            answer: str | UnsupportedError
+            try:
+                answer = self._own_server(servers, source)
+            except UnsupportedError as error:
+                answer = error
+            known = self._known[id(servers)] = servers, answer
+        if isinstance(known[1], UnsupportedError):
+            raise UnsupportedError(*known[1].args)
+        return known[1]
+
+    def _own_server(self, servers: Any, source: str) -> str:
+        if servers == self.servers:
             return ""
         address = server_address(servers, source)
         if address is not None and address in (self.stated, self.base):

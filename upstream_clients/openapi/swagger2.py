@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from upstream_clients.openapi.budget import PER_OPERATION, BudgetError
 from upstream_clients.openapi.document import Document, UnsupportedError
 
 if TYPE_CHECKING:
@@ -26,20 +27,60 @@ _SCHEMA_KEYWORDS: Final = (
     "type", "format", "items", "default", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
     "minLength", "maxLength", "pattern", "minItems", "maxItems", "uniqueItems", "multipleOf", "example",
 )  # fmt: skip
+_OPERATION_KEYS: Final = ("operationId", "summary", "description", "deprecated", "requestBody")
+"""Members of an operation that stay as they are."""
+_PER_PARAMETER: Final = 25
+_PER_RESPONSE: Final = 10
+"""Steps of a parameter that is converted, and of an answer of an operation."""
+_MAX_TYPES: Final = 100
+"""Maximum number of media types of an operation that are read."""
 _FLOWS: Final = {"accessCode": "authorizationCode", "application": "clientCredentials"}
 
 
-def to_version_3(root: Mapping[str, Any]) -> dict[str, Any]:
+class _Swagger(Document):
+    """A document of Swagger 2.0. A parameter or an answer that operations share is converted once.
+
+    What is converted is found by the identity of its node, which the document keeps alive.
+    """
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        super().__init__(root, is_legacy=True)
+        self._parameters: dict[int, dict[str, Any]] = {}
+        self._responses: dict[tuple[int, tuple[str, ...]], Any] = {}
+
+    def parameter(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        found = self._parameters.get(id(node))
+        if found is None:
+            self.budget.spend(_PER_PARAMETER)
+            found = self._parameters[id(node)] = _parameter(node)
+        return found
+
+    def response(self, node: Any, produces: tuple[str, ...]) -> Any:
+        try:
+            node = self.follow(node)
+        except UnsupportedError:
+            return node
+        if not isinstance(node, dict) or node.get("schema") is None:
+            return node
+        found = self._responses.get((id(node), produces))
+        if found is None:
+            self.budget.spend(_PER_PARAMETER + 5 * len(produces))
+            found = self._responses[id(node), produces] = _response(node["schema"], produces)
+        return found
+
+
+def to_version_3(root: Mapping[str, Any]) -> Document:
     """Return a document of Swagger 2.0 as one of OpenAPI 3.0."""
-    document = Document(root, is_legacy=True)
+    document = _Swagger(root)
     paths = root.get("paths")
-    return {
+    converted = {
         **root,
         "openapi": "3.0.0",
         "servers": _servers(root),
         "paths": {path: _item(item, document) for path, item in paths.items()} if isinstance(paths, dict) else {},
         "components": {"securitySchemes": _security(root.get("securityDefinitions"))},
     }
+    return Document(converted, is_legacy=True, budget=document.budget)
 
 
 def _servers(root: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -54,27 +95,29 @@ def _servers(root: Mapping[str, Any]) -> list[dict[str, str]]:
     return [{"url": f"{'https' if 'https' in schemes else 'http'}://{host}{path}"}]
 
 
-def _item(item: Any, document: Document) -> Any:
+def _item(item: Any, document: _Swagger) -> Any:
     try:
         item = document.follow(item)
-    except UnsupportedError:
-        return item
-    if not isinstance(item, dict):
-        return item
-    shared = item.get("parameters")
-    return {
-        method: _operation(node, shared, document) if isinstance(node, dict) else node
-        for method, node in item.items()
-        if method in _METHODS
-    }
+        if not isinstance(item, dict):
+            return item
+        shared = item.get("parameters")
+        return {
+            method: _operation(item[method], shared, document) if isinstance(item[method], dict) else item[method]
+            for method in _METHODS
+            if method in item
+        }
+    except (UnsupportedError, BudgetError):
+        return item  # is skipped later, with the reason
 
 
-def _operation(node: Mapping[str, Any], shared: Any, document: Document) -> dict[str, Any]:
-    result = {key: value for key, value in node.items() if key not in ("parameters", "responses", "servers")}
+def _operation(node: Mapping[str, Any], shared: Any, document: _Swagger) -> dict[str, Any]:
+    document.budget.spend(PER_OPERATION)
+    result = {key: node[key] for key in _OPERATION_KEYS if key in node}
     parameters: dict[tuple[str, str], Any] = {}
     body, form = None, {}
     for listed in (shared, node.get("parameters")):
         for each in listed if isinstance(listed, list) else ():
+            document.budget.spend(2)
             try:
                 parameter = document.follow(each)
             except UnsupportedError:
@@ -89,7 +132,9 @@ def _operation(node: Mapping[str, Any], shared: Any, document: Document) -> dict
                 parameters[place, name] = parameter
             else:
                 parameters["", str(len(parameters))] = parameter
-    result["parameters"] = [_parameter(each) if isinstance(each, dict) else each for each in parameters.values()]
+    result["parameters"] = [
+        document.parameter(each) if isinstance(each, dict) else each for each in parameters.values()
+    ]
     consumes = _types(node.get("consumes"), document.root.get("consumes"))
     if body is not None:
         usable = [each for each in consumes if "form" not in each] or ["application/json"]
@@ -100,12 +145,14 @@ def _operation(node: Mapping[str, Any], shared: Any, document: Document) -> dict
             **({"description": body["description"]} if "description" in body else {}),
         }
     elif form:
+        document.budget.spend(_PER_PARAMETER * len(form))
         result["requestBody"] = _form(form, consumes)
     produces = _types(node.get("produces"), document.root.get("produces")) or ["application/json"]
     result["produces"] = produces  # for answers without a schema, whose content is not described
-    responses = node.get("responses")
+    responses, media_types = node.get("responses"), tuple(produces)
+    document.budget.spend(_PER_RESPONSE * len(responses) if isinstance(responses, dict) else 0)
     result["responses"] = (
-        {status: _response(each, produces, document) for status, each in responses.items()}
+        {status: document.response(each, media_types) for status, each in responses.items()}
         if isinstance(responses, dict)
         else {}
     )
@@ -116,7 +163,7 @@ def _types(*listed: Any) -> list[str]:
     """Return the first list of media types."""
     for each in listed:
         if isinstance(each, list):
-            return [media_type for media_type in each if isinstance(media_type, str)]
+            return [media_type for media_type in each[:_MAX_TYPES] if isinstance(media_type, str)]
     return []
 
 
@@ -157,21 +204,13 @@ def _form(form: Mapping[str, Mapping[str, Any]], consumes: list[str]) -> dict[st
     return {"content": {media_type: {"schema": schema, "encoding": encoding}}, "required": bool(required)}
 
 
-def _response(node: Any, produces: list[str], document: Document) -> Any:
-    try:
-        node = document.follow(node)
-    except UnsupportedError:
-        return node
-    if not isinstance(node, dict) or node.get("schema") is None:
-        return node
-    schema = node["schema"]
+def _response(schema: Any, produces: tuple[str, ...]) -> dict[str, Any]:
+    media_types: list[str] = list(produces)
     if isinstance(schema, dict) and schema.get("type") == "file":
         schema = {"type": "string", "format": "binary"}
-        produces = [each for each in produces if "json" not in each] or ["application/octet-stream"]
-    return {
-        **{key: value for key, value in node.items() if key != "schema"},
-        "content": {media_type: {"schema": schema} for media_type in produces},
-    }
+        media_types = [each for each in produces if "json" not in each] or ["application/octet-stream"]
+    media = {"schema": schema}
+    return {"content": dict.fromkeys(media_types, media)}
 
 
 def _security(definitions: Any) -> dict[str, Any]:
