@@ -12,7 +12,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 from functools import cache
@@ -40,13 +39,6 @@ IMPORTED = (
 """Modules that such servers need, also those that uvicorn imports when it starts."""
 
 
-def free_port() -> int:
-    """Return a free port on loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class SdkServer:
     """A process of a script that takes a port and further arguments, and prints a line when it serves.
 
@@ -54,7 +46,9 @@ class SdkServer:
     """
 
     def __init__(self, script: Path, *arguments: str) -> None:
-        self.port = free_port()
+        from tests.ports import reserved_port  # the process that forks does not find it
+
+        self.port = reserved_port()
         self._command = [str(script), str(self.port), *arguments]
         self._pid: int | None = None
 

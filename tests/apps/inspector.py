@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests.apps.hosts import APPS
 from tests.integration.harness import SECONDS, until
+from tests.ports import reserved_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,8 +28,7 @@ async def inspector(folder: Path, url: str) -> AsyncIterator[str]:
     """Run the Inspector for a server for the duration of the context, and yield the address of its page."""
     if not LAUNCHER.is_file():
         pytest.skip("the Inspector is not installed; python3 tests/run.py installs it")
-    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
-        port, sandbox = first.getsockname()[1], second.getsockname()[1]
+    port, sandbox = reserved_port(), reserved_port()
     path = folder / "inspector.log"
     environ = {"HOME": str(folder), "CLIENT_PORT": str(port), "MCP_SANDBOX_PORT": str(sandbox)}
     quiet = {"BROWSER": "none", "MCP_AUTO_OPEN_ENABLED": "false", "MCP_INSPECTOR_SECRET_STORE": "memory"}

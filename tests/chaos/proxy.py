@@ -7,7 +7,7 @@ import socket
 from contextlib import suppress
 from typing import Literal, Self
 
-from tests.sdk_servers import free_port
+from tests.ports import reserved_port
 
 Line = Literal["good", "stalled", "lossy", "trickling", "endless headers", "silent"]
 """State of the line. stalled: bytes wait until it is another one. lossy: bytes vanish, connections stay. trickling:
@@ -22,7 +22,7 @@ class Proxy:
     """A proxy, as an async context manager. `port` stays the same inside."""
 
     def __init__(self, target: int) -> None:
-        self.port = free_port()
+        self.port = reserved_port()
         self._target = target
         self._line: Line = "good"
         self._changed = asyncio.Event()

@@ -12,6 +12,7 @@ import pytest
 from codemode_mcp.cli.doctor import Check, entries
 from codemode_mcp.cli.mcp_clients.locations import Machine
 from codemode_mcp.cli.mcp_clients.own_entries import own_entries
+from tests.ports import reserved_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,9 +81,8 @@ async def test_what_hangs_is_ended_and_what_a_folder_brings_is_not_started(
 
 @pytest.mark.anyio
 async def test_an_address_is_reachable_or_not(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_server(("127.0.0.1", 0)) as closed:
-        port, gone = listener.getsockname()[1], closed.getsockname()[1]
-        closed.close()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port, gone = listener.getsockname()[1], reserved_port()
         found = await checks(
             tmp_path,
             {

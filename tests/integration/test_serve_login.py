@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from harness import COMMAND, OTHER_SERVERS, SECONDS, cli, counting, serve, until
 from terminal import terminal
 
 from codemode_mcp.trust.pins_file import PinsFolder
+from tests.ports import reserved_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,9 +37,7 @@ def protected() -> Iterator[str]:
 
 @contextmanager
 def oauth_server(*flags: str) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = reserved_port()
     command = [sys.executable, str(OTHER_SERVERS / "oauth_server.py"), str(port), *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from tests.integration.harness import handshaken, until
-from tests.sdk_servers import free_port
+from tests.ports import reserved_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -90,7 +90,7 @@ async def ended(client: Raw, answer: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(params=["modern http", "modern stdio", "legacy stdio"])
 def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> Jobs:
     era, transport = request.param.split()
-    return Jobs(tmp_path, era, free_port() if transport == "http" else None)
+    return Jobs(tmp_path, era, reserved_port() if transport == "http" else None)
 
 
 @pytest.mark.parametrize("how", ["killed", "told to stop"])
@@ -117,7 +117,7 @@ async def test_a_process_that_is_started_again_follows_the_tasks_of_suspended_pr
 
 
 async def test_a_task_that_its_server_has_forgotten_meanwhile_is_unknown(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path, "modern", free_port())
+    jobs = Jobs(tmp_path, "modern", reserved_port())
     async with jobs.running():
         async with handshaken(jobs.config, env=jobs.env) as first:
             answer = await call(first, "exec", code=PROGRAM % "{}")

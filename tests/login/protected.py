@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import anyio
 import httpx2
 
 from codemode_mcp.cli.browser_login import log_in
+from tests.ports import reserved_port
 from upstream_clients import UpstreamSpec
 from upstream_clients.errors import LoginError
 
@@ -26,9 +26,7 @@ class Protected:
 
     def __init__(self, script: str = SERVER.name) -> None:
         self._script = script
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = reserved_port()
         self.origin = f"http://127.0.0.1:{self.port}"
         self._process: Any = None
 

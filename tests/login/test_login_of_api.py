@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from protected import log_in_with, protected
 
 from codemode_mcp.cli.browser_login import NoLoginPossible, find_server
 from codemode_mcp.config import load_config
+from tests.ports import reserved_port
 from upstream_clients.errors import LoginError
 from upstream_clients.openapi.credentials import credentials_of
 from upstream_clients.spec import OAuthSettings, UpstreamSpec
@@ -34,9 +34,7 @@ async def authorization(spec: UpstreamSpec) -> str:
 
 
 async def test_a_login_uses_the_endpoints_of_the_configuration_and_no_others() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = reserved_port()
     async with protected() as server, httpx2.AsyncClient() as client:
         registration = {
             "redirect_uris": [f"http://127.0.0.1:{port}/callback"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ import pytest
 from tests.integration.attached import attached, instance
 from tests.integration.harness import OTHER_SERVERS, SECONDS, counting, is_running, pids, until, write_config
 from tests.page.browsers import NARROW, overflow, served, showing
+from tests.ports import reserved_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,9 +204,7 @@ async def test_the_checks_run_when_a_person_asks(browser: Browser, tmp_path: Pat
 @pytest.fixture(scope="module")
 def protected() -> Iterator[str]:
     """Yield the origin of a server that requires a login."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = reserved_port()
     command = [sys.executable, str(OTHER_SERVERS / "oauth_server.py"), str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

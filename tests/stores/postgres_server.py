@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -19,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.ports import reserved_port
 from tests.run import postgres_binaries
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class PostgresServer:
 
     def __init__(self, binaries: Path, folder: Path, *, safe: bool) -> None:
         self.password = secrets.token_urlsafe(18)
-        self.port = _free_port()
+        self.port = reserved_port()
         self._binaries = binaries
         self._folder = folder
         self._safe = safe
@@ -236,9 +236,3 @@ def _signal(processes: list[int], number: int) -> None:
     for process in processes:
         with suppress(ProcessLookupError):
             os.kill(process, number)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

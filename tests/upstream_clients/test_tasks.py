@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.sdk_servers import free_port
+from tests.ports import reserved_port
 from upstream_clients import (
     Asking,
     Question,
@@ -99,7 +99,7 @@ async def http_process(folder: Path, era: str, port: int) -> AsyncIterator[None]
 @asynccontextmanager
 async def served(folder: Path, era: str = "modern", transport: str = "stdio", **more: Any) -> AsyncIterator[TaskServer]:
     if transport == "http":
-        port = free_port()
+        port = reserved_port()
         async with http_process(folder, era, port), served_by(folder, spec_of(folder, era, port, **more)) as server:
             yield server
     else:
@@ -305,7 +305,7 @@ class Noted:
 @pytest.mark.parametrize(("era", "transport"), [("modern", "stdio"), ("modern", "http"), ("legacy", "stdio")])
 async def test_a_later_process_follows_a_task_by_its_handle(tmp_path: Path, era: str, transport: str) -> None:
     noted = Noted()
-    port = free_port()
+    port = reserved_port()
     async with anyio.create_task_group() as around:
         if transport == "http":
             await around.start(_serve_http, tmp_path, era, port)
