@@ -89,10 +89,10 @@ def test_what_is_no_token_stays_readable(text: str) -> None:
     ids=lambda text: text[:12],
 )
 def test_hostile_text_takes_no_long_time(text: str) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     without_tokens(text)
     without_named_secrets(text[:MAX_INPUT])
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
 
 
 @pytest.mark.parametrize(

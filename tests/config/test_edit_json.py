@@ -237,9 +237,9 @@ def test_large_files_take_time_in_proportion() -> None:
     value = {"projects": {f"/p/{number}": entry for number in range(1500)}, "mcpServers": {"x": {}}}
     text = "// mine\n" + json.dumps(value, indent=2)
     assert len(text) > 2_000_000
-    began = time.perf_counter()
+    began = time.thread_time()
     added = with_members(text, ("projects", "/p/1499", "mcpServers"), {"me": VALUE})
-    assert time.perf_counter() - began < 20, "about one second"
+    assert time.thread_time() - began < 20, "about one second"
     assert with_members(added, ("projects", "/p/1499", "mcpServers"), {}, ("me",)) == text
 
 
@@ -250,11 +250,11 @@ def test_a_large_file_that_is_broken_is_reported_by_line_and_not_read_for_minute
 
 
 def test_hostile_text_takes_no_longer() -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     for text in ('"\\' * 200_000, "/*" * 200_000, "[" + " ," * 200_000, '{"a": ' * 50_000):
         with pytest.raises(SourceError):
             parse(text + " " * 300_000)
-    assert time.perf_counter() - began < 20
+    assert time.thread_time() - began < 20
 
 
 def test_hundreds_of_members_are_moved_in_one_go() -> None:

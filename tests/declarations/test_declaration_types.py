@@ -304,9 +304,9 @@ HOSTILE: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_schema_costs_little_time_and_text(case: str) -> None:
     schema = HOSTILE[case]()
-    started = time.perf_counter()
+    started = time.thread_time()
     text = render_schema(schema)
-    assert time.perf_counter() - started < 2  # milliseconds usually
+    assert time.thread_time() - started < 2  # milliseconds usually
     assert len(text.encode()) < 2_000_000
 
 

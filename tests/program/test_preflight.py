@@ -500,9 +500,9 @@ def test_any_text_is_inspected_or_refused_and_keeps_its_lines(source: str) -> No
     ids=["parentheses", "open", "templates", "functions", "calls", "scopes", "junk", "long", "astral"],
 )
 def test_hostile_source_takes_bounded_time(source: str) -> None:
-    start = time.monotonic()
+    start = time.thread_time()
     inspect(source, "javascript")
-    assert time.monotonic() - start < 10
+    assert time.thread_time() - start < 10
 
 
 def test_sources_are_inspected_in_threads_side_by_side() -> None:

@@ -200,10 +200,10 @@ def test_any_text_is_a_fence_a_program_or_refused(parts: list[str]) -> None:
     ids=range(12),
 )
 def test_hostile_sizes_take_bounded_time(source: str) -> None:
-    start = time.monotonic()
+    start = time.thread_time()
     try:
         fenced = take_fence(source)
         inspect(source if fenced is None else fenced.source, "javascript")
     except ProgramError:
         pass
-    assert time.monotonic() - start < 10
+    assert time.thread_time() - start < 10

@@ -155,10 +155,10 @@ def test_any_text_is_judged(text: str) -> None:
 @pytest.mark.parametrize("piece", ["/", "/[", "`${", "(", '"', "\\", "/*", "a.", "'a", "1.", "?.", "$", "`", "} "])
 def test_hostile_text_costs_little_time(piece: str) -> None:
     text = piece * (MAX_JUDGED // len(piece))
-    began = time.perf_counter()
+    began = time.thread_time()
     scan(text)
     is_incomplete(text)
-    assert time.perf_counter() - began < 5
+    assert time.thread_time() - began < 5
 
 
 @pytest.mark.parametrize(

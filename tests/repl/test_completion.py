@@ -253,7 +253,7 @@ def test_any_place_in_any_text_can_be_completed(text: str, cursor: int) -> None:
 )
 def test_long_text_costs_little_time(piece: str) -> None:
     text = piece * (5 * MAX_READ // len(piece))
-    began = time.perf_counter()
+    began = time.thread_time()
     complete(text, len(text), WORDS)
     complete(text, len(text) // 2, WORDS)
-    assert time.perf_counter() - began < 5
+    assert time.thread_time() - began < 5

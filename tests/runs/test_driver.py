@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -464,14 +465,14 @@ async def test_a_flood_of_look_ups_leaves_the_event_loop_to_others(engine: Engin
         async def watch() -> None:
             nonlocal longest
             while True:
-                began = anyio.current_time()
+                began = time.thread_time()
                 await anyio.lowlevel.checkpoint()
-                longest = max(longest, anyio.current_time() - began)
+                longest = max(longest, time.thread_time() - began)
 
         group.start_soon(watch)
         await it.execute("for (let i = 0; i < 20000; i++) API.search('read write files kinds ' + i); await load('x')")
         group.cancel_scope.cancel()
-    assert longest < 1
+    assert longest < 1, "seconds of processor time"
 
 
 async def test_a_long_name_that_a_program_makes_up_is_cut_in_the_log(

@@ -319,6 +319,6 @@ def test_a_call_without_arguments_has_none_to_show() -> None:
 
 def test_remembering_a_call_costs_next_to_nothing() -> None:
     track = Track(Ledger(), 0.0)
-    began = time.perf_counter()
+    began = time.thread_time()
     made(track, 20_000, "{" + " " * 500 + "}")
-    assert time.perf_counter() - began < 2, "microseconds each"
+    assert time.thread_time() - began < 2, "microseconds each"

@@ -7,6 +7,7 @@ import json
 import math
 import statistics
 import struct
+import time
 import uuid
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -483,12 +484,12 @@ def test_every_character_is_compared_alike_in_the_glue_and_in_the_prelude(run: R
 def test_twenty_thousand_names_are_sorted_in_a_second(run: RunCode) -> None:
     code = (
         "const names = Array.from({ length: 20000 }, (_, i) => 'Name ' + (i * 7919 % 20011) + ' ü');"
-        "const began = performance.now(); names.sort((a, b) => a.localeCompare(b));"
-        "return [performance.now() - began, names.slice(0, 3)]"
+        "names.sort((a, b) => a.localeCompare(b));"
+        "return names.slice(0, 3)"
     )
-    took, first = run(code, seconds=10.0).value
-    assert took < 2500
-    assert first == ["Name 0 ü", "Name 1 ü", "Name 10 ü"]
+    began = time.process_time()
+    assert run(code, seconds=10.0).value == ["Name 0 ü", "Name 1 ü", "Name 10 ü"]
+    assert time.process_time() - began < 2.5
 
 
 # numbers and dates in words

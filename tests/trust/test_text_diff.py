@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import unicodedata
-from time import perf_counter
+from time import thread_time
 from typing import Any
 
 import pytest
@@ -122,10 +122,10 @@ def test_hostile_texts_are_compared_in_bounded_time() -> None:
     definitions = [
         {str(number): {"description": " ".join(words.choices("ab", k=2000))} for number in range(100)} for _ in range(2)
     ]
-    start = perf_counter()
+    start = thread_time()
     compare_definitions(*definitions)
     compare_definitions({"description": "a b " * 200_000}, {"description": "b a " * 200_000})
-    assert perf_counter() - start < 20
+    assert thread_time() - start < 20
 
 
 def test_deeply_nested_definitions_are_compared() -> None:

@@ -102,10 +102,10 @@ DOUBLING: dict[str, Callable[[int], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("way", DOUBLING)
 def test_a_schema_that_doubles_at_every_level_is_not_used(way: str) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(UnusableSchema):
         compile_schema(DOUBLING[way](60))
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
 
 
 @pytest.mark.parametrize("way", DOUBLING)
@@ -195,9 +195,9 @@ def test_an_output_that_takes_many_alternatives_at_every_level_is_refused_in_tim
     value: dict[str, Any] = {}
     for _ in range(60):
         value = {"x": value}
-    began = time.monotonic()
+    began = time.thread_time()
     assert check(value) == "the value: does not fit its schema"
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
 
 
 def test_an_output_that_the_validator_cannot_read_is_complained_of() -> None:
