@@ -27,9 +27,9 @@ COUNT = "try { await (MCP.up ?? {})['count']({ name: 'x' }); return 'made' } cat
 
 
 @pytest.fixture(autouse=True)
-def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / name))
+def _own_folders(own_cache: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**own_cache, "XDG_STATE_HOME": str(tmp_path / "state")}.items():
+        monkeypatch.setenv(name, value)
 
 
 async def wait(client: Attached, run_id: str) -> dict[str, Any]:

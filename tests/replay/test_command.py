@@ -41,8 +41,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-CACHE = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
-
 PROGRAM = """
 text("began " + new Date().toISOString());
 const found = await Promise.all([1, 2, 3].map((n) => MCP.tracker.getIssue({ issue_id: n })));
@@ -54,7 +52,7 @@ return found.map((each) => unwrap(each).title);
 
 def replay(file: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Replay a recording in a folder without a configuration."""
-    env = {"HOME": str(file.parent), "XDG_CACHE_HOME": CACHE, **more}
+    env = {"HOME": str(file.parent), "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"], **more}
     return cli("run", "--replay", str(file), *arguments, cwd=file.parent, env=env)
 
 
