@@ -142,6 +142,12 @@ def test_the_written_types_are_the_same_with_and_without_the_instance(shared: Pa
     assert "mcp/up.d.ts" in found["there"][3]
 
 
+async def _commands(config: Path) -> list[str | None]:
+    """Return the command of each client of the instance; None for a client that is none."""
+    found = await anyio.to_thread.run_sync(lambda: cli("instance", "status", "--json", "--config", str(config)))
+    return [each["command"] for each in json.loads(found.stdout)["instance"]["clients"]]
+
+
 @pytest.mark.anyio
 async def test_a_command_is_a_client_of_the_instance_and_ctrl_c_cancels_its_program(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
@@ -157,9 +163,11 @@ async def test_a_command_is_a_client_of_the_instance_and_ctrl_c_cancels_its_prog
             assert process.stderr is not None
             said = (await process.stderr.receive()).decode()
         assert said == "interrupted: the program was cancelled, and its calls in flight\n"
-        assert "cancelled a" in events(tmp_path / "log")
-        found = await anyio.to_thread.run_sync(lambda: cli("instance", "status", "--json", "--config", str(config)))
-        assert [each["command"] for each in json.loads(found.stdout)["instance"]["clients"]] == [None]
+        # The instance and the server notice the end of the command after it.
+        await until(lambda: "cancelled a" in events(tmp_path / "log"))
+        with anyio.fail_after(SECONDS):
+            while await _commands(config) != [None]:
+                pass
         assert (await client.exec("return 1"))["value"] == 1
 
 

@@ -248,9 +248,8 @@ async def test_deep_stacks_are_cut(session: Session) -> None:
 async def test_a_program_that_is_suspended_by_a_timer_fails_in_its_own_lines(folder: Path) -> None:
     config = write_config(folder, {}, name="short.json", codeMode={"timeoutMs": 100})
     async with serve(config) as session:
-        code = (
-            f"const later = async () => {{\n  await new Promise((r) => setTimeout(r, 400));\n  {X}\n}};\nawait later();"
-        )
+        waits = "await new Promise((r) => setTimeout(r, 1500));"
+        code = f"const later = async () => {{\n  {waits}\n  {X}\n}};\nawait later();"
         suspended = await session.exec(code)
         assert suspended.pending == ["core:timer"]
         answer = await session.finish(await session.wait(suspended.run_id))

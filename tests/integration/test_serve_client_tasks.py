@@ -170,7 +170,7 @@ async def test_questions_are_answered_by_updates(tasks: Tasks, folder: Path) -> 
     await tasks.request("tasks/update", taskId=task, inputResponses={"unknown": {"action": "cancel"}, "odd": 7})
     assert (await tasks.get(task))["status"] == "input_required"
     await tasks.request("tasks/update", taskId=task, inputResponses={key: APPROVED})
-    assert f"call approved {id(tasks)}" in events(folder / "asked")
+    await until(lambda: f"call approved {id(tasks)}" in events(folder / "asked"))
     ended = await tasks.until(task, "completed")
     assert ended["result"]["structuredContent"]["value"] == f"approved {id(tasks)}"
 

@@ -205,11 +205,10 @@ async def test_a_signal_ends_it_with_its_children_and_exit_code_0(tmp_path: Path
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
 async def test_open_calls_of_both_eras_may_end_within_the_grace(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    config = write_http_config(tmp_path, {"counting": counting(log)}, store=IN_MEMORY, shutdownGraceMs=20_000)
-    program = (
-        "await MCP.counting.count({ name: 'x' }); await new Promise(done => setTimeout(done, 1500)); return 'in time'"
-    )
+    log, last = tmp_path / "log", tmp_path / "last"
+    servers = {"counting": counting(log, f"release={last}")}
+    config = write_http_config(tmp_path, servers, store=IN_MEMORY, shutdownGraceMs=60_000)
+    program = "await MCP.counting.hold({ name: 'x' }); return 'in time'"
     async with AsyncExitStack() as stack:
         served = await stack.enter_async_context(serve_http(config))
         sessions = [await stack.enter_async_context(served.client(mode)) for mode in ERAS]
@@ -231,6 +230,7 @@ async def test_open_calls_of_both_eras_may_end_within_the_grace(tmp_path: Path) 
         late = await served.call("exec", {"code": "return 1"})
         assert "shutting down" in late["error"]["message"]
         assert (await served.request()).status_code == 200, "what open calls may need is answered"
+        last.touch()
         with anyio.fail_after(SECONDS):
             assert await served.process.wait() == 0
     assert values == ["in time"] * len(ERAS)

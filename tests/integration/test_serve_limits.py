@@ -66,7 +66,8 @@ async def patient(folder: Path) -> AsyncIterator[Session]:
 async def attack(session: Session, code: str, **arguments: Any) -> Answer:
     """Return the end of a hostile program; the next one is right."""
     answer = await session.exec(f'text("before"); {code}', **arguments)
-    assert await session.value('return unwrap(await MCP.counting.count({ name: "next" }))') == "next"
+    following = await session.exec('return unwrap(await MCP.counting.count({ name: "next" }))')
+    assert (await session.finish(following)).value == "next"
     return answer
 
 

@@ -119,7 +119,8 @@ async def test_variables_closures_and_timers_survive_a_suspension(session: Sessi
         let ticks = 0;
         const timer = setInterval(() => { ticks++; }, 60);
         await yield_control();
-        await new Promise((resolve) => setTimeout(resolve, 500));
+        await new Promise((resolve) => setTimeout(resolve, 1500));
+        for (let n = 0; ticks < 3 && n < 100; n++) await new Promise((resolve) => setTimeout(resolve, 60));
         clearInterval(timer);
         return [map.get("k").deep.length, ticks >= 3];
     """
@@ -208,6 +209,7 @@ async def test_more_calls_than_may_run_concurrently_queue_and_all_are_made(folde
         assert [call["status"] for call in suspended.structured["pendingToolCalls"]] == ["executing"] * 2 + [
             "queued"
         ] * 3
+        await until(lambda: len(events(log)) >= 2)
         assert events(log) == ["call h1", "call h2"]
         for n in range(1, 6):
             await until(lambda n=n: f"call h{n}" in events(log))

@@ -2,8 +2,9 @@
 
 LOG gets one line per event: `pid N`, `call NAME`, `end NAME`, `cancelled NAME`. `hold` answers only when `release`
 is called with the same name, so that tests decide how long a call takes. Flags: `wait_for=FILE` answers nothing
-before that file exists; `tool=NAME` adds a tool; `junk` writes noise between its messages, `noise=TEXT` a line of that;
-`malformed` lists one tool that is none; `stderr=TEXT` writes that there.
+before that file exists; `release=FILE` releases all held calls as soon as that file exists; `tool=NAME` adds a tool;
+`junk` writes noise between its messages, `noise=TEXT` a line of that; `malformed` lists one tool that is none;
+`stderr=TEXT` writes that there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 
 log_file = sys.argv[1]
@@ -64,6 +66,20 @@ def held_as(name: str) -> list[object]:
     return [request for request, holder in held.items() if holder == name]
 
 
+def release(name: str) -> None:
+    for each in held_as(name):
+        del held[each]
+        note(f"end {name}")
+        answer(each, f"{name} is done")
+
+
+def release_all() -> None:
+    while not os.path.exists(flags["release"]):
+        time.sleep(0.02)
+    for name in set(held.values()):
+        release(name)
+
+
 def call(request: object, tool: str, arguments: dict[str, str], token: object) -> None:
     name = arguments.get("name", tool)
     note(f"call {name}")
@@ -73,10 +89,7 @@ def call(request: object, tool: str, arguments: dict[str, str], token: object) -
             progress_tokens[request] = token
             return
         case "release":
-            for each in held_as(name):
-                del held[each]
-                note(f"end {name}")
-                answer(each, f"{name} is done")
+            release(name)
         case "advance":
             for each in held_as(name):
                 params = {"progressToken": progress_tokens[each], "progress": 1, "total": 2, "message": f"{name} half"}
@@ -121,6 +134,8 @@ def handle(message: dict) -> None:
 note(f"pid {os.getpid()}")
 if "stderr" in flags:
     print(flags["stderr"], file=sys.stderr, flush=True)
+if "release" in flags:
+    threading.Thread(target=release_all, daemon=True).start()
 while "wait_for" in flags and not os.path.exists(flags["wait_for"]):
     time.sleep(0.02)
 for line in sys.stdin:
