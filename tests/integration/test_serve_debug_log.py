@@ -57,6 +57,7 @@ def write(folder: Path, url: str, **tools: Any) -> Path:
         "remote": {"url": url, "headers": {"Authorization": f"Bearer {PLANTED['header']}"}},
     }
     path = folder / "config.json"
+    tools = {"codeMode": {"connectWaitMs": 25_000}, **tools}
     path.write_text(json.dumps({"mcpServers": servers, "tools": tools, "store": {"kind": "memory"}}), "utf-8")
     return path
 
