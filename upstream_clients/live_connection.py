@@ -315,6 +315,8 @@ class LiveConnection:
         listing = await list_tools(self.send, self._spec.name)
         if not self.modern:
             return listing._replace(hint=NO_HINT)
+        if self._spec.is_api:
+            return listing  # its schemas have no header annotations
         # The modern revision requires clients to drop a tool whose header annotations are invalid.
         marked = [tool for tool in listing.tools if _is_marked(tool.input_schema)]
         if not marked:

@@ -124,7 +124,11 @@ class ReportedState:
         self, tools: tuple[Tool, ...], problems: tuple[str, ...], hint: CacheHint = NO_HINT, *, logged_in: bool = False
     ) -> None:
         """Note a new listing of tools."""
-        self._set_tools(tools)
+        before = self._view.tools
+        if len(tools) == len(before) and all(map(_is_same, tools, before)):
+            tools = before  # nothing compares or declares thousands of operations again
+        else:
+            self._set_tools(tools)
         view = replace(self._view, tools=tools, logged_in=logged_in)
         if logged_in != self._view.logged_in:
             # The other lists are those of another user of the server.
@@ -304,3 +308,17 @@ class ReportedState:
         # A new event for later waiters. Each waiter checks the state again after it wakes.
         self._changed.set()
         self._changed = anyio.Event()
+
+
+def _is_same(one: Tool, other: Tool) -> bool:
+    """Return True if two tools surely have the same definition: an API lists an unchanged operation with equal objects.
+
+    Equality of schemas would not be enough, since 1 equals `true` in Python.
+    """
+    return (
+        one.input_schema is other.input_schema
+        and one.output_schema is other.output_schema
+        and one.meta is other.meta
+        and one.icons is other.icons
+        and replace(one, input_schema={}, output_schema=None) == replace(other, input_schema={}, output_schema=None)
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from loopback_api import DOCUMENT, JSON, LoopbackApi, Received, connected, loopback_api, operation, reply, spec_of
+from loopback_api import CASE, DOCUMENT, JSON, LoopbackApi, Received, connected, loopback_api, operation, reply, spec_of
 
 from upstream_clients import UpstreamPool
 from upstream_clients.error_mapping import HttpWatch
@@ -317,6 +317,27 @@ async def test_a_list_of_tools_that_failed_is_requested_again(
                 await source.call_tool("fetch", {"case": "none"})
     assert not failures
     assert "tools could not be listed again" in caplog.text
+
+
+@pytest.mark.usefixtures("short_times")
+async def test_operations_of_an_unchanged_document_are_not_compared_again_and_a_look_at_them_counts_as_use(
+    api: LoopbackApi,
+) -> None:
+    def with_default(value: object) -> bytes:
+        size = {"name": "size", "in": "query", "schema": {"type": ["integer", "boolean"], "default": value}}
+        node = operation("fetch", parameters=[CASE, size])
+        return reply(body={**DOCUMENT, "openapi": "3.1.0", "paths": {"/{case}": {"get": node}}})
+
+    # In Python, 1 equals True.
+    api.script(PATH, *[with_default(1)] * 5, with_default(True))
+    async with connected(spec_of(api.url + PATH, refresh_seconds=0.005)) as pool:
+        first = pool.views()[0].tools
+        with anyio.fail_after(20):
+            while pool.views()[0].tools is first:
+                pool.note_look(["api"])
+                await anyio.sleep(0.002)
+        assert pool.views()[0].tools[0].input_schema["properties"]["size"]["default"] is True
+    assert len(api.requests(PATH)) >= 6
 
 
 class Changes:
