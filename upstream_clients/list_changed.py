@@ -150,8 +150,9 @@ class ListChanges:
         A list is not requested while the server was not used since the last time: no call was made, and no one has
         looked at its tools.
         """
+        interval = min(STALE_POLL_INTERVAL, self._upstream.spec.refresh_seconds / 4)
         while link.modern:
-            await anyio.sleep(min(STALE_POLL_INTERVAL, self._upstream.spec.refresh_seconds))
+            await anyio.sleep(interval)
             now = self._upstream.clock()
             last_used = max(self._upstream.calls.last_used, self._upstream.looked_at)
             for state in self._upstream.lists.values():
