@@ -45,6 +45,7 @@ class Orders:
 
     Attributes:
         crashes: processes to kill.
+        completed: programs that complete at least, however late the processes are killed.
         store: path of a file, or URL of PostgreSQL.
         processes: at the same time.
         clients: programs at the same time.
@@ -71,6 +72,7 @@ class Orders:
     shapes: tuple[str, ...] = ()
     broken: str = ""
     patience: float = PATIENCE
+    completed: int = 0
     progress: bool = False
 
 
@@ -373,7 +375,8 @@ class Campaign:
         """One program after the other."""
         chance = random.Random(f"{self._orders.seed} client {number}")
         count = 0
-        while self.figures.crashes < self._orders.crashes:
+        orders = self._orders
+        while self.figures.crashes < orders.crashes or self.model.counts["completed"] < orders.completed:
             count += 1
             tag = f"t{self._orders.seed}c{number}n{count}"
             run = _Run(program(chance, tag, self._orders.shapes))

@@ -28,4 +28,4 @@ def births(engine: Engine) -> Iterator[Nursery]:
 def recorded(births: Nursery, tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) -> Recorded:
     """A campaign that has kept every promise, with its evidence."""
     folder = tmp_path_factory.mktemp("crashes")
-    return record(births, folder, engine_cache, crashes=24, seed=1, processes=3, clients=8)
+    return record(births, folder, engine_cache, crashes=24, seed=1, processes=3, clients=8, completed=6)

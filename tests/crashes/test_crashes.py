@@ -40,9 +40,8 @@ def test_every_promise_is_kept_by_processes_on_one_file(recorded: Recorded) -> N
 def test_every_promise_is_kept_by_processes_on_postgres(
     births: Nursery, tmp_path: Path, engine_cache: Path, postgres: PostgresServer
 ) -> None:
-    orders = Orders(
-        crashes=10, seed=1, store=postgres.url("crashes"), folder=tmp_path, engine=engine_cache, processes=3, clients=8
-    )
+    store = postgres.url("crashes")
+    orders = Orders(10, 1, store, folder=tmp_path, engine=engine_cache, processes=3, clients=8, completed=1)
     figures = asyncio.run(campaign(births, orders, in_postgres(postgres.sql, "crashes")))
     assert figures.crashes >= 10
     assert figures.ends["completed"] > 0

@@ -191,6 +191,13 @@ class Bench:
     async def observe(self, run_id: str, *, owner: str = OWNER, **options: Any) -> Outcome:
         return await self.manager.observe(run_id, owner, **options)
 
+    async def finish(self, run_id: str) -> tuple[Outcome, ...]:
+        """Wait for a run until it has ended, as often as a busy machine needs. Return all answers."""
+        outcomes = [await self.observe(run_id)]
+        while outcomes[-1].status == "waiting":
+            outcomes.append(await self.observe(run_id))
+        return tuple(outcomes)
+
 
 @asynccontextmanager
 async def bench(

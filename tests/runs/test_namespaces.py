@@ -563,7 +563,7 @@ async def test_a_call_of_a_namespace_is_suspended_and_resumed_by_wait(engine: En
         still = await it.observe(waiting.run_id)
         assert still.status == "waiting"
         source.release.set()
-        ended = await it.observe(waiting.run_id)
+        *_, ended = await it.finish(waiting.run_id)
     assert ended.value == ["done", "done", True, True]
     assert source.calls == [("add", {"title": "slow"}), ("list", {"after": 7})]
     assert len(made) == 1
