@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 from counted_processes import Processes
+from started_pools import SERVERS, python_server, settled_pool
 
 from tests.sdk_servers import SdkServer
 from upstream_clients import UpstreamPool, UpstreamSpec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from upstream_clients import ToolSource, UpstreamView
-
-SERVERS = Path(__file__).parent / "servers"
 
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
     """Return the backend, in module scope: the tests of a module can share a server."""
     return "asyncio"
-
-
-def python_server(script: str, *flags: str, name: str = "srv", **more: Any) -> UpstreamSpec:
-    return UpstreamSpec(name, command=sys.executable, args=(str(SERVERS / script), *flags), **more)
 
 
 @pytest.fixture
@@ -48,13 +42,6 @@ def sdk_server() -> Callable[..., UpstreamSpec]:
 def processes(tmp_path: Path) -> Processes:
     """Return the processes of a server that counts its starts."""
     return Processes(tmp_path / "pids")
-
-
-@asynccontextmanager
-async def settled_pool(*specs: UpstreamSpec, **options: Any) -> AsyncIterator[UpstreamPool]:
-    async with UpstreamPool(specs, **options) as pool:
-        await pool.wait_settled(None, timeout=30)
-        yield pool
 
 
 @pytest.fixture

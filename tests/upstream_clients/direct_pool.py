@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from conftest import settled_pool
+from started_pools import settled_pool
 
 from upstream_clients.tools import Unfinished
 

@@ -13,6 +13,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
+from started_pools import python_server
 
 from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamSpec, line_messages, listing, liveness
 from upstream_clients.call import Call
@@ -59,8 +60,6 @@ async def gone(*pids: int) -> None:
 
 @pytest.fixture
 def nasty() -> Callable[..., UpstreamSpec]:
-    from conftest import python_server
-
     return lambda *flags, **more: python_server("nasty_server.py", *flags, **more)
 
 
