@@ -92,10 +92,11 @@ def server_process() -> int:
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError, IndexError):
             if b"codemode_mcp\0serve\0" in (entry / "cmdline").read_bytes():
-                parent = int((entry / "stat").read_text("utf-8").rpartition(")")[2].split()[1])
-                if parent == os.getpid():
-                    found.append(int(entry.name))
-    return max(found)
+                # Fields 4 and 22 of proc_pid_stat(5). The system may use small ids again.
+                fields = (entry / "stat").read_text("utf-8").rpartition(")")[2].split()
+                if int(fields[1]) == os.getpid():
+                    found.append((int(fields[19]), int(entry.name)))
+    return max(found)[1]
 
 
 @asynccontextmanager

@@ -324,7 +324,7 @@ async def test_what_ends_a_program_decides_its_code(engine: Engine, code: str, e
     source = ScriptedSource(
         "s", {"fail": RuntimeError("a bug of ours"), "report": text_result("said no", isError=True)}
     )
-    async with bench(engine, source, memory_limit_bytes=16 * 1024 * 1024) as it:
+    async with bench(engine, source, timeout_ms=30_000, memory_limit_bytes=16 * 1024 * 1024) as it:
         outcome = await it.execute(code)
         assert (outcome.status, outcome.code) == ("failed", expected)
 

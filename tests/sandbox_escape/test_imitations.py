@@ -128,7 +128,8 @@ MADE_FROM_OUT_OF_MEMORY = {
 @pytest.mark.parametrize("kind", MADE_FROM_OUT_OF_MEMORY)
 async def test_what_is_made_of_a_real_one_never_looks_like_another(engine: Engine, kind: str) -> None:
     code, status, expected = MADE_FROM_OUT_OF_MEMORY[kind]
-    async with bench(engine, ScriptedSource("s", {"work": text_result("1")}), memory_limit_bytes=32 * MIB) as it:
+    source = ScriptedSource("s", {"work": text_result("1")})
+    async with bench(engine, source, timeout_ms=30_000, memory_limit_bytes=32 * MIB) as it:
         outcome = await it.execute(OUT_OF_MEMORY + code)
     assert outcome.status == status
     if status == "failed":
