@@ -64,4 +64,4 @@ async def test_no_program_that_runs_has_a_certain_type_error(tmp_path: Path) -> 
             refused[name] = [each.text for each in found.certain]
     await checker.close()
     assert refused == {}
-    assert checked > 1200
+    assert checked > (1200 if CORPUS.is_file() else 1150)
