@@ -45,7 +45,10 @@ _FORGOTTEN: Final = Converted({}, (), 0)
 
 @dataclass(frozen=True, slots=True)
 class _Tool:
-    """The parts of an operation that its calls need. Its schemas, as they were before they were cut, are forgotten."""
+    """The parts of an operation that its calls need.
+
+    Neither the document nor its schemas, as they were before they were cut, stay in memory with it.
+    """
 
     operation: Operation
     arguments: Arguments
@@ -110,7 +113,11 @@ class Api:
                 continue
             room -= size
             self._tools[operation.name] = _Tool(
-                operation, replace(arguments, schema=_FORGOTTEN), answers.accept, answers.schema is not None, server
+                replace(operation, node={}, parameters=()),
+                replace(arguments, schema=_FORGOTTEN),
+                answers.accept,
+                answers.schema is not None,
+                server,
             )
             listed.append(tool)
         self.tools: tuple[Mapping[str, Any], ...] = tuple(listed)
