@@ -109,17 +109,18 @@ async def start(spec: UpstreamSpec, errlog: TextIO) -> ServerProcess:
     """
     assert spec.command is not None
     env = inherited(spec) | dict(spec.env)
+    # Of a name alone, the system would also find a program of the current folder if PATH has a relative entry.
+    command = path_to_start(spec.command, os.pathsep.join(os.get_exec_path(env)))
     if sys.platform == "win32":  # pragma: no cover
         from mcp.os.win32.utilities import create_windows_process
 
-        command = path_to_start(spec.command, env.get("PATH"))
         return ServerProcess(await create_windows_process(command, list(spec.args), env, errlog, spec.cwd), None)
     # A pipe of our own. Data from a pipe of asyncio's own would pass two more rounds of the event loop.
     source, sink = os.pipe()
     output = FileIO(source)
     try:
         child = await anyio.open_process(
-            [spec.command, *spec.args],
+            [command, *spec.args],
             env=env,
             stdout=sink,
             stderr=errlog,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
-from upstream_clients import UpstreamCallError, UpstreamPool
+from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamSpec
 from upstream_clients.environment import is_passed_on
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from upstream_clients import ToolOutcome, ToolSource
 
 pytestmark = pytest.mark.anyio
@@ -196,6 +200,19 @@ async def test_a_child_gets_what_its_network_and_launcher_need_but_for_what_is_w
         environment = json.loads(text(await pool.source("srv").call_tool("environment", {})))
     assert {name: environment.get(name) for name in wanted} == wanted
     assert not {"HTTPS_PROXY", "UVICORN_PORT", "AWS_PROFILE"} & environment.keys()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the program is a shell script")
+@pytest.mark.parametrize("entry", ["", "."])
+async def test_a_program_of_the_current_folder_is_no_server(pool_of: Any, tmp_path: Path, entry: str) -> None:
+    (tmp_path / "planted").write_text("#!/bin/sh\n: > ran")
+    (tmp_path / "planted").chmod(0o755)
+    path = os.pathsep.join((os.environ["PATH"], entry))
+    async with pool_of(UpstreamSpec("srv", command="planted", cwd=str(tmp_path), env={"PATH": path})) as pool:
+        (view,) = pool.views()
+        assert view.state == "down"
+        assert "command 'planted' was not found on PATH" in str(view.error)
+    assert not (tmp_path / "ran").exists()
 
 
 async def test_a_request_for_user_input_is_an_error_that_says_so(raw_server: Any, pool_of: Any) -> None:
