@@ -9,7 +9,9 @@ with the document never sees them.
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -107,11 +109,18 @@ async def load_document(spec: UpstreamSpec, credentials: Credentials | None, kno
 
 
 def _read_file(path: str) -> bytes:
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=_open_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is not a regular file")
         data = file.read(MAX_MESSAGE_BYTES + 1)
     if len(data) > MAX_MESSAGE_BYTES:
         raise ValueError(f"it is larger than {MAX_MESSAGE_BYTES} bytes")
     return data
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file, also a pipe without a writer, for which other readers wait. No thread could be freed from that."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _may_get_credentials(spec: UpstreamSpec) -> bool:
