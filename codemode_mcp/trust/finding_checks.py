@@ -132,12 +132,12 @@ def other_tools(subject: ReadText, patterns: Mapping[str, re.Pattern[str]]) -> I
 
 def values(subject: Definition, patterns: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[str, str]]:
     """Find defaults and constants that are addresses, in properties of some names, or private files."""
+    name_of = functools.cache(words_of)  # a long name may have many values
     for text in subject.texts:
         if text.value_of is None:
             continue
-        name = words_of(text.value_of)
         value = fold(text.raw[:MAX_EXCERPT]).lower()
-        is_address = patterns["addresses"].search(value) and patterns["properties"].search(name)
+        is_address = patterns["addresses"].search(value) and patterns["properties"].search(name_of(text.value_of))
         if is_address or patterns["secret_files"].search(value):
             yield text.where, shown(text.raw)
 

@@ -421,6 +421,17 @@ def test_the_time_is_linear_in_a_hostile_text(part: str) -> None:
     assert seconds(MAX_TEXT // 2) < 9 * short + 0.05
 
 
+def test_the_name_of_a_property_is_read_once_for_all_its_values() -> None:
+    def seconds(count: int) -> float:
+        choices = {"enum": ["https://a.example"] * count}
+        begun = time.process_time()
+        find("tool", tool("Adds.", inputSchema={"properties": {"to " * 20_000: choices}}), server="s", others=())
+        return time.process_time() - begun
+
+    few = min(seconds(count) for count in (10, 11))
+    assert seconds(1_000) < 5 * few + 0.5
+
+
 def test_the_places_of_a_deep_definition_take_linear_memory_and_are_all_different() -> None:
     deep: dict[str, Any] = {"default": "https://example.com"}
     for _ in range(2_000):
