@@ -145,7 +145,7 @@ async def test_a_call_that_is_sent_after_the_program_has_ended_is_noted(engine: 
     async with bench(engine, source) as it:
         outcome = await it.execute("MCP.up.a({}); return 1", client=client)
         assert outcome.value == 1
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await source.wait_pending(1)
         assert log == [(outcome.run_id, False), (outcome.run_id, True)]
         source.release.set()

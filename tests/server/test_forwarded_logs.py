@@ -93,7 +93,7 @@ class Client:
         return [each["data"] for each in self.seen]
 
     async def until(self, *texts: object) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while self.texts != list(texts):
                 await anyio.lowlevel.checkpoint()
 

@@ -82,7 +82,7 @@ def now() -> Work[float]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while not condition():
             await anyio.lowlevel.checkpoint()
 

@@ -230,7 +230,7 @@ async def test_processes_hear_of_each_others_runs_and_not_of_their_own(postgres_
         with pytest.raises(CodeModeError):
             await second.execute(tell("undone", fails=True))
         await second.execute(tell("theirs"))
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             assert await first.next_notification() == "theirs"
             assert await second.next_notification() == "mine"
 
@@ -402,7 +402,7 @@ async def test_a_socket_that_says_nothing_is_given_up(postgres_url: str, monkeyp
     monkeypatch.setattr("codemode_mcp.stores.postgres_server.CONNECT_TIMEOUT", 0.3)
     with (
         socket.create_server(("127.0.0.1", 0)) as mute,
-        anyio.fail_after(5),
+        anyio.fail_after(20),
         pytest.raises(StoreUnavailable, match=r"does not answer within 0\.3 s"),
     ):
         async with open_postgres(f"postgresql://ann:x@127.0.0.1:{mute.getsockname()[1]}/runs"):

@@ -393,7 +393,7 @@ async def test_a_call_that_waits_for_a_person_waits_again_after_a_restart(engine
     async with replica(engine, tmp_path, source, rules=rules) as second:
         assert not second.manager.operator.approvals(waiting.run_id)
         assert await second.manager.operator.take_over(waiting.run_id)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not second.manager.operator.approvals(waiting.run_id):
                 await anyio.lowlevel.checkpoint()
         second.manager.operator.decide(waiting.run_id, None, approved=True, remember="run", by="a test")

@@ -99,7 +99,7 @@ class History:
     async def ask(self, number: int) -> None:
         process = self.processes[number % len(self.processes)]
         if process.upstream.view().state != "idle":
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 answer = await process.list_roots()
             if answer["roots"] or self.roots:
                 self.got[process] = frozenset(root["uri"] for root in answer["roots"])

@@ -144,7 +144,7 @@ async def test_what_is_listed_again_while_a_call_waits_for_its_turn_counts() -> 
             await upstream.call_tool("look", {}, admit=guard)
         refused.set()
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
             await link.waits.wait()

@@ -55,7 +55,7 @@ async def calls_of(source: ToolSource) -> list[str]:
 
 async def test_it_is_awaited_once_after_the_wait_for_a_connection_and_before_the_request_leaves() -> None:
     upstream, link, begin, order = Upstream(UpstreamSpec("srv", command="server")), FakeLink(), Begin(holds=True), []
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
 
             async def call() -> None:
@@ -116,7 +116,7 @@ async def test_the_time_limit_of_the_call_continues_while_it_is_awaited() -> Non
     upstream, link = Upstream(UpstreamSpec("srv", command="server")), FakeLink()
     connect(upstream, link, Tool("look"))
     link.turn_has_come.set()
-    with anyio.fail_after(5), pytest.raises(UpstreamUnavailable, match="nothing was sent"):
+    with anyio.fail_after(20), pytest.raises(UpstreamUnavailable, match="nothing was sent"):
         await upstream.call_tool("look", {}, timeout=0.01, begin=Begin(holds=True))
     assert link.sent == []
 

@@ -43,7 +43,7 @@ async def test_a_scripted_source_answers_as_told_and_remembers() -> None:
 
 async def test_a_slow_source_holds_its_calls_until_released() -> None:
     source = SlowSource("srv", {"echo": text_result("hi")})
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             for _ in range(3):
                 tasks.start_soon(source.call_tool, "echo", {})

@@ -53,7 +53,7 @@ def running(pid: int) -> bool:
 
 async def gone(*pids: int) -> None:
     """Return when all these processes have ended, which takes a moment after a signal."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while any(map(running, pids)):  # noqa: ASYNC110 - other people's processes
             await anyio.sleep(0.01)
 

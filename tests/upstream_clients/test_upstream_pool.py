@@ -245,7 +245,7 @@ async def test_views_keep_the_order_of_the_specs_and_waiting_is_for_the_named_on
         ]
         assert repr(pool) == "<UpstreamPool: 1 ready, 0 idle, 1 connecting, 1 down, 0 stopped>"
         assert repr(pool.source("quick")) == "<Upstream 'quick': ready, 7 tools>"
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await pool.wait_settled(None, timeout=0.05)
 
 

@@ -305,14 +305,14 @@ async def test_a_call_that_steps_out_lets_the_next_one_in_and_counts_again_after
     gate = FairLimiter(1)
     async with gate.admitted("ada", "a") as place:
         place.step_out()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             async with gate.admitted("bob", "b"):
                 place.step_in()
         with anyio.move_on_after(0.05) as late:
             async with gate.admitted("bob", "b"):
                 pass
         assert late.cancelled_caught
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with gate.admitted("bob", "b"):
             pass
 
@@ -864,7 +864,7 @@ async def test_a_turn_that_comes_at_the_moment_it_is_given_up_goes_to_the_next()
     waiter.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiter
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await connection.enter(call_of("c"))
 
 
