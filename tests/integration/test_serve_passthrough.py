@@ -398,9 +398,9 @@ def called(served: Served, folder: Path) -> Callable[[], list[str]]:
     return lambda: path.read_text("utf-8").split()
 
 
-async def given_beside_lists(one: Session, another: Session) -> tuple[Any, list[float]]:
+async def given_beside_lists(served: Served, another: Session) -> tuple[types.CallToolResult, list[float]]:
     """Return the result that one client is given, and the seconds that another waits for each of its lists
-    meanwhile."""
+    meanwhile. The result is read by the SDK only afterwards, since that would delay the other client, too."""
     waited: list[float] = []
     over = anyio.Event()
 
@@ -413,9 +413,10 @@ async def given_beside_lists(one: Session, another: Session) -> tuple[Any, list[
     await names(another)
     async with anyio.create_task_group() as group:
         group.start_soon(look)
-        result = await call(one, "s__give", {"name": "result"})
+        with anyio.fail_after(SECONDS):
+            given = await served.call("s__give", {"name": "result"}, authorization=f"Bearer {ALICE}")
         over.set()
-    return result, waited
+    return types.CallToolResult.model_validate(given["result"]), waited
 
 
 @pytest.mark.parametrize("kind", ["parts", "odd parts", "values"])
@@ -427,8 +428,8 @@ async def test_a_result_of_very_many_parts_delays_no_other_client(kind: str, ser
         "values": {"content": [], "structuredContent": {str(number): [] for number in range(many)}},
     }
     (folder / "http" / "result").write_text(json.dumps(results[kind]), "utf-8")
-    async with served.client(token=ALICE) as one, served.client(token=BOB) as other_client:
-        result, waited = await given_beside_lists(one, other_client)
+    async with served.client(token=BOB) as other_client:
+        result, waited = await given_beside_lists(served, other_client)
         assert result.is_error
         assert "ask the tool for less at a time" in text(result)
         assert max(waited) < 10
@@ -438,11 +439,13 @@ async def test_the_largest_result_that_is_passed_on_delays_no_other_client(serve
     icons = [{"src": "a"}] * (MAX_VALUES // 2 // 100 - 4)
     link = {"type": "resource_link", "name": "a", "uri": "file:///a", "icons": icons}
     (folder / "http" / "result").write_text(json.dumps({"content": [link] * 100}), "utf-8")
-    async with served.client(token=ALICE) as one, served.client(token=BOB) as other_client:
-        result, waited = await given_beside_lists(one, other_client)
+    async with served.client(token=BOB) as other_client:
+        result, waited = await given_beside_lists(served, other_client)
         assert not result.is_error
         assert len(result.content) == 100
-        assert len(result.content[99].icons) == len(icons)
+        last = result.content[99]
+        assert isinstance(last, types.ResourceLink)
+        assert len(last.icons or ()) == len(icons)
         assert max(waited) < 10
 
 
