@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import queue
 import threading
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,7 @@ class Threads:
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function in a thread, and return its result or raise its error.
 
-        When the caller is cancelled, the function continues in its thread.
+        When the caller is cancelled, the function continues in its thread. A coroutine that it then returns is closed.
 
         Raises:
             ThreadsClosedError: the threads are closed.
@@ -58,7 +59,12 @@ class Threads:
         self._busy += 1
         context = contextvars.copy_context()
         self._jobs.put((lambda: context.run(function, *arguments), loop, future))
-        value, error = await future
+        try:
+            value, error = await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                _discard(future.result()[0])
+            raise
         if error is not None:
             raise error
         return value
@@ -87,5 +93,14 @@ class Threads:
     def _end(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
         self._busy -= 1
         self._free.release()
-        if not future.done():
+        if future.done():
+            _discard(value)
+        else:
             future.set_result((value, error))
+
+
+def _discard(value: Any) -> None:
+    """Close the coroutine that a result is or has, because Python warns of coroutines that are never awaited."""
+    for part in value if isinstance(value, tuple) else (value,):
+        if inspect.iscoroutine(part):
+            part.close()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextvars
+import inspect
 import threading
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
 import pytest
 
 from codemode_mcp.plugins.threads import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 pytestmark = pytest.mark.anyio
 
@@ -61,6 +66,27 @@ async def test_what_is_cancelled_keeps_its_place_until_it_returns() -> None:
     let_go.set()
     with anyio.fail_after(10):
         assert await threads.run(abs, -2) == 2
+    threads.close()
+
+
+async def test_a_coroutine_that_comes_after_its_caller_has_left_is_closed() -> None:
+    threads, let_go = Threads(1, "late"), threading.Event()
+
+    async def late() -> None:
+        pytest.fail("it is not awaited")
+
+    made = late()
+
+    def make() -> tuple[bool, Coroutine[Any, Any, None]]:
+        let_go.wait(30)
+        return False, made
+
+    with anyio.move_on_after(0.02):
+        await threads.run(make)
+    let_go.set()
+    with anyio.fail_after(20):
+        assert await threads.run(abs, -2) == 2  # there is one thread
+    assert inspect.getcoroutinestate(made) == inspect.CORO_CLOSED
     threads.close()
 
 
