@@ -147,8 +147,8 @@ class ListChanges:
     async def relist_stale(self, link: LiveConnection) -> None:
         """Have lists requested again after the time that a modern server has given for them, until cancelled.
 
-        A list is not requested while the server was not used since the last time: no call was made, and no one has
-        looked at its tools.
+        A list is not requested if the server was not used since the last time: no call was made, and no program or
+        client has requested its tools.
         """
         interval = min(STALE_POLL_INTERVAL, self._upstream.spec.refresh_seconds / 4)
         while link.modern:

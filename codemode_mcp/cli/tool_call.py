@@ -32,7 +32,8 @@ async def program_of(request: CallRequest, opened: App, caller: Caller) -> str:
     pool = await opened.pool()
     if any(view.state != "idle" for view in pool.views() if view.name == request.server):
         await pool.connect([request.server], CONNECT_SECONDS)
-    entry = _entry(await opened.catalog_for(caller, None), request.server, request.tool)
+    is_api = request.server in opened.configured() and pool.spec(request.server).is_api
+    entry = _entry(await opened.catalog_for(caller, None), request.server, request.tool, is_api)
     values = request.values
     if request.are_strings:
         properties = entry.tool.input_schema.get("properties")
@@ -41,7 +42,7 @@ async def program_of(request: CallRequest, opened: App, caller: Caller) -> str:
     return f"return unwrap(await {entry.path}({json.dumps(values)}))"
 
 
-def _entry(catalog: Catalog, server: str, name: str) -> Entry:
+def _entry(catalog: Catalog, server: str, name: str, is_api: bool) -> Entry:
     from codemode_mcp.did_you_mean import nearest
 
     found = next(each for each in catalog.servers if each.name == server)
@@ -58,6 +59,8 @@ def _entry(catalog: Catalog, server: str, name: str) -> Entry:
         f"codemode-mcp tools --server {found.name} lists its tools, and codemode-mcp policy explain "
         f"{found.name}.TOOL says if a rule hides one"
     )
+    if is_api:
+        listed += f"; codemode-mcp doctor {found.name} names the operations that are skipped"
     raise ProgramError("invalid_input", f"{server} has no tool {name!r}; {advice or listed}")
 
 

@@ -50,8 +50,8 @@ class Upstreams(Protocol):
     async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
         """Wait until servers are up or known to be down, for at most `seconds`.
 
-        This counts as a look at their tools: a list whose time is over is requested again. If something of an idle
-        server is held, the server is connected.
+        This counts as use of the servers: an expired list is requested again. If something of an idle server is
+        held, the server is connected.
 
         Args:
             names: configured names; None for all servers.

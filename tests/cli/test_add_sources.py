@@ -96,8 +96,8 @@ def test_a_document_of_another_host_gets_no_credentials_and_skipped_operations_a
     own = {"/upload": {"post": {"servers": [{"url": f"https://{'upload.' * 30}example/v2"}], "responses": {}}}}
     web.pages["/openapi.json"] = {**DOCUMENT, "servers": [{"url": "https://pets.example"}], "paths": own}
     _, said = would_add(f"{web.url}/openapi.json", config=tmp_path / "c.json")
-    setting = f'"otherOrigins": ["https://{"upload." * 30}example"] in the entry'
-    assert f"skipped: POST /upload, because it has a server of its own; if you trust it, write {setting}" in said
+    setting = f'"https://{"upload." * 30}example" to "otherOrigins" of the entry'
+    assert f"skipped: POST /upload, because it has a server of its own; if you trust it, add {setting}" in said
     web.pages["/openapi.json"] = {**DOCUMENT, "servers": [{"url": "http://localhost:9/v1"}]}
     _, said = would_add(f"{web.url}/openapi.json", config=tmp_path / "c.json", code=2)
     assert "which is not public; if you trust it, add --base-url http://localhost:9/v1" in said

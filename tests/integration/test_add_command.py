@@ -245,4 +245,7 @@ async def test_an_api_is_added_and_called_by_two_commands(
     async with terminal("call", "pet_store.listPets", "limit=2", env=env, cwd=tmp_path) as shown:
         assert await shown.end() == 0
         assert '"name": "Rex"' in shown.text
+    async with terminal("call", "pet_store.xyzzy", env=env, cwd=tmp_path) as shown:
+        assert await shown.end() == 1
+        assert "codemode-mcp doctor pet_store names the operations that are skipped" in " ".join(shown.text.split())
     assert remote.keys == [SECRET]

@@ -56,7 +56,7 @@ def test_servers_of_single_operations_are_shown_and_those_that_need_the_setting_
     document = {"servers": [{"url": "https://a.example"}], "paths": {**DOCUMENT["paths"], **upload}}
     entry = {"auth": BEARER, "baseUrl": "https://a.example"}
     _, skipped = checks(tmp_path, entry, **document)
-    assert 'if you trust it, write "otherOrigins": ["http://upload.example"] in the entry' in skipped.detail
+    assert 'if you trust it, add "http://upload.example" to "otherOrigins" of the entry' in skipped.detail
     address, warning = checks(tmp_path, {**entry, "otherOrigins": ["http://upload.example"]}, **document)
     assert address.detail.endswith("; servers of single operations: http://upload.example/v2")
     assert warning.detail == "credentials may be sent to http://upload.example without encryption"

@@ -175,7 +175,7 @@ def test_a_path_parameter_that_is_not_declared_is_a_text() -> None:
         ({"requestBody": {"content": {"multipart/mixed": {}}}}, "/a", "only be sent as 'multipart/mixed'"),
         ({"requestBody": {}}, "/a", "no `content`"),
         ({"requestBody": {"content": {"multipart/form-data": {"schema": True}}}}, "/a", "no members that are known"),
-        ({"servers": [{"url": "https://other.example"}]}, "/a", '"otherOrigins": ["https://other.example"]'),
+        ({"servers": [{"url": "https://other.example"}]}, "/a", 'add "https://other.example" to "otherOrigins"'),
         ({"parameters": [{"name": f"p{n}", "in": "query"} for n in range(301)]}, "/a", "more than 300 parameters"),
     ],
 )

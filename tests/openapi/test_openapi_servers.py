@@ -53,10 +53,10 @@ def test_an_operation_with_a_server_at_the_origin_of_the_api_is_sent_there(
     assert request_of(api_with(url, base_url)) == place
 
 
-ADVICE = 'it has a server of its own; if you trust it, write "otherOrigins": ["{}"] in the entry'
+ADVICE = 'it has a server of its own; if you trust it, add "{}" to "otherOrigins" of the entry'
 NOT_STATED = (
     "it has a server of its own, and `baseUrl` is not the document's address; "
-    'if you trust it, write "otherOrigins": ["https://api.example"] in the entry'
+    'if you trust it, add "https://api.example" to "otherOrigins" of the entry'
 )
 UNUSABLE = "it has a server of its own without a usable address"
 

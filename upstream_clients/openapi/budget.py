@@ -43,7 +43,7 @@ class Budget:
         """Count steps, and the characters of texts that are read.
 
         Raises:
-            BudgetError: there are not so many left, or were not before.
+            BudgetError: too few steps are left. Then all later calls fail as well.
         """
         self._left -= steps + characters // _CHARACTERS
         if self._left < 0:

@@ -125,7 +125,7 @@ class Addresses:
         origin = origin_of(address)
         if origin in map(origin_of, self.other_origins):
             return address
-        advice = f'if you trust it, write "otherOrigins": ["{found[0]}"] in the entry'
+        advice = f'if you trust it, add "{found[0]}" to "otherOrigins" of the entry'
         if self.base is None or origin != origin_of(self.base):
             raise UnsupportedError(f"it has a server of its own; {advice}")
         if self.base != self.stated:

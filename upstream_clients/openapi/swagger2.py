@@ -107,7 +107,7 @@ def _item(item: Any, document: _Swagger) -> Any:
             if method in item
         }
     except (UnsupportedError, BudgetError):
-        return item  # is skipped later, with the reason
+        return item  # these operations are skipped later, with the reason
 
 
 def _operation(node: Mapping[str, Any], shared: Any, document: _Swagger) -> dict[str, Any]:
