@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.from_thread
 import pytest
 from loopback_api import CASE, DOCUMENT, JSON, LoopbackApi, Received, connected, loopback_api, operation, reply, spec_of
 
@@ -188,6 +190,35 @@ async def test_a_list_that_was_given_up_or_is_late_changes_nothing(api: Loopback
         assert places(answer["result"]) == ["/late/{case}"]
         client.transport.use_list()
         assert await client.call("a") == "new"
+
+
+async def test_a_document_is_not_requested_while_a_thread_still_reads_the_one_before(
+    api: LoopbackApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, released, begun = served.api_from, threading.Event(), anyio.Event()
+
+    def slow(data: bytes, spec: UpstreamSpec) -> Any:
+        anyio.from_thread.run_sync(begun.set)
+        released.wait(20)
+        return real(data, spec)
+
+    api.script(PATH, document("/old/"), document("/new/"), document("/newer/"))
+    client = Client()
+    async with client.opened(spec_of(api.url + PATH)):
+        monkeypatch.setattr(served, "api_from", slow)
+        client.now = HOUR
+        await client.transport.send({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+        with anyio.fail_after(20):
+            await begun.wait()
+        with monkeypatch.context() as patch:
+            patch.setattr(served, "_SHARE_OF_TIMEOUT", 0.02)
+            assert places(await client.list()) == ["/old/{case}"]
+        assert "was not read within 0.6 s" in client.transport.use_list()[0]
+        assert len(api.requests(PATH)) == 2
+        released.set()
+        with anyio.fail_after(20):
+            answer: Any = await client.transport.receive()
+        assert places(answer["result"]) == ["/new/{case}"]
 
 
 async def test_a_document_that_cannot_be_read_again_leaves_the_old_one_and_a_problem(

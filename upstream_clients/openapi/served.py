@@ -18,7 +18,9 @@ import hashlib
 import logging
 import math
 import time
+from contextlib import nullcontext
 from dataclasses import replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
@@ -51,6 +53,9 @@ FIRST_RETRY_SECONDS: Final = 60.0
 _SHARE_OF_TIMEOUT: Final = 0.8
 """Part of the time for a list in which the document must be read. Later, the client would not get the old list."""
 
+_TURN_POLL: Final = 0.05
+"""Seconds between two looks whether an earlier reading has ended."""
+
 _MAX_LOGGED_SKIPPED: Final = 20
 
 
@@ -70,11 +75,14 @@ class ReadApi(NamedTuple):
     digest: bytes
 
 
-async def read_api(spec: UpstreamSpec, credentials: Credentials | None, known: ReadApi | None = None) -> ReadApi:
+async def read_api(
+    spec: UpstreamSpec, credentials: Credentials | None, known: ReadApi | None = None, turn: Lock | None = None
+) -> ReadApi:
     """Read the document of an API.
 
     Args:
         known: the API as the document was read before. If the document has not changed, the answer has the same `api`.
+        turn: a lock that the thread holds which reads the document, also after the reading was cancelled.
 
     Raises:
         UpstreamCallError: the document cannot be used.
@@ -90,7 +98,8 @@ async def read_api(spec: UpstreamSpec, credentials: Credentials | None, known: R
         digest = hashlib.sha256(data).digest()
         if known is not None and digest == known.digest:
             return known.api, digest
-        return api_from(data, spec), digest
+        with turn or nullcontext():
+            return api_from(data, spec), digest
 
     try:
         api, digest = await anyio.to_thread.run_sync(read, data, abandon_on_cancel=True)
@@ -216,6 +225,9 @@ class ServedApi:
         self._backoff = Backoff(base=2 * FIRST_RETRY_SECONDS, cap=spec.refresh_seconds)
         """Its delays are between half of these and all of them."""
         self._failure = ""
+        self._turn = Lock()
+        """Held while a thread reads the document. Otherwise, a large one that changes all the time would have as many
+        threads, each with a copy, as there were readings that took too long."""
 
     @property
     def calls(self) -> ApiCalls:
@@ -258,7 +270,9 @@ class ServedApi:
         seconds = _SHARE_OF_TIMEOUT * spec.connect_timeout
         try:
             with anyio.fail_after(seconds):
-                read = await read_api(spec, self._credentials, used.read)
+                while self._turn.locked():  # noqa: ASYNC110 - the thread of a reading that was given up sets no event
+                    await anyio.sleep(_TURN_POLL)
+                read = await read_api(spec, self._credentials, used.read, self._turn)
         except UpstreamCallError as error:
             return self._unread(str(error))
         except LoginError as error:
