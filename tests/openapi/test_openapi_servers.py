@@ -105,6 +105,22 @@ def test_the_server_of_an_operation_wins_over_that_of_its_path() -> None:
     assert request_of(api) == "GET https://api.example/v3/own"
 
 
+def test_the_server_of_one_operation_is_not_that_of_operations_without_servers() -> None:
+    paths: dict[str, Any] = {
+        "/plain": {"get": {"operationId": "plain"}},
+        "/own": {"servers": [{"url": OTHER}], "get": {"operationId": "own"}},
+    }
+    document = {"openapi": "3.0.0", "paths": paths}
+    at_url = read(document, base_url=None, source="https://api.example/openapi.json", other_origins=[OTHER])
+    places = [tool["inputSchema"]["x-request"] for tool in at_url.tools]
+    assert places == ["GET https://api.example/plain", f"GET {OTHER}/own"]
+    assert request_of(read(document, base_url="https://api.example", source="x.json")) == ADVICE.format(OTHER)
+    assert read(document, base_url=None, source="x.json").base_url is None
+    # A server that all operations have is the server of the API.
+    paths["/plain"]["servers"] = [{"url": OTHER}]
+    assert read(document, base_url=None, source="x.json").base_url == OTHER
+
+
 def test_a_relative_server_of_a_file_is_skipped_unless_the_whole_api_has_it() -> None:
     def relative(url: str, **more: Any) -> Api:
         return api_with(url, "https://api.example/v1", stated="/v1", **more)

@@ -88,8 +88,8 @@ class Api:
         credentials = Credentials(document, given)
         operations, skipped = read_operations(document)
         stated = document.root.get("servers")
-        if not stated:
-            stated = next((each.servers for each in operations if each.servers), stated)
+        if not stated and operations and all(each.servers for each in operations):
+            stated = operations[0].servers  # otherwise, those without servers are at the document's own host
         from_document = server_address(stated, source)
         self.base_url = http_address(base_url) if base_url is not None else from_document
         self.base_from_document = base_url is None and self.base_url is not None
