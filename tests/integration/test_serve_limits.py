@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,10 @@ async def patient(folder: Path) -> AsyncIterator[Session]:
 async def attack(session: Session, code: str, **arguments: Any) -> Answer:
     """Return the end of a hostile program; the next one is right."""
     answer = await session.exec(f'text("before"); {code}', **arguments)
+    if answer.status == "waiting":  # a call took longer than the request
+        ended = await session.finish(answer)
+        output = [*answer.structured.get("output", []), *ended.structured.get("output", [])]
+        answer = replace(ended, structured={**ended.structured, "output": output})
     following = await session.exec('return unwrap(await MCP.counting.count({ name: "next" }))')
     assert (await session.finish(following)).value == "next"
     return answer
