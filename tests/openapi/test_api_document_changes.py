@@ -214,6 +214,9 @@ async def test_a_document_is_not_requested_while_a_thread_still_reads_the_one_be
             patch.setattr(served, "_SHARE_OF_TIMEOUT", 0.02)
             assert places(await client.list()) == ["/old/{case}"]
         assert "was not read within 0.6 s" in client.transport.use_list()[0]
+        with anyio.move_on_after(0.3):  # neither does another connection request it
+            async with Client().opened(spec_of(api.url + PATH)):
+                pass
         assert len(api.requests(PATH)) == 2
         released.set()
         with anyio.fail_after(20):

@@ -18,7 +18,6 @@ import hashlib
 import logging
 import math
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -53,6 +52,13 @@ FIRST_RETRY_SECONDS: Final = 60.0
 _SHARE_OF_TIMEOUT: Final = 0.8
 """Part of the time for a list in which the document must be read. Later, the client would not get the old list."""
 
+_TURNS: Final[dict[str, Lock]] = {}
+"""Locks by the paths and URLs of documents. A thread that reads a document holds its lock.
+
+Otherwise, a large document would have as many threads, each with a copy, as there were readings that took too long.
+Calls of an API that has never been read begin one reading after the other.
+"""
+
 _TURN_POLL: Final = 0.05
 """Seconds between two looks whether an earlier reading has ended."""
 
@@ -75,19 +81,19 @@ class ReadApi(NamedTuple):
     digest: bytes
 
 
-async def read_api(
-    spec: UpstreamSpec, credentials: Credentials | None, known: ReadApi | None = None, turn: Lock | None = None
-) -> ReadApi:
-    """Read the document of an API.
+async def read_api(spec: UpstreamSpec, credentials: Credentials | None, known: ReadApi | None = None) -> ReadApi:
+    """Read the document of an API, after the thread of an earlier reading has ended.
 
     Args:
         known: the API as the document was read before. If the document has not changed, the answer has the same `api`.
-        turn: a lock that the thread holds which reads the document, also after the reading was cancelled.
 
     Raises:
         UpstreamCallError: the document cannot be used.
         LoginError: the document needs credentials, and there are none now.
     """
+    turn = _TURNS.setdefault(spec.document or "", Lock())
+    while turn.locked():  # noqa: ASYNC110 - the thread of a reading that was given up sets no event
+        await anyio.sleep(_TURN_POLL)
     loaded = await load_document(spec, credentials, None if known is None else known.loaded)
     data, loaded = loaded.data, replace(loaded, data=None)
     if data is None:
@@ -98,7 +104,7 @@ async def read_api(
         digest = hashlib.sha256(data).digest()
         if known is not None and digest == known.digest:
             return known.api, digest
-        with turn or nullcontext():
+        with turn:
             return api_from(data, spec), digest
 
     try:
@@ -225,9 +231,6 @@ class ServedApi:
         self._backoff = Backoff(base=2 * FIRST_RETRY_SECONDS, cap=spec.refresh_seconds)
         """Its delays are between half of these and all of them."""
         self._failure = ""
-        self._turn = Lock()
-        """Held while a thread reads the document. Otherwise, a large one that changes all the time would have as many
-        threads, each with a copy, as there were readings that took too long."""
 
     @property
     def calls(self) -> ApiCalls:
@@ -270,9 +273,7 @@ class ServedApi:
         seconds = _SHARE_OF_TIMEOUT * spec.connect_timeout
         try:
             with anyio.fail_after(seconds):
-                while self._turn.locked():  # noqa: ASYNC110 - the thread of a reading that was given up sets no event
-                    await anyio.sleep(_TURN_POLL)
-                read = await read_api(spec, self._credentials, used.read, self._turn)
+                read = await read_api(spec, self._credentials, used.read)
         except UpstreamCallError as error:
             return self._unread(str(error))
         except LoginError as error:
