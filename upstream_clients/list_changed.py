@@ -81,11 +81,13 @@ class ListChanges:
 
         async def list_tools() -> None:
             had_login = self._upstream.login_stamp() is not None
+            limit = self._upstream.spec.connect_timeout
             try:
-                with anyio.fail_after(self._upstream.spec.connect_timeout):
+                with anyio.fail_after(limit):
                     listing = await link.list_tools()
             except (UpstreamCallError, TimeoutError) as error:
-                logger.warning("server %r: tools could not be listed again: %s", self._upstream.name, error)
+                why = str(error) if isinstance(error, UpstreamCallError) else f"no answer within {limit:g} s"
+                logger.warning("server %r: tools could not be listed again: %s", self._upstream.name, why)
                 self._upstream.report_listing_failed("tools")
             else:
                 # Some pages of this list may be from before the login.

@@ -17,6 +17,7 @@ from loopback_api import CASE, DOCUMENT, JSON, LoopbackApi, Received, connected,
 from upstream_clients import UpstreamPool
 from upstream_clients.error_mapping import HttpWatch
 from upstream_clients.listing_cache import ListingCache
+from upstream_clients.live_connection import LiveConnection
 from upstream_clients.openapi import connections, served
 from upstream_clients.openapi.credentials import credentials_of
 from upstream_clients.openapi.server import open_api
@@ -339,6 +340,14 @@ async def test_a_list_of_tools_that_failed_is_requested_again(
     api: LoopbackApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     real, failures = served.read_api, list[Exception]()
+    real_list, late = LiveConnection.list_tools, list[Exception]()
+
+    async def list_tools(link: LiveConnection) -> Any:
+        if late:
+            raise late.pop()
+        return await real_list(link)
+
+    monkeypatch.setattr(LiveConnection, "list_tools", list_tools)
 
     async def read_api(spec: UpstreamSpec, *rest: Any) -> served.ReadApi:
         if rest[1:] and failures:
@@ -350,13 +359,15 @@ async def test_a_list_of_tools_that_failed_is_requested_again(
     async with connected(spec_of(api.url + PATH, refresh_seconds=0.005)) as pool:
         # The first list may need the document for the second time already.
         failures.append(RuntimeError("a fault of this process"))
+        late.append(TimeoutError())
         api.script(PATH, document("/new/"))
         source = pool.source("api")
         with anyio.fail_after(20):
             while "/new/" not in source.view().tools[0].description:
                 await source.call_tool("fetch", {"case": "none"})
     assert not failures
-    assert "tools could not be listed again" in caplog.text
+    for why in ("no answer within 30 s", "server 'api': the call failed"):
+        assert f"tools could not be listed again: {why}" in caplog.text
 
 
 @pytest.mark.usefixtures("short_times")
