@@ -62,8 +62,9 @@ async def test_an_app_calls_the_tools_of_its_server_and_no_others(host: Host, ho
         called = [call["name"] for call in await host.calls()]
         assert called == ["evil__show", "evil__refresh", "evil__plain"]
     assert calls_of(tmp_path, "bank") == []
-    assert calls_of(tmp_path, "evil") == [
-        ["show", {"first": True}],
+    calls = calls_of(tmp_path, "evil")
+    calls.remove(["show", {"first": True}])  # the call of the host, which is made while the app begins its own
+    assert calls == [
         ["show", {"a": "show"}],
         ["refresh", {"a": "refresh"}],
         ["plain", {"a": "plain"}],
@@ -198,7 +199,8 @@ async def test_policy_and_visibility_hold_for_apps(host: Host, host_port: int, t
         await host.app().get_by_text("end", exact=True).wait_for()
         said = await host.app().locator("p").all_inner_texts()
         assert any(line.startswith("tools/call: refused") for line in said)
-    assert [name for name, _ in calls_of(tmp_path, "evil")] == ["show", "refresh"]
+    # The call of the host and that of the app are made at the same time.
+    assert sorted(name for name, _ in calls_of(tmp_path, "evil")) == ["refresh", "show"]
 
 
 async def test_a_program_cannot_show_the_app_of_another_server(host: Host, host_port: int, tmp_path: Path) -> None:
