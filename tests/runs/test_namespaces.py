@@ -523,7 +523,10 @@ async def test_calls_of_namespaces_queue_like_others(engine: Engine) -> None:
             "return ended.map((each) => each.status === 'fulfilled' ? 'ok' : each.reason.code)"
         )
     assert outcome.value == ["ok"] * 5 + ["too_many_pending_tool_calls"] * 3
-    assert [given["title"] for _, given in source.calls] == [f"t{n}" for n in range(5)]
+    made = [int(given["title"][1:]) for _, given in source.calls]
+    assert sorted(made) == [0, 1, 2, 3, 4]
+    # Functions of namespaces run in threads. Two calls at the same time end in either order, and no third one before.
+    assert all(number <= place + 1 for place, number in enumerate(made))
 
 
 # suspending
