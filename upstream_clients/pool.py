@@ -183,7 +183,7 @@ class UpstreamPool:
     # The states of servers.
 
     def note_look(self, names: Collection[str] | None) -> None:
-        """Note that someone looks at the tools of the named servers (all for None), which counts as a use.
+        """Note that the tools of the named servers (all for None) were requested, which counts as use.
 
         An idle server stays idle.
 

@@ -43,7 +43,7 @@ class ReportedState:
         wanted: set by a call to a server that is idle or down. The owner then connects soon.
         lists: the ages of the server's lists.
         document_version: the latest known version of the document, if it is a file.
-        looked_at: monotonic seconds of the latest look at the server's tools.
+        looked_at: monotonic seconds of the latest request for the server's tools by a program or client.
         roots_asked: set once the server has asked for roots.
         pid: the process of a stdio server while it is connected; else None.
         log: the latest lines of the server.
@@ -211,10 +211,10 @@ class ReportedState:
                     self.lists[name].announce()
 
     def note_look(self) -> None:
-        """Note that someone looks at the tools of the server, perhaps without a call.
+        """Note that the tools of the server were requested, perhaps without a call.
 
-        The look counts as a use, so that lists whose time is over are requested again. Otherwise, a list of which
-        nothing can be called would stay for ever.
+        The request counts as use, so that expired lists are requested again. Otherwise, a list whose tools are all
+        held would never change, because none of them can be called.
         """
         self.looked_at = self.clock()
         for state in self.lists.values():
