@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
+import warnings
 from typing import Any
 
 import anyio
@@ -167,6 +169,25 @@ async def test_a_request_that_is_given_up_leaves_no_connection() -> None:
         give_up()
         assert len(http._direct._open) == 0
         await http.close()
+
+
+@pytest.mark.anyio
+async def test_a_request_that_is_cancelled_while_it_connects_leaves_no_socket() -> None:
+    async with loopback_api() as api:
+        endpoint = Endpoint("http", "127.0.0.1", api.port)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for rounds in range(15):
+                connections = Connections(guarded=False)
+                asking = asyncio.ensure_future(connections.exchange(endpoint, "GET", b"GET /", None, LIMIT))
+                for _ in range(rounds):
+                    await asyncio.sleep(0)
+                asking.cancel()
+                await asyncio.wait([asking])
+                connections.close()
+            del asking
+            gc.collect()
+    assert [str(each.message) for each in caught] == []
 
 
 @pytest.mark.parametrize("extra", [b"x", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])

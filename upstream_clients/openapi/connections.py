@@ -22,7 +22,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 
-from upstream_clients.address_guard import resolve_permitted
+from upstream_clients.address_guard import resolve, resolve_permitted
 from upstream_clients.http import socket_options
 from upstream_clients.openapi.answer_bytes import BLANK_LINE, MAX_HEAD_BYTES, AnswerParser, RawAnswer, read_head
 from upstream_clients.openapi.response_body import UnreadableBody, too_large
@@ -173,18 +173,8 @@ class Connections:
             options = {"ssl": self._tls, "server_hostname": host}
         try:
             with anyio.fail_after(CONNECT_TIMEOUT):
-                if not self._guarded:
-                    options["happy_eyeballs_delay"] = _HAPPY_EYEBALLS_DELAY
-                    return await _open_connection(host, port, options)
-                failure: OSError | None = None
-                for address in await resolve_permitted(host, port, None):
-                    try:
-                        return await _open_connection(address, port, options)
-                    except ssl.SSLError:
-                        raise
-                    except OSError as error:
-                        failure = error
-                raise failure or OSError(f"{host} has no address")
+                addresses = await (resolve_permitted(host, port, None) if self._guarded else resolve(host, port))
+                return await _connect_to_first(addresses, port, options)
         except TimeoutError:
             raise httpx2.ConnectTimeout(f"no connection within {CONNECT_TIMEOUT:g} s") from None
         except socket.gaierror as error:
@@ -195,9 +185,41 @@ class Connections:
             raise httpx2.ConnectError(str(error.strerror or error)) from None
 
 
-async def _open_connection(host: str, port: int, options: dict[str, Any]) -> Connection:
-    _, connection = await asyncio.get_running_loop().create_connection(Connection, host, port, **options)
-    return connection
+async def _connect_to_first(addresses: list[str], port: int, options: dict[str, Any]) -> Connection:
+    """Return the first connection of attempts that begin shortly after each other (RFC 8305, section 5).
+
+    Not the `happy_eyeballs_delay` of asyncio, which leaves a socket open if it is cancelled at the end of an attempt.
+    """
+    loop = asyncio.get_running_loop()
+    connected: list[Connection] = []
+    failures: list[OSError] = []
+
+    async def attempt(address: str, ended: anyio.Event) -> None:
+        try:
+            _, connection = await loop.create_connection(Connection, address, port, **options)
+            connected.append(connection)
+        except OSError as error:
+            failures.append(error)
+        if connected or isinstance(failures[-1], ssl.SSLError):  # other addresses have the same certificate
+            group.cancel_scope.cancel()
+        ended.set()
+
+    try:
+        async with anyio.create_task_group() as group:
+            for address in addresses:
+                ended = anyio.Event()
+                group.start_soon(attempt, address, ended)
+                with anyio.move_on_after(_HAPPY_EYEBALLS_DELAY):
+                    await ended.wait()
+    except BaseException:
+        for connection in connected:
+            connection.close()
+        raise
+    for connection in connected[1:]:
+        connection.close()
+    if not connected:
+        raise failures[-1]
+    return connected[0]
 
 
 @dataclass(slots=True)
