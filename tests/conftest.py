@@ -121,12 +121,14 @@ LONG = (
 
 
 def pytest_configure() -> None:
-    """Let SIGINT interrupt again where a shell started the tests in the background and had it ignored.
+    """Let SIGINT interrupt again where a shell started the tests in the background, and SIGHUP end under `nohup`.
 
-    Processes under test would inherit that, and tests that interrupt them would wait for ever.
+    Processes under test would inherit that such a signal is ignored, and tests that send one would wait for ever.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name, handler in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
