@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import signal
 import sys
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from codemode_mcp.control import endpoints
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.instance.registry import is_running, read_record
 from codemode_mcp.paths import cache_dir
@@ -119,6 +121,9 @@ LONG = (
 )
 """Files that take long though they have few tests, by their time."""
 
+_SHARED = r"^/(tmp/codemode-mcp-\d+|run/user/\d+/codemode-mcp)$"
+"""Folders for the sockets of all serving processes of a user."""
+
 
 def pytest_configure() -> None:
     """Let SIGINT interrupt again where a shell started the tests in the background, and SIGHUP end under `nohup`.
@@ -168,6 +173,9 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) ->
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("user-cache")))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("user-state")))
         patch.setenv("XDG_RUNTIME_DIR", runtime)
+        # Commands in this process must not find servers of other processes with tests, nor those of the user.
+        every = endpoints.folders
+        patch.setattr(endpoints, "folders", lambda: [each for each in every() if not re.search(_SHARED, str(each))])
         shutil.copytree(engine_cache, cache_dir(), dirs_exist_ok=True)
         if fetched.is_dir() and sys.platform != "win32":
             (cache_dir() / fetched.name).symlink_to(fetched)

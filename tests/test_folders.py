@@ -13,6 +13,7 @@ import pytest
 
 from codemode_mcp import paths
 from codemode_mcp.control import endpoints
+from codemode_mcp.control.endpoints import folders
 from codemode_mcp.program import esbuild_pin, npm_package
 from hatch_build import WHEEL_PLATFORMS
 from upstream_clients import token_store
@@ -58,7 +59,7 @@ def normal(path: Path) -> str:
 def test_each_system_has_places_where_processes_are_reached(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoints.sys, "platform", system)
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/of/me")
-    found = [normal(folder) for folder in endpoints.folders()]
+    found = [normal(folder) for folder in folders()]
     cache = normal(paths.cache_dir() / "control")
     if system == "win32":
         assert found == [cache], "no socket, and no folder that others have"
@@ -71,8 +72,8 @@ def test_each_system_has_places_where_processes_are_reached(system: str, monkeyp
 @pytest.mark.parametrize("value", ["", "relative/folder"])
 def test_a_runtime_folder_that_is_no_absolute_path_is_not_used(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", value)
-    assert all(folder.is_absolute() for folder in endpoints.folders())
-    assert not any("relative" in str(folder) for folder in endpoints.folders())
+    assert all(folder.is_absolute() for folder in folders())
+    assert not any("relative" in str(folder) for folder in folders())
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ async def test_terminals_see_the_instance_and_its_runs(tmp_path: Path) -> None:
         assert (facts["pid"], len(facts["clients"])) == (process.pid, 1)
         assert facts["clients"][0]["pid"] == os.getpid()
         assert [server["name"] for server in facts["servers"]] == ["a"]
-        runs = await anyio.to_thread.run_sync(lambda: cli("runs", "list", "--json"))
+        runs = await anyio.to_thread.run_sync(lambda: cli("runs", "list", "--json", "--config", str(config)))
         assert '"completed"' in runs.stdout, runs.stdout
 
 

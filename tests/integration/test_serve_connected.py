@@ -55,10 +55,10 @@ async def opened(runtime: dict[str, str]) -> None:
     await until(lambda: any(Path(runtime["XDG_RUNTIME_DIR"]).rglob("*.sock")))
 
 
-async def listed(runtime: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the clients of the only server."""
+async def listed(runtime: dict[str, str], config: Path) -> list[dict[str, Any]]:
+    """Return the clients of the only process that serves a configuration."""
     await opened(runtime)
-    (server,) = json.loads(await command(runtime, "clients", "--json"))["servers"]
+    (server,) = json.loads(await command(runtime, "clients", "--json", "--config", str(config)))["servers"]
     found: list[dict[str, Any]] = server["clients"]
     return found
 
@@ -72,7 +72,7 @@ async def test_a_client_over_stdio_is_listed_with_its_profile(
     async with serve(config, mode=mode, env=runtime, client_info=info) as session:
         await session.client.list_tools()
         await session.client.call_tool("exec", {"code": "return 1"})
-        (client,) = await listed(runtime)
+        (client,) = await listed(runtime, config)
         assert (client["name"], client["version"], client["protocol"]) == ("claude-code", "2.1.330", protocol)
         assert client["requests"] >= 2
         assert client["profile"]["showsStructured"] is True
@@ -101,7 +101,7 @@ async def test_clients_over_http_are_listed_apart_and_an_override_is_named(
                 ) as client,
             ):
                 await client.call_tool("exec", {"code": "return 1"})
-        clients = {each["name"]: each for each in await listed(runtime)}
+        clients = {each["name"]: each for each in await listed(runtime, config)}
         assert clients["my-client"]["overrides"] == ["showsStructured", "maxOutputBytes"]
         assert clients["my-client"]["profile"]["maxOutputBytes"] == 5000
         assert clients["other"]["profile"]["client"] == "*"

@@ -47,9 +47,9 @@ async def command(runtime: dict[str, str], *arguments: str, code: int = 0) -> Re
     return done
 
 
-async def reported(runtime: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the servers of the only serving process."""
-    (process,) = json.loads((await command(runtime, "status", "--json")).stdout)["processes"]
+async def reported(runtime: dict[str, str], config: Path) -> list[dict[str, Any]]:
+    """Return the servers of the only process that serves a configuration."""
+    (process,) = json.loads((await command(runtime, "status", "--json", "--config", str(config))).stdout)["processes"]
     found: list[dict[str, Any]] = process["servers"]
     return found
 
@@ -61,7 +61,7 @@ async def test_a_server_is_listed_restarted_and_its_calls_end(tmp_path: Path, ru
     async with serve(config, env=runtime) as session:
         suspended = await session.exec('const held = MCP.a.hold({ name: "x" }); await yield_control(); return held')
         await until(lambda: "call x" in events(log))
-        server, off = await reported(runtime)
+        server, off = await reported(runtime, config)
         (first,) = pids(log)
         assert (server["name"], server["state"], server["calls"], server["pids"]) == ("a", "ready", 1, [first])
         assert (server["era"], server["protocolVersion"], server["tools"]) == ("legacy", "2025-06-18", 9)
@@ -95,7 +95,7 @@ async def test_a_server_that_is_down_says_why_and_is_connected_by_a_restart(
     async with serve(config, env=runtime) as session:
         await session.exec("return 1")
         with anyio.fail_after(20):
-            while (server := (await reported(runtime))[0])["state"] != "down":  # noqa: ASYNC110 - of another process
+            while (server := (await reported(runtime, config))[0])["state"] != "down":  # noqa: ASYNC110 - of another process
                 await anyio.sleep(0.05)
         assert str(script) in server["error"]
         assert server["lastError"]["text"] == server["error"]
