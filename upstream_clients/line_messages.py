@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -148,6 +149,8 @@ def read_message(line: bytes | memoryview) -> Incoming:
         value = _load(text)
     except (ValueError, RecursionError) as error:
         why = "the answer cannot be read: it is nested too deeply or is not JSON"
+        if type(error) is ValueError:  # of `int`; that of `json` is another type
+            why = f"the answer cannot be read: it has an integer of more than {sys.get_int_max_str_digits():,} digits"
         return _failed_answer(text, text, why) or ValueError(f"not JSON: {type(error).__name__}")
     return value if form_of(value) is not None else error_for_invalid_answer(value) or ValueError("not JSON-RPC")
 
@@ -168,26 +171,19 @@ def error_for_long_line(line: TooLong) -> Incoming:
 
 
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
-_MAX_DIGITS = 4000
-"""Python refuses to convert longer integers (4,300 digits by default)."""
 
 
 def _load(text: str) -> Any:
-    """Load JSON with numbers of any size.
+    """Load JSON.
 
     The hooks are Python functions, so that other threads can run at every object and integer.
     """
-    value = json.loads(text, object_hook=_unchanged, parse_int=_integer, parse_constant=_no_number)
+    value = json.loads(text, object_hook=_unchanged, parse_int=lambda digits: int(digits), parse_constant=_no_number)
     return without_surrogates(value) if _ESCAPED_HALF.search(text) else value
 
 
 def _unchanged(value: dict[str, Any]) -> dict[str, Any]:
     return value
-
-
-def _integer(digits: str) -> int | float:
-    """Return an integer. One with too many digits becomes infinity, as in JavaScript."""
-    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
 def _no_number(name: str) -> None:

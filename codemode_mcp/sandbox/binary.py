@@ -48,7 +48,7 @@ STACK_START = SHIPPED_PAGES * PAGE
 STACK_END = STACK_START + STACK_PAGES * PAGE
 """End of the stack in memory; it grows downwards from here."""
 
-GLUE_SLOTS = 25
+GLUE_SLOTS = 26
 FIRST_GLUE_SLOT = 580
 """Number of entries in the shipped table; `glue.wat` has it too."""
 

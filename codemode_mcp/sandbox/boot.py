@@ -45,6 +45,7 @@ NATIVES: Final = (
     ("parse", 2),
     ("deferred", 0),
     ("evaluate", 2),
+    ("longDigits", 1),
 )
 """Names and lengths of the functions of the glue for the prelude, in the order of their slots."""
 

@@ -114,7 +114,7 @@
     $seed $random $random_bytes $random_uuid $encode_utf8 $decode_utf8
     $plain_json $is_proxy $set_collation $compare $grouped
     $date_text $set_function $helper_next $helper_return
-    $number_text $big_int_text $queue_microtask $parse_json $deferred $evaluate)
+    $number_text $big_int_text $queue_microtask $parse_json $deferred $evaluate $long_digits)
 
   (func $is_exception (param $value i64) (result i32)
     (i64.eq (i64.shr_u (local.get $value) (i64.const 32)) (i64.const 6)))
@@ -471,8 +471,9 @@
 
   ;; plainJson(value, depth, most): JSON of a value, as the prelude's `encode` makes it, or undefined where that takes more
   ;; than reading data: the value has to be made of data in the built-in kinds of objects and arrays, fewer than 100 levels
-  ;; deep with the `depth` that it is at, without a string in `data` or `blob` that is longer than `most`. Nothing of the
-  ;; program's runs. Undefined also where there is not enough memory, and for what takes too long to tell.
+  ;; deep with the `depth` that it is at, without a string in `data` or `blob` that is longer than `most`, and without a
+  ;; BigInt of more than 4,300 digits. If `most` is 2^31 - 1, Numbers beyond 2^53 have an exponent; see `numberJson`. Nothing
+  ;; of the program's runs. Undefined also where there is not enough memory, and for what takes too long to tell.
   (global $out (mut i32) (i32.const 0))      ;; what is written so far
   (global $size (mut i32) (i32.const 0))
   (global $capacity (mut i32) (i32.const 0))
@@ -569,9 +570,10 @@
           (then (return (call $put_word (local.get $ctx) (i64.const 0x65757274) (i32.const 4)))))
         (return (call $put_word (local.get $ctx) (i64.const 0x65736c6166) (i32.const 5)))))
     (if (i32.lt_u (local.get $tag) (i32.const 4)) (then (return (call $put_null (local.get $ctx)))))
-    (if (i32.and (i32.ge_s (local.get $tag) (i32.const -9)) (i32.le_s (local.get $tag) (i32.const 7)))
+    ;; -9 and 7 are BigInts.
+    (if (i32.and (i32.ge_s (local.get $tag) (i32.const -8)) (i32.le_s (local.get $tag) (i32.const 6)))
       (then (return (i32.const 0))))
-    (call $put_double (local.get $ctx) (local.get $value)))
+    (call $put_number (local.get $ctx) (local.get $value)))
 
   (func $put_array (param $ctx i32) (param $array i64) (param $depth i32) (result i32)
     (local $i i32)
@@ -748,16 +750,21 @@
       (br_if $digits (local.get $value)))
     (i32.const 1))
 
-  (func $put_double (param $ctx i32) (param $value i64) (result i32)
+  ;; A double or a BigInt.
+  (func $put_number (param $ctx i32) (param $value i64) (result i32)
     (local $text i32)
     (local $length i32)
     (local $first i32)
+    (local $tag i32)
     (local.set $text
       (call $JS_ToCStringLen2
         (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (local.get $value) (i32.const 0)))
     (if (i32.eqz (local.get $text)) (then (global.set $full (i32.const 1)) (return (i32.const 0))))
     (local.set $length (i32.load offset=136 (global.get $state)))
-    (if (i32.eqz (call $reserve (local.get $ctx) (i32.add (local.get $length) (i32.const 8))))
+    (if
+      (i32.or
+        (i32.gt_u (local.get $length) (i32.const 4300))
+        (i32.eqz (call $reserve (local.get $ctx) (i32.add (local.get $length) (i32.const 8)))))
       (then (call $JS_FreeCString (local.get $ctx) (local.get $text)) (return (i32.const 0))))
     (local.set $first (i32.load8_u (local.get $text)))
     (if (i32.eq (local.get $first) (i32.const 0x2d)) (then (local.set $first (i32.load8_u offset=1 (local.get $text)))))
@@ -766,9 +773,31 @@
       (then (drop (call $put_null (local.get $ctx))))
       (else
         (memory.copy (i32.add (global.get $out) (global.get $size)) (local.get $text) (local.get $length))
-        (global.set $size (i32.add (global.get $size) (local.get $length)))))
+        (global.set $size (i32.add (global.get $size) (local.get $length)))
+        (local.set $tag (call $tag (local.get $value)))
+        (if
+          (i32.and
+            (i32.eq (global.get $most) (i32.const 0x7fffffff))
+            (i32.or (i32.lt_s (local.get $tag) (i32.const -9)) (i32.gt_s (local.get $tag) (i32.const 7))))
+          (then
+            (drop (call $JS_ToFloat64 (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (local.get $value)))
+            (if (f64.ge (f64.abs (f64.load offset=136 (global.get $state))) (f64.const 0x1p53))
+              (then (call $mark_exponent (local.get $length))))))))
     (call $JS_FreeCString (local.get $ctx) (local.get $text))
     (i32.const 1))
+
+  ;; Write the number that was written last, and has `length` characters, with an E: `e` becomes that, else E0 is added.
+  ;; There is room for it.
+  (func $mark_exponent (param $length i32)
+    (local $at i32)
+    (local.set $at (i32.sub (i32.add (global.get $out) (global.get $size)) (local.get $length)))
+    (loop $each
+      (if (i32.eq (i32.load8_u (local.get $at)) (i32.const 0x65))
+        (then (i32.store8 (local.get $at) (i32.const 0x45)) (return)))
+      (local.set $at (i32.add (local.get $at) (i32.const 1)))
+      (br_if $each (i32.lt_u (local.get $at) (i32.add (global.get $out) (global.get $size)))))
+    (call $write_byte (i32.const 0x45))
+    (call $write_byte (i32.const 0x30)))
 
   (func $put_string (param $ctx i32) (param $value i64) (result i32)
     (call $put_text (local.get $ctx)
@@ -1551,4 +1580,83 @@
     (call $JS_FreeCString (local.get $ctx) (local.get $name))
     (call $JS_FreeCString (local.get $ctx) (local.get $text))
     (local.get $value))
+
+  ;; longDigits(text): true if a JSON text may have an integer of 16 digits or more. A run of 16 digits has one digit whose
+  ;; position is 15 more than a multiple of 16, so only these are looked at.
+  (func $long_digits (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $text i32)
+    (local $found i32)
+    (local.set $text
+      (call $JS_ToCStringLen2
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (i64.load (local.get $argv)) (i32.const 0)))
+    (if (i32.eqz (local.get $text)) (then (return (call $exception))))
+    (local.set $found
+      (call $has_long_digits
+        (local.get $text) (i32.add (local.get $text) (i32.load offset=136 (global.get $state)))))
+    (call $JS_FreeCString (local.get $ctx) (local.get $text))
+    (i64.or (i64.const 0x100000000) (i64.extend_i32_u (local.get $found))))
+
+  (func $has_long_digits (param $text i32) (param $end i32) (result i32)
+    (local $at i32)
+    (local $start i32)
+    (local $stop i32)
+    (local.set $at (i32.add (local.get $text) (i32.const 15)))
+    (loop $each
+      (if (i32.ge_u (local.get $at) (local.get $end)) (then (return (i32.const 0))))
+      (if (call $is_digit (local.get $at))
+        (then
+          (local.set $start (local.get $at))
+          (block $begun
+            (loop $digits
+              (br_if $begun (i32.eq (local.get $start) (local.get $text)))
+              (br_if $begun (i32.eqz (call $is_digit (i32.sub (local.get $start) (i32.const 1)))))
+              (local.set $start (i32.sub (local.get $start) (i32.const 1)))
+              (br $digits)))
+          (local.set $stop (i32.add (local.get $at) (i32.const 1)))
+          (block $ended
+            (loop $digits
+              (br_if $ended (i32.eq (local.get $stop) (local.get $end)))
+              (br_if $ended (i32.eqz (call $is_digit (local.get $stop))))
+              (local.set $stop (i32.add (local.get $stop) (i32.const 1)))
+              (br $digits)))
+          (if
+            (i32.and
+              (i32.ge_u (i32.sub (local.get $stop) (local.get $start)) (i32.const 16))
+              (i32.and
+                (call $begins_number (local.get $text) (local.get $start))
+                (call $ends_number (local.get $stop) (local.get $end))))
+            (then (return (i32.const 1))))
+          (local.set $at
+            (i32.add
+              (local.get $text)
+              (i32.or (i32.sub (local.get $stop) (local.get $text)) (i32.const 15)))))
+        (else (local.set $at (i32.add (local.get $at) (i32.const 16)))))
+      (br $each))
+    (unreachable))
+
+  (func $is_digit (param $at i32) (result i32)
+    (i32.lt_u (i32.sub (i32.load8_u (local.get $at)) (i32.const 0x30)) (i32.const 10)))
+
+  ;; Digits that begin here may begin a number of JSON, apart from a sign: in front is nothing, a blank, or one of , : [
+  (func $begins_number (param $text i32) (param $at i32) (result i32)
+    (local $byte i32)
+    (if (i32.eq (local.get $at) (local.get $text)) (then (return (i32.const 1))))
+    (local.set $byte (i32.load8_u (i32.sub (local.get $at) (i32.const 1))))
+    (if (i32.eq (local.get $byte) (i32.const 0x2d))
+      (then
+        (local.set $at (i32.sub (local.get $at) (i32.const 1)))
+        (if (i32.eq (local.get $at) (local.get $text)) (then (return (i32.const 1))))
+        (local.set $byte (i32.load8_u (i32.sub (local.get $at) (i32.const 1))))))
+    (i32.or
+      (i32.or (i32.le_u (local.get $byte) (i32.const 0x20)) (i32.eq (local.get $byte) (i32.const 0x2c)))
+      (i32.or (i32.eq (local.get $byte) (i32.const 0x3a)) (i32.eq (local.get $byte) (i32.const 0x5b)))))
+
+  ;; Digits that stop here may be a whole integer of JSON: behind is nothing, a blank, or one of , ] }
+  (func $ends_number (param $stop i32) (param $end i32) (result i32)
+    (local $byte i32)
+    (if (i32.eq (local.get $stop) (local.get $end)) (then (return (i32.const 1))))
+    (local.set $byte (i32.load8_u (local.get $stop)))
+    (i32.or
+      (i32.or (i32.le_u (local.get $byte) (i32.const 0x20)) (i32.eq (local.get $byte) (i32.const 0x2c)))
+      (i32.eq (i32.and (local.get $byte) (i32.const 0xdf)) (i32.const 0x5d))))
 )

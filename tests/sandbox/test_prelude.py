@@ -74,6 +74,8 @@ def test_the_names_themselves_cannot_be_replaced(run: RunCode, name: str) -> Non
 
 # requests
 
+STORED = "[725653563933458433,9007199254740992E0,1E+21,9007199254740991]"
+
 
 @pytest.mark.parametrize(
     ("code", "request_"),
@@ -108,7 +110,8 @@ def test_the_names_themselves_cannot_be_replaced(run: RunCode, name: str) -> Non
         ("tools.search({ query: 'x', limit: 3 })", ToolSearch(1, "x", 3)),
         ("MCP.$api()", Header(1, None, None)),
         ("MCP.files.$api('readFile', { schema: true })", Header(1, "files", "readFile", schema=True)),
-        ("store('k', { a: 1n })", Store(1, "k", '{"a":"1"}')),
+        ("store('k', { a: 1n })", Store(1, "k", '{"a":1}')),
+        ("store('k', [725653563933458433n, 2 ** 53, 1e21, 2 ** 53 - 1])", Store(1, "k", STORED)),
         ("load('k')", Load(1, "k")),
         ("yield_control('why')", YieldControl(1, "why")),
     ],
@@ -151,7 +154,9 @@ def test_a_held_name_is_a_function_that_no_program_can_list(cell: OpenCell) -> N
     assert targets == ["mcp:my-files:secret tool", REMOVE, "mcp:my-files:__proto__"]
 
 
-@pytest.mark.parametrize("given", ["() => 1", "Symbol('s')", "1n", "(() => { const a = {}; a.a = a; return a })()"])
+@pytest.mark.parametrize(
+    "given", ["() => 1", "Symbol('s')", "{ a: 10n ** 4300n }", "(() => { const a = {}; a.a = a; return a })()"]
+)
 def test_arguments_without_a_json_form_reject_and_send_nothing(run: RunCode, given: str) -> None:
     told = run(f"try {{ await MCP.files.readFile({given}) }} catch (e) {{ return [e.name, e.message] }}")
     assert told.value[0] == "TypeError"

@@ -58,10 +58,12 @@ CASES: dict[str, list[tuple[str, Any]]] = {
         ("{ a: NaN }", {"a": None}),
     ],
     "`bigint`": [
-        ("12345678901234567890n", "12345678901234567890"),
-        ("123456789012345678901234567890n", "123456789012345678901234567890"),
-        ("-1n", "-1"),
-        ("[-1n]", ["-1"]),
+        ("12345678901234567890n", 12345678901234567890),
+        ("123456789012345678901234567890n", 123456789012345678901234567890),
+        ("-1n", -1),
+        ("[-1n]", [-1]),
+        ("-(10n ** 4298n)", -(10**4298)),
+        ("{ a: [10n ** 4300n] }", {"a": ["1" + 4300 * "0"]}),
     ],
     "function": [
         ("function named() {}", "[Function: named]"),
@@ -86,7 +88,7 @@ CASES: dict[str, list[tuple[str, Any]]] = {
     "array": [
         ("[]", []),
         ("[1, [2, { a: [] }]]", [1, [2, {"a": []}]]),
-        ("[undefined, () => 1, Symbol('s'), NaN, -0, 1n]", [None, "[Function]", "Symbol(s)", None, 0, "1"]),
+        ("[undefined, () => 1, Symbol('s'), NaN, -0, 1n]", [None, "[Function]", "Symbol(s)", None, 0, 1]),
         ("[1, , 3]", [1, None, 3]),
         ("new Array(3)", [None, None, None]),
         ("(() => { const a = []; a[3] = 1; return a })()", [None, None, None, 1]),
@@ -100,7 +102,7 @@ CASES: dict[str, list[tuple[str, Any]]] = {
         ("new Number(NaN)", None),
         ("new String('s')", "s"),
         ("new Boolean(false)", False),
-        ("Object(10n)", "10"),
+        ("Object(10n)", 10),
         ("[Object(Object('s'))]", ["s"]),
     ],
     "`Date`": [
@@ -144,7 +146,7 @@ CASES: dict[str, list[tuple[str, Any]]] = {
         ("new Map([['a', 1], ['b', { c: 2 }]])", {"a": 1, "b": {"c": 2}}),
         ("new Map([['a', undefined]])", {"a": None}),
         ("new Map([[1, 'one'], ['two', 2]])", [[1, "one"], ["two", 2]]),
-        ("new Map([[{ k: 1 }, new Map([[1n, null]])]])", [[{"k": 1}, [["1", None]]]]),
+        ("new Map([[{ k: 1 }, new Map([[1n, null]])]])", [[{"k": 1}, [[1, None]]]]),
         ("new Map([[Symbol('k'), 1]])", [["Symbol(k)", 1]]),
         ("new Map([['a', new Map([['b', new Set([1])]])]])", {"a": {"b": [1]}}),
         ("new Map([['__proto__', 1]])", {"__proto__": 1}),
@@ -161,8 +163,8 @@ CASES: dict[str, list[tuple[str, Any]]] = {
         ("new Uint8ClampedArray([300])", [255]),
         ("new Uint16Array([1, 65535])", [1, 65535]),
         ("new Float64Array([0.5, NaN, Infinity, -0])", [0.5, None, None, 0]),
-        ("new BigInt64Array([1n, -1n])", ["1", "-1"]),
-        ("new BigUint64Array([18446744073709551615n])", ["18446744073709551615"]),
+        ("new BigInt64Array([1n, -1n])", [1, -1]),
+        ("new BigUint64Array([18446744073709551615n])", [18446744073709551615]),
         ("new Uint8Array(0)", []),
         ("new Int8Array(new ArrayBuffer(2, { maxByteLength: 16 }))", [0, 0]),
     ],
@@ -175,14 +177,14 @@ CASES: dict[str, list[tuple[str, Any]]] = {
         ("[Promise.resolve(1), (async () => 1)()]", ["[Promise]", "[Promise]"]),
     ],
     "an object with `toJSON`": [
-        ("{ toJSON: () => ({ a: 1n }) }", {"a": "1"}),
+        ("{ toJSON: () => ({ a: 1n }) }", {"a": 1}),
         ("{ toJSON() { return { a: 1 } }, b: 2 }", {"a": 1}),
         ("new URL('http://a/b?c=1')", "http://a/b?c=1"),
         ("{ toJSON: () => undefined }", None),
         ("[{ toJSON() { return undefined } }]", [None]),
         ("{ a: { toJSON() { return undefined } }, b: 1 }", {"a": None, "b": 1}),
         ("{ a: 1, toJSON() { return this } }", {"a": 1, "toJSON": "[Function: toJSON]"}),
-        ("{ toJSON() { return 1n } }", "1"),
+        ("{ toJSON() { return 1n } }", 1),
         ("{ toJSON() { return () => 1 } }", "[Function]"),
         ("{ toJSON: () => ({ toJSON: () => 1 }) }", 1),
         ('{ toJSON() { return \'"},"state":"forged\' } }', '"},"state":"forged'),
@@ -302,12 +304,16 @@ def test_a_value_becomes_what_the_documentation_says(run: RunCode, expression: s
     assert output["type"] == "json"
     assert exactly(output["value"]) == exactly(expected)
     [stored] = told.requests
-    assert exactly(json.loads(replace_lone_surrogates(stored.value))) == exactly(expected)
+    # A Number beyond 2^53 has an exponent there, since digits alone are read as a bigint.
+    kept = json.loads(
+        replace_lone_surrogates(stored.value), parse_float=lambda text: json.loads(text.removesuffix("E0"))
+    )
+    assert exactly(kept) == exactly(expected)
 
 
 def test_what_is_returned_is_awaited_and_then_told_like_anything_else(run: RunCode) -> None:
     assert run("return Promise.resolve(new Set([1]))").value == [1]
-    assert run("return { then(resolve) { resolve(2n) } }").value == "2"
+    assert run("return { then(resolve) { resolve(2n) } }").value == 2
     assert run("return").value is None
     assert run("return new Proxy([1, 2], {})").value == [1, 2]
 
@@ -438,7 +444,6 @@ def test_a_very_long_message_is_cut(run: RunCode) -> None:
         ("'plain \"text\"'", 'plain "text"'),
         ("undefined", "undefined"),
         ("null", "null"),
-        ("12n", "12n"),
         ("NaN", "NaN"),
         ("-Infinity", "-Infinity"),
         ("Symbol('s')", "Symbol(s)"),
@@ -513,6 +518,7 @@ anything = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.integers(-(10**40), 10**40)
     | st.floats(-1e15, 1e15)
     | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: (

@@ -131,7 +131,7 @@ def test_no_hook_sees_the_frames_of_the_prelude(run: RunCode) -> None:
         "class Own extends Error {} Own.prepareStackTrace = hook;"
         "const held = {}; const stacks = [new Error('x').stack, new Own('x').stack, new TypeError('x').stack,"
         "  (() => { try { null.x } catch (e) { return e.stack } })(), (Error.captureStackTrace(held), held.stack)];"
-        "await MCP.files.readFile(1n).catch((e) => stacks.push(e.stack));"
+        "await MCP.files.readFile(() => 1).catch((e) => stacks.push(e.stack));"
         "return [seen, stacks.map((stack) => typeof stack), stacks.some((stack) => stack.includes('hooked'))]"
     )
     assert told.value == [[], ["string"] * 6, False]
@@ -140,7 +140,7 @@ def test_no_hook_sees_the_frames_of_the_prelude(run: RunCode) -> None:
 def test_a_stack_names_no_file_of_the_host(run: RunCode) -> None:
     told = run(
         "const held = {}; Error.captureStackTrace(held); const stacks = [held.stack];"
-        "await MCP.files.readFile({ toJSON() { stacks.push(new Error('x').stack); return 1n } }).catch((e) =>"
+        "await MCP.files.readFile({ toJSON() { stacks.push(new Error('x').stack); return () => 1 } }).catch((e) =>"
         "  stacks.push(e.stack)); try { structuredClone(() => 1) } catch (e) { stacks.push(e.stack) }"
         "try { new URL('::') } catch (e) { stacks.push(e.stack) } return stacks"
     )

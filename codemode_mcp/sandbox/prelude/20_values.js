@@ -87,17 +87,52 @@ function quoted(text) {
   return (text.length < LARGE ? plainJson(text, 0, MAX_STRING) : undefined) ?? jsonStringify(text);
 }
 
+// Integers beyond 2^53 are BigInts here, and digits in JSON. Where programs read JSON again, or the host has to know what a
+// number was, a Number beyond 2^53 has an exponent with E, which no other JSON has: 9007199254740992E0, 1E30.
+const LARGEST = 9007199254740991;
+const MAX_DIGITS = 4300; // Python reads no more; the glue has this limit, too
+
+function isBeyond(v) {
+  return v > LARGEST || v < -LARGEST;
+}
+
+function numberJson(v) {
+  const text = "" + v;
+  const at = stringIndexOf(text, "e");
+  return at < 0 ? text + "E0" : stringSlice(text, 0, at) + "E" + stringSlice(text, at + 1);
+}
+
+function bigIntJson(v) {
+  const digits = bigIntToString(v);
+  return digits.length > MAX_DIGITS ? '"' + digits + '"' : digits;
+}
+
+// Return the value of a JSON text. Integers beyond 2^53 become BigInts, and strings if they have too many digits, which
+// the host lets through only in texts. A reviver takes twice as long as the engine alone.
+const { longDigits } = natives;
+
+function parseExactly(text) {
+  return longDigits(text) ? jsonParse(text, reviveBigInt) : jsonParse(text);
+}
+
+function reviveBigInt(name, v, context) {
+  if (typeof v !== "number" || !isBeyond(v)) return v;
+  const { source } = context;
+  if (stringIndexOf(source, ".") >= 0 || stringIndexOf(source, "e") >= 0 || stringIndexOf(source, "E") >= 0) return v;
+  return source.length > MAX_DIGITS ? source : NativeBigInt(source);
+}
+
 // Return the JSON text of a value, or undefined for a value that JSON.stringify omits.
 function encode(v, ancestors, depth) {
   switch (typeof v) {
     case "string":
       return quoted(v);
     case "number":
-      return isFinite_(v) ? "" + v : "null";
+      return !isFinite_(v) ? "null" : marking || !isBeyond(v) ? "" + v : numberJson(v);
     case "boolean":
       return v ? "true" : "false";
     case "bigint":
-      return '"' + bigIntToString(v) + '"';
+      return bigIntJson(v);
     case "symbol":
       return jsonStringify(symbolToString(v));
     case "function":
@@ -157,6 +192,7 @@ function encodeObject(v, here, depth) {
       if (isEngineFault(error)) throw error;
       return thrown("toJSON", error);
     }
+    if (isRawJSON(replaced)) return encode(parseExactly(replaced.rawJSON), here, depth + 1);
     if (replaced !== v) return encode(replaced, here, depth + 1) ?? "null";
   }
   if (isArray(v)) return encodeArray(v, v.length, here, depth);
@@ -414,3 +450,26 @@ setFunction(6, function (text) {
   }
 });
 defineProperty(JSON, "parse", hidden(natives.parse));
+
+// JSON.stringify writes a bigint as its digits. The engine calls `toJSON` before a replacer, which gets the bigint, as it
+// would without that.
+const { toJSON, stringify } = {
+  toJSON() {
+    return rawJSON(bigIntToString(bigIntValueOf(this)));
+  },
+  stringify(v, replacer, space) {
+    if (typeof replacer !== "function") return jsonStringify(v, replacer, space);
+    const replace = function (name, item) {
+      const replaced = apply(replacer, this, [name, isRawJSON(item) ? bigIntIn(this, name) ?? item : item]);
+      return typeof replaced === "bigint" ? rawJSON(bigIntToString(replaced)) : replaced;
+    };
+    return jsonStringify(v, replace, space);
+  },
+};
+defineProperty(NativeBigInt.prototype, "toJSON", hidden(toJSON));
+defineProperty(JSON, "stringify", hidden(stringify));
+
+function bigIntIn(holder, name) {
+  const v = getOwnPropertyDescriptor(holder, name)?.value;
+  return typeof v === "bigint" ? v : undefined;
+}

@@ -26,7 +26,7 @@ function emitText(text) {
   output('{"type":"text","text":' + jsonStringify(text) + "}");
 }
 
-defineGlobal("text", exposed("text", (v) => emitText(toText(v))));
+defineGlobal("text", exposed("text", (v) => emitText(typeof v === "bigint" ? bigIntToString(v) : toText(v))));
 
 defineGlobal("json", exposed("json", (v) => output('{"type":"json","value":' + toJsonText(v) + "}")));
 

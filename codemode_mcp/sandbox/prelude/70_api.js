@@ -75,11 +75,15 @@ function argumentText(v, whole) {
   const within = objectCreate(null); // the objects around the current one, and then their names there
   const names = objectCreate(null);
   let depth = 0;
-  return jsonStringify(v, function (name, item) {
+  return jsonStringify(v, function (name, given) {
+    const item = typeof given === "string" || isRawJSON(given) ? bigIntIn(this, name) ?? given : given;
     let refused = null;
     if (item === null || typeof item !== "object") {
-      if (depth === 0 || name === "toJSON" || (typeof item !== "function" && typeof item !== "symbol")) return item;
-      refused = (typeof item === "function" ? "a function" : "a symbol") + ", which JSON has no form for; leave it out";
+      if (typeof item === "bigint" && bigIntToString(item).length <= MAX_DIGITS) return rawJSON(bigIntToString(item));
+      if (typeof item === "number" && isBeyond(item) && isFinite_(item)) return rawJSON(numberJson(item));
+      if (depth === 0 || name === "toJSON" || (typeof item !== "function" && typeof item !== "symbol" && typeof item !== "bigint")) return item;
+      refused = typeof item === "bigint" ? "a bigint of more than " + MAX_DIGITS + " digits; pass String(n)"
+        : (typeof item === "function" ? "a function" : "a symbol") + ", which JSON has no form for; leave it out";
     }
     while (depth > 0 && within[depth - 1] !== this) depth -= 1;
     names[depth] = name;
@@ -215,7 +219,7 @@ defineGlobal("unwrap", exposed("unwrap", (result) => {
   if (result.structuredContent !== undefined && result.structuredContent !== null) return result.structuredContent;
   if (text === undefined) return result.content;
   try {
-    return jsonParse(text);
+    return parseExactly(text);
   } catch {
     return text;
   }

@@ -38,7 +38,7 @@ async function runProgram(waiting, id, begun) {
     const made = apply(main, undefined, [begun.nested ? programsFor(program.chain) : undefined]);
     defineProperty(made, "constructor", hidden(NativePromise));
     const text = toWholeJsonText(await apply(await made, undefined, [begun.input]));
-    result = jsonParse(text);
+    result = parseExactly(text);
     post("program_end", ended + ',"bytes":' + text.length);
   } catch (error) {
     let failed;

@@ -50,7 +50,7 @@ function compile(body, label) {
 // start: { code, fallback: string | null, label: string | null, seed: 64 hex digits, outputLimit, callLimit, file, elapsed, zones, args,
 //          saving: null | { language, source }, namespaces }
 function start(text) {
-  const message = jsonParse(text);
+  const message = parseExactly(text);
   seedRandom(message.seed);
   setClock(message.elapsed);
   outputLimit = message.outputLimit;
@@ -81,7 +81,7 @@ function syntaxError(error) {
 
 // deliver: { elapsed, completions: [[id, value, null | { name, message, code, data }]] }
 function deliver(text) {
-  const message = jsonParse(text);
+  const message = parseExactly(text);
   setClock(message.elapsed);
   const { completions } = message;
   for (let i = 0; i < completions.length; i++) settle(completions[i][0], completions[i][1], completions[i][2]);

@@ -1,7 +1,8 @@
 """An upstream of bare JSON lines that shows what travels: `echo.py FOLDER`.
 
-`echo` answers with the exact text of the request that reached it; `give` answers with the content of FOLDER/`name` as
-it is, in the place of `structuredContent`, valid JSON or not.
+`echo` and `send_to` answer with the exact text of the request that reached them; `give` answers with the content of
+FOLDER/`name` as it is, in the place of `structuredContent`, valid JSON or not. The resource `file:///NAME` has the
+content of FOLDER/`NAME` as its text, and in its `_meta`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,20 @@ TOOLS = [
         "name": "give",
         "description": "The JSON of a file, unread.",
         "inputSchema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+    },
+    {
+        "name": "send_to",
+        "description": "Sends to a chat.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "chat_id": {"type": "integer"},
+                "title": {"type": "string"},
+                "at": {"type": "number"},
+                "others": {"type": "array", "items": {"type": "integer"}},
+            },
+            "required": ["chat_id"],
+        },
     },
 ]
 
@@ -38,10 +53,17 @@ for line in sys.stdin.buffer:
     match message.get("method"):
         case "initialize":
             server = {"name": "echo", "version": "1"}
-            answer(request, {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": server})
+            capabilities = {"tools": {}, "resources": {}}
+            answer(request, {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": server})
+        case "resources/list":
+            answer(request, {"resources": [{"uri": "file:///given", "name": "given"}]})
+        case "resources/read":
+            given = (folder / params["uri"].rpartition("/")[2]).read_bytes().decode("utf-8")
+            contents = '{"uri":"file:///given","text":' + json.dumps(given) + ',"_meta":{"size":' + given + "}}"
+            send('{"jsonrpc":"2.0","id":' + json.dumps(request) + ',"result":{"contents":[' + contents + "]}}")
         case "tools/list":
             answer(request, {"tools": TOOLS})
-        case "tools/call" if params["name"] == "echo":
+        case "tools/call" if params["name"] != "give":
             answer(request, {"content": [{"type": "text", "text": text}]})
         case "tools/call":
             given = (folder / params["arguments"]["name"]).read_bytes().decode("utf-8")
