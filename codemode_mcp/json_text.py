@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, Final
+
+MAX_SAFE_INTEGER: Final = 2**53 - 1
+"""The largest integer that a Number of JavaScript holds exactly (`Number.MAX_SAFE_INTEGER`)."""
 
 
 def json_text(value: Any) -> str:
@@ -24,6 +27,19 @@ def compact_json(value: Any) -> str:
 
 
 _COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def as_javascript(value: Any) -> str:
+    """Return a JSON value as an expression of JavaScript, in which an integer beyond 2^53 is a bigint."""
+    return _STRING_OR_INTEGER.sub(_with_suffix, json.dumps(value, ensure_ascii=False))
+
+
+_STRING_OR_INTEGER = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![0-9.])-?[0-9]{16,}(?![0-9.eE])')
+
+
+def _with_suffix(match: re.Match[str]) -> str:
+    text = match[0]
+    return f"{text}n" if not text.startswith('"') and abs(int(text)) > MAX_SAFE_INTEGER else text
 
 
 def _without_nan(value: Any) -> Any:

@@ -6,6 +6,7 @@ import json
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.calls import rounded_numbers
 from codemode_mcp.calls.phrases import seen, shown_name
 from codemode_mcp.calls.schema_check import SchemaCheck
 from codemode_mcp.did_you_mean import nearest
@@ -48,6 +49,8 @@ class ArgumentChecker:
         schema: Mapping[str, Any],
         signature: Callable[[], str],
         refuse: Callable[[JsonObject], Mapping[str, str]] | None = None,
+        *,
+        keeps_numbers: bool = False,
     ) -> dict[str, Any]:
         """Return the object to send for a call, with top-level defaults filled in.
 
@@ -55,6 +58,7 @@ class ArgumentChecker:
             expression: the name of the tool as the program wrote it, for messages.
             signature: called for the tool's signature if something is wrong.
             refuse: returns the problem of each argument that programs may not give, whatever the schema says.
+            keeps_numbers: True for arguments that a program gets; see `rounded_numbers`.
 
         Raises:
             ProgramError: `nested_tool_failed`, with every problem by its path, and the signature.
@@ -69,8 +73,13 @@ class ArgumentChecker:
             given = {name: value for name, value in given.items() if name not in refused}
         check = self._check(schema)
         arguments, problems = check(given)
+        rounded = rounded_numbers.has_rounded(call)
+        if rounded and not problems:
+            problems = rounded_numbers.problems(arguments, check.is_valid)
         if problems or refused:
             raise _refusal(expression, [*refused.values(), *problems], signature())
+        if rounded and not keeps_numbers:
+            arguments = {name: rounded_numbers.as_written(value) for name, value in arguments.items()}
         return arguments
 
     def complete(

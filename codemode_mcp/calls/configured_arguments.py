@@ -58,7 +58,8 @@ class ConfiguredArguments:
             def refuse(given: JsonObject) -> Mapping[str, str]:
                 return {name: f"{path_text((name,))}: {_REFUSED}" for name in _reserved(given, own, entry)}
 
-        return self._checker.prepare(call, entry.path, entry.tool.input_schema, signature, refuse)
+        keeps = entry.source == "program"
+        return self._checker.prepare(call, entry.path, entry.tool.input_schema, signature, refuse, keeps_numbers=keeps)
 
     def complete(
         self, entry: Entry, override: ToolOverride | None, arguments: dict[str, Any], signature: Callable[[], str]

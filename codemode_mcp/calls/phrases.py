@@ -10,6 +10,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.json_text import MAX_SAFE_INTEGER
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -66,6 +68,8 @@ def _is_word(name: str) -> bool:
 def literal(value: Any) -> str:
     """Return a constant as JSON, short and on one line. A long string is cut inside its quotes."""
     text = _json(value)
+    if is_bigint(value) and text[-1].isdigit():
+        text += "n"
     if isinstance(value, str) and len(text) > _MAX_SEEN:
         return text[: _MAX_SEEN - 2].rstrip("\\") + '…"'
     return clip(text, _MAX_SEEN)
@@ -90,13 +94,18 @@ def seen(value: Any) -> str:
         case bool():
             return f"boolean {literal(value)}"
         case int() | float():
-            return f"number {literal(value)}"
+            return f"{'bigint' if is_bigint(value) else 'number'} {literal(value)}"
         case str():
             return f"string {bare(value)}"
         case list():
             return f"array {bare(value)}" if _is_short(value) else f"array of {counted(len(value), 'item')}"
         case _:
             return f"object {bare(value)}" if _is_short(value) else f"object of {counted(len(value), 'member')}"
+
+
+def is_bigint(value: Any) -> bool:
+    """Return True for an integer that is a bigint in programs."""
+    return isinstance(value, int) and abs(value) > MAX_SAFE_INTEGER
 
 
 def bare(value: Any) -> str:

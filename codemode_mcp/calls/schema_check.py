@@ -103,6 +103,10 @@ class SchemaCheck:
         slips = self._slips(given)
         return arguments, _lines([*slips, *self._ignored(given, slips)] if slips else [], complete=True)
 
+    def is_valid(self, arguments: dict[str, Any]) -> bool:
+        """Return True if arguments fit the schema, or it cannot be used."""
+        return self._validator is None or self._validator.is_valid(arguments)
+
     def complete(self, given: dict[str, Any], reserved: Collection[str]) -> tuple[dict[str, Any], list[str]]:
         """Return the object to send, and its problems without values of reserved arguments, each as one line."""
         filled = {
@@ -139,7 +143,13 @@ class SchemaCheck:
         return _lines(problems, complete=complete) or ["input: does not fit the schema"]
 
     def _advised(self, problems: list[Problem], given: dict[str, Any]) -> list[Problem]:
-        """Add the advice to leave an argument out, if it is optional and null was given for it."""
+        """Add the advice to convert a bigint, or to leave out an optional argument for which null was given."""
+        problems = [
+            replace(problem, text=f"{problem.text}; pass String(n)")
+            if problem.kind == "kind" and "string" in problem.expected and ", got bigint " in problem.text
+            else problem
+            for problem in problems
+        ]
         nulls = {(name,) for name, value in given.items() if value is None and name not in self._required}
         if self._is_combined:  # any argument may be needed
             return problems

@@ -46,12 +46,17 @@ _HINTS = {
 
 _EARLY = "used before its declaration ends: is a semicolon missing before a line that starts with ` ( or [ ?"
 
+_BIGINT = (
+    "convert one of the two, with Number(n) or BigInt(n); integers beyond 2^53 are bigints, which Number(n) rounds: "
+    "write 1n beside them, and sort with a < b ? -1 : 1"
+)
+
 _WORDINGS = {
     "this is not initialized": "call super(...) first",
     " is not initialized": _EARLY,
     "cannot read property 'digest' of undefined": "crypto has only randomUUID and getRandomValues",
-    "cannot convert BigInt to number": "convert one of the two, with Number(n) or BigInt(n)",
-    "BigInt are forbidden in JSON.stringify": "pass String(n) or Number(n)",
+    "cannot convert BigInt to number": _BIGINT,
+    "bigint argument with unary +": _BIGINT,
 }
 """Hints by the end of the engine's message."""
 

@@ -963,3 +963,86 @@ def test_other_options_are_refused_before_anything_is_sent(options: str, problem
     assert problem in refused.value.message
     assert "nothing was sent" in refused.value.message
     assert len(refused.value.message) < 1_000
+
+
+# integers beyond 2^53
+
+CHAT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "chat_id": {"type": "integer"},
+        "large": {"type": "integer", "minimum": 0, "maximum": 2**64 - 1},
+        "ids": {"type": "array", "items": {"type": "integer"}},
+        "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        "ratio": {"type": "number", "maximum": 1e19},
+        "any": {},
+        "maybe": {"anyOf": [{"type": "integer"}, {"type": "number"}]},
+        "choice": {"enum": [1e300, 9007199254740992]},
+        "name": {"type": "string"},
+    },
+}
+ROUNDED = "beyond 2^53, a Number loses its last digits; pass the bigint that a result gave, or write all digits with n"
+
+
+@pytest.mark.parametrize("integer", [2**53 - 1, 2**53, -(2**53) - 1, 725653563933458433, 2**63, 2**64 - 1, 10**30])
+@pytest.mark.parametrize("name", ["chat_id", "either", "any", "maybe"])
+def test_the_digits_of_a_bigint_are_sent(integer: int, name: str) -> None:
+    sent = prepare(CHAT, f'{{"{name}": {integer}, "ids": [{integer}]}}')
+    assert sent == {name: integer, "ids": [integer]}
+    assert type(sent[name]) is int
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "shown"),
+    [
+        ('{"chat_id": 725653563933458400E0}', "chat_id", "725653563933458400"),
+        ('{"chat_id": -9007199254740992E0}', "chat_id", "-9007199254740992"),
+        ('{"chat_id": 1E+21}', "chat_id", "1e+21"),
+        ('{"large": 18000000000000000000E0}', "large", "18000000000000000000"),
+        ('{"ids": [1, 725653563933458433, 9007199254740994E0]}', "ids[2]", "9007199254740994"),
+        ('{"either": 9007199254740994E0}', "either", "9007199254740994"),
+        ('{"choice": 9007199254740992E0}', "choice", "9007199254740992"),
+    ],
+)
+def test_a_number_beyond_2_53_is_refused_in_the_place_of_an_integer(text: str, path: str, shown: str) -> None:
+    [problem] = complaint(CHAT, text)
+    assert problem.startswith(f"- input.{path}: expected an integer, got the Number {shown}: {ROUNDED}")
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ('{"ratio": 725653563933458400E0}', {"ratio": 725653563933458400}),
+        ('{"ratio": 9007199254740992E0, "any": [1E+30]}', {"ratio": 2**53, "any": [1e30]}),
+        ('{"any": {"deep": [-1758000000000000000E0]}}', {"any": {"deep": [-1758000000000000000]}}),
+        ('{"maybe": 9007199254740994E0}', {"maybe": 9007199254740994}),
+        ('{"choice": 1E+300}', {"choice": 1e300}),
+        ('{"name": "5E0", "chat_id": 5}', {"name": "5E0", "chat_id": 5}),
+        ('{"ratio": 1e18, "chat_id": 1e18}', {"ratio": 1e18, "chat_id": 1e18}),  # not by a program
+    ],
+)
+def test_anywhere_else_a_number_beyond_2_53_is_sent_as_javascript_writes_it(text: str, sent: dict[str, Any]) -> None:
+    assert json.dumps(prepare(CHAT, text)) == json.dumps(sent)
+
+
+def test_of_many_numbers_beyond_2_53_a_few_are_named_quickly() -> None:
+    text = json.dumps({"any": [0] * 20_000, "ids": [0] * 20_000}).replace("0", "9007199254740994E0")
+    began = time.process_time()
+    problems = complaint(CHAT, text)
+    assert time.process_time() - began < 20
+    assert [problem.partition(":")[0] for problem in problems] == ["- input"]
+    text = json.dumps({"ids": [0] * 20_000}).replace("0", "9007199254740994E0")
+    assert [each.partition(":")[0] for each in complaint(CHAT, text)] == [f"- input.ids[{n}]" for n in range(3)]
+
+
+def test_a_bigint_where_a_string_belongs_is_named_with_what_to_pass() -> None:
+    assert complaint(CHAT, '{"name": 725653563933458433}') == [
+        "- input.name: expected string, got bigint 725653563933458433n; pass String(n)"
+    ]
+    assert complaint({**CHAT, "required": ["chat_id"]}, '{"chat_id": "7", "large": 18446744073709551616}') == [
+        '- input.chat_id: expected integer, got string "7"',
+        "- input.large: expected at most 18446744073709551615n, got 18446744073709551616n",
+    ]
+    [problem] = complaint(CHAT, '{"choice": 9007199254740993}')
+    assert "9007199254740992n" in problem
+    assert "9007199254740993n" in problem

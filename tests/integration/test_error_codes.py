@@ -112,7 +112,19 @@ PROGRAMS = {
     ),
     "three objects": Fails("await MCP.counting.count({}, {}, {})", "nested_tool_failed", "1:20", ("3 arguments",)),
     "no JSON": Fails(
-        "await MCP.counting.count({ name: 1n })", "nested_tool_failed", "1:20", ("BigInt", "pass String(n)")
+        "await MCP.counting.count({ name: () => 1 })",
+        "nested_tool_failed",
+        "1:20",
+        ("name is a function", "leave it out"),
+    ),
+    "bigint": Fails(
+        "await MCP.counting.count({ name: 2n ** 60n })", "nested_tool_failed", "1:20", ("46976n; pass String(n)",)
+    ),
+    "rounded integer": Fails(
+        "await MCP.tracker.getIssue({ issue_id: 725653563933458433 })",
+        "nested_tool_failed",
+        "1:19",
+        ("input.issue_id: expected an integer, got the Number 725653563933458400", "with n at the end"),
     ),
     "unwrapped error": Fails(
         "const r = await MCP.counting.refuse({});\nunwrap(r)", "nested_tool_failed", "2:", ("the tool says no",)

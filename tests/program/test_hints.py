@@ -20,9 +20,9 @@ from codemode_mcp.sandbox.messages import Thrown
         ("ReferenceError", "Intl is not defined", "toISOString"),
         ("ReferenceError", "total is not initialized", "semicolon"),
         ("ReferenceError", "callTool is not defined", "MCP.<server>.<tool>"),
-        ("TypeError", "cannot convert BigInt to number", "BigInt(n)"),
+        ("TypeError", "cannot convert BigInt to number", "BigInt(n); integers beyond 2^53 are bigints"),
+        ("TypeError", "bigint argument with unary +", "BigInt(n); integers beyond 2^53 are bigints"),
         ("TypeError", "tools.createIssue is not a function", "tools.call("),
-        ("TypeError", "the arguments cannot be sent as JSON: BigInt are forbidden in JSON.stringify", "String(n)"),
     ],
 )
 def test_a_name_that_is_not_there_comes_with_what_to_write_instead(name: str, message: str, said: str) -> None:
