@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE
 from declarations.schema import compile_schema
 from declarations.typetree import (
+    BIGINT,
+    INTEGER,
+    NUMBER,
     UNKNOWN,
     ArrayOf,
     Constant,
@@ -42,6 +45,9 @@ MAX_REPEATED_ITEM: Final = 24
 
 MAX_REPEATS: Final = 6
 """Maximum number of items for which an array with bounds is written as a tuple."""
+
+INTEGER_NAME: Final = "int"
+"""Name of the type `number | bigint` in files that declare it, and in signatures."""
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _INHERITED: Final = frozenset(name for name in OBJECT_PROTOTYPE if not name.startswith("_"))
@@ -74,10 +80,14 @@ class TypeWriter:
         names: TypeScript names of the definitions.
         docs: True to write comments on properties.
         depth: maximum number of levels of objects. Deeper objects become `{ ... }`.
+        integer: the text for `number | bigint`.
     """
 
-    def __init__(self, names: Mapping[str, str], *, docs: bool = True, depth: int = 1_000) -> None:
+    def __init__(
+        self, names: Mapping[str, str], *, docs: bool = True, depth: int = 1_000, integer: str = "number | bigint"
+    ) -> None:
         self._names = names
+        self._integer = integer
         self._docs = docs
         self._depth = depth
 
@@ -94,9 +104,15 @@ class TypeWriter:
                 return self._array(type_)
             # Different types can have the same text, e.g. after a cut at `depth`. So repetitions are dropped.
             case UnionOf(members):
+                both = NUMBER in members and BIGINT in members
                 return " | ".join(
                     dict.fromkeys(
-                        f"({self.text(m)})" if isinstance(m, IntersectionOf) else self.text(m) for m in members
+                        self._integer
+                        if both and m in INTEGER.members
+                        else f"({self.text(m)})"
+                        if isinstance(m, IntersectionOf)
+                        else self.text(m)
+                        for m in members
                     )
                 )
             case IntersectionOf(members):
@@ -120,7 +136,7 @@ class TypeWriter:
 
     def _atom(self, type_: Type) -> str:
         text = self.text(type_)
-        return f"({text})" if isinstance(type_, (UnionOf, IntersectionOf)) else text
+        return f"({text})" if isinstance(type_, (UnionOf, IntersectionOf)) and text != INTEGER_NAME else text
 
     def _branch(self, type_: Type) -> str:
         """Return a member of an intersection, or a member of a union in an intersection."""
@@ -220,15 +236,15 @@ def indented(text: str, by: str = "  ") -> str:
     return text.replace("\n", "\n" + by) if "\n" in text else text
 
 
-def render_schema(schema: object, name: str | None = None) -> str:
-    """Return a schema as TypeScript.
+def render_schema(schema: object, name: str | None = None, *, of_input: bool = False) -> str:
+    """Return a schema as TypeScript. `of_input`: see `compile_schema`.
 
     Returns:
         A type expression. If the type needs named types or `name` is given, the result is declarations instead. The
         type `name` (default `T`) is then the type of the schema.
     """
     target = name or "T"
-    compiled = compile_schema(schema, target)
+    compiled = compile_schema(schema, target, of_input=of_input)
     names = _type_names(compiled.definitions, {target} | _TAKEN_TYPE_NAMES, target)
     root = TypeWriter(names).text(compiled.root)
     if not compiled.definitions:
@@ -237,9 +253,11 @@ def render_schema(schema: object, name: str | None = None) -> str:
     return "\n".join([*lines, *_declared_types(compiled.definitions, names).values()])
 
 
-def _declared_types(definitions: Mapping[str, Definition], names: Mapping[str, str]) -> dict[str, str]:
+def _declared_types(
+    definitions: Mapping[str, Definition], names: Mapping[str, str], integer: str = "number | bigint"
+) -> dict[str, str]:
     """Return the declaration of each definition by its TypeScript name."""
-    writer = TypeWriter(names)
+    writer = TypeWriter(names, integer=integer)
     return {
         names[key]: (f"/** {definition.doc} */\n" if definition.doc else "")
         + f"type {names[key]} = {writer.text(definition.type)};"
@@ -284,28 +302,28 @@ class NamedTypes:
 
     Args:
         taken: names that are not available.
+        integer: see `TypeWriter`.
     """
 
-    def __init__(self, taken: Collection[str] = ()) -> None:
+    def __init__(self, taken: Collection[str] = (), *, integer: str = "number | bigint") -> None:
+        self._integer = integer
+        self._plain_writer = TypeWriter({}, integer=integer)
         self._texts: dict[str, str] = dict.fromkeys(taken, "")
         self._numbers: dict[str, int] = {}
 
     def declare(self, compiled: SchemaType) -> tuple[list[str], TypeWriter]:
         """Return the declarations that `compiled` adds to the file, and a writer that uses their names."""
         if not compiled.definitions:
-            return [], _PLAIN_WRITER
+            return [], self._plain_writer
         # First with names that ignore the other types of the file: types with the same name and text are shared. If a
         # name has another text already, all definitions of this schema get names that are free.
         names = _type_names(compiled.definitions, _TAKEN_TYPE_NAMES)
-        texts = _declared_types(compiled.definitions, names)
+        texts = _declared_types(compiled.definitions, names, self._integer)
         if any(self._texts.get(name, text) != text for name, text in texts.items()):
             names = _type_names(
                 compiled.definitions, _TAKEN_TYPE_NAMES, also_taken=self._texts.keys(), numbers=self._numbers
             )
-            texts = _declared_types(compiled.definitions, names)
+            texts = _declared_types(compiled.definitions, names, self._integer)
         new = [text for name, text in texts.items() if name not in self._texts]
         self._texts.update(texts)
-        return new, TypeWriter(names)
-
-
-_PLAIN_WRITER: Final = TypeWriter({})
+        return new, TypeWriter(names, integer=self._integer)

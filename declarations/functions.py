@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from declarations.expressions import NamedTypes, Renderable, TypeWriter, indented, property_name
+from declarations.expressions import INTEGER_NAME, NamedTypes, Renderable, TypeWriter, indented, property_name
 from declarations.jsdoc import (
     MAX_PROPERTY_TEXT,
     MAX_PROPERTY_TEXT_ALONE,
@@ -38,7 +38,9 @@ class FunctionText:
         self._type_name = identifier[:1].upper() + identifier[1:]
         self._max_text = MAX_TOOL_TEXT_ALONE if alone else MAX_TOOL_TEXT
         self._max_property_text = MAX_PROPERTY_TEXT_ALONE if alone else MAX_PROPERTY_TEXT
-        self._input = compile_schema(tool.input_schema, self._type_name + "Input", self._max_property_text)
+        self._input = compile_schema(
+            tool.input_schema, self._type_name + "Input", self._max_property_text, of_input=True
+        )
         self.parameters: dict[str, str] = {}
         """Descriptions of top-level properties, by the names as they are written in the declaration."""
         if isinstance(self._input.root, ObjectOf):
@@ -114,7 +116,8 @@ class WrittenFunction:
             if self.latest is None or self.latest[0] is not observed:
                 seen = compile_schema(observed, "Output")
                 # Observed types are not recursive, so they need no names.
-                self.latest = observed, TypeWriter(dict.fromkeys(seen.definitions, "unknown")).text(seen.root)
+                names = dict.fromkeys(seen.definitions, "unknown")
+                self.latest = observed, TypeWriter(names, integer=INTEGER_NAME).text(seen.root)
             output = self.latest[1]
             doc = [*doc, "@returns Shape observed in earlier results; the server declares none."]
         comment = comment_block([*doc, *self.last_lines], "  ")

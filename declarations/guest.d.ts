@@ -119,7 +119,10 @@ declare function image(value: unknown): void;
 declare function show(result: McpToolResult): void;
 /** Ends this step of the program; `wait` resumes it here. */
 declare function yield_control(reason?: string): Promise<void>;
-/** The structured content of a result, else the JSON or text of its content; throws if `isError` is set. */
+/**
+ * The structured content of a result, else the JSON or text of its content; throws if `isError` is set. An integer beyond
+ * 2^53 is a bigint: it is passed on and printed with all its digits.
+ */
 declare function unwrap<T>(result: McpToolResult<T>): T;
 /** Keeps a JSON value for later programs of the same owner. */
 declare function store(key: string, value: unknown): void;
@@ -226,6 +229,12 @@ interface Crypto {
   getRandomValues<T extends Int8Array | Uint8Array | Uint8ClampedArray | Int16Array | Uint16Array | Int32Array | Uint32Array | BigInt64Array | BigUint64Array>(array: T): T;
 }
 declare const crypto: Crypto;
+
+interface JSON {
+  parse(text: string, reviver: (this: any, key: string, value: any, context: { source?: string }) => any): any;
+  /** A value that `stringify` writes as this text. */
+  rawJSON(text: string): object;
+}
 
 interface Performance {
   /** Milliseconds since the program started. */

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
+from declarations.typetree import is_beyond
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -36,7 +38,8 @@ class Shape:
     """The shape of the values of one source.
 
     Attributes:
-        scalars: kinds of values other than arrays and objects, in the words of JSON Schema.
+        scalars: kinds of values other than arrays and objects, in the words of JSON Schema, and `bigint` for integers
+            that are one in programs.
         items: shape of the items of all arrays; None if there was no array.
         object: shape of all objects; None if there was no object.
         anything: True if the values may be of any kind.
@@ -82,6 +85,7 @@ _SCALARS: Final = {
     float: Shape(frozenset({"number"})),
     str: Shape(frozenset({"string"})),
 }
+_BIGINT: Final = Shape(frozenset({"bigint"}))
 
 # A name in the style of programmers, with at most two short numbers: not an id, a date, a path or an address.
 _NAME: Final = re.compile(r"[A-Za-z_$]+(?:[0-9]{1,3}(?:[A-Za-z_$]+[0-9]{1,3})?[A-Za-z_$]*)?")
@@ -128,8 +132,10 @@ def to_schema(shape: Shape) -> dict[str, Any]:
         items = to_schema(shape.items)
         alternatives.append({"type": "array", "items": items} if items else {"type": "array"})
     if shape.scalars:
-        names = sorted(shape.scalars, key=_SCALAR_ORDER.index)
-        alternatives.append({"type": names[0] if len(names) == 1 else names})
+        large = {"format": "int64"} if "bigint" in shape.scalars else {}
+        kinds = {"number" if name == "bigint" else name for name in shape.scalars}
+        names = sorted(kinds, key=_SCALAR_ORDER.index)
+        alternatives.append({"type": names[0] if len(names) == 1 else names, **large})
     return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
 
 
@@ -161,7 +167,7 @@ def _shape_of(value: object, depth: int, budget: _Budget) -> Shape:
     budget.left -= 1
     scalar = _SCALARS.get(type(value) if not isinstance(value, float) or isfinite(value) else type(None))
     if scalar is not None:
-        return scalar
+        return _BIGINT if isinstance(value, int) and is_beyond(value) else scalar
     if depth <= 0 or budget.left <= 0:
         return ANYTHING
     if isinstance(value, list):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from declarations.expressions import (
     GUEST_TYPE_NAMES,
+    INTEGER_NAME,
     NamedTypes,
     Renderable,
     TypeWriter,
@@ -137,20 +138,22 @@ class ServerFile:
         """
         if self._written is None:
             # Only the texts are cached, because the types take much more memory.
-            functions = [FunctionText(name, tool) for name, tool in self._tools.items()]
-            self._common = common_parameters(functions)
-            types = NamedTypes()
-            self._written = [function.write(types, self._common) for function in functions]
+            made = [FunctionText(name, tool) for name, tool in self._tools.items()]
+            self._common = common_parameters(made)
+            types = NamedTypes(integer=INTEGER_NAME)
+            self._written = [function.write(types, self._common) for function in made]
         seen = [(observed or {}).get(written.tool) for written in self._written]
         if self._whole is not None and all(map(operator.is_, self._whole[0], seen)):
             return self._whole[1]
+        functions = [written.text(schema) for written, schema in zip(self._written, seen, strict=True)]
         body = "".join(
             (
                 f"{RESULT_TYPE}\n{OPTIONS_TYPE}\n{_HEADER_TYPE_IN_SERVER}\n",
                 f"declare namespace MCP.{self._identifier} {{\n",
+                _integer_type(functions),
                 "  /** Return this API header. */\n",
                 "  function $api(toolName?: string, options?: { schema?: boolean }): Promise<McpApiHeader>;\n",
-                *[written.text(schema) for written, schema in zip(self._written, seen, strict=True)],
+                *functions,
                 *[_group(group, operations) for group, operations in self._groups.items()],
                 "}\n",
             )
@@ -168,7 +171,7 @@ class ServerFile:
         Raises:
             KeyError: there is no such member.
         """
-        types = NamedTypes()
+        types = NamedTypes(integer=INTEGER_NAME)
         functions: list[str] = []
         groups: dict[str, set[str]] = {}
         for name in dict.fromkeys(names):
@@ -187,6 +190,7 @@ class ServerFile:
                 f"{RESULT_TYPE}\n" if functions else "",
                 f"{OPTIONS_TYPE}\n",
                 f"declare namespace MCP.{self._identifier} {{\n",
+                _integer_type(functions),
                 *functions,
                 *[_group(group, operations) for group, operations in groups.items()],
                 "}\n",
@@ -215,6 +219,14 @@ class ServerFile:
         return comment_block([first, *rest, contents, *common])
 
 
+def _integer_type(functions: Iterable[str]) -> str:
+    """Return the declaration of the type for integers, if functions use it."""
+    return INTEGER_TYPE if any(map(_INTEGER_NAME.search, functions)) else ""
+
+
+# In a namespace, since a type with the same name in two global declarations would be an error.
+INTEGER_TYPE: Final = f"  type {INTEGER_NAME} = number | bigint; // an integer beyond 2^53 is a bigint\n"
+_INTEGER_NAME: Final = re.compile(rf"\b{INTEGER_NAME}\b")
 _FIRST_WORD: Final = re.compile("[a-z]+(?=[A-Z0-9_])")
 
 

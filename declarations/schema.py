@@ -14,7 +14,7 @@ A type is wider than its schema if TypeScript cannot express a keyword, or only 
 ignored, or express less:
 
 * `not`, `if`, `dependentSchemas`, `contains`, `uniqueItems`, bounds, patterns and formats, `minProperties` and
-  `maxProperties`, `$dynamicRef`; more than two `dependentRequired`. Integers are numbers, and `oneOf` is `anyOf`.
+  `maxProperties`, `$dynamicRef`; more than two `dependentRequired`. Integers may be fractions, and `oneOf` is `anyOf`.
 * The number of items of an array, except for tuples and for a few short items.
 * The allowed names of properties, except for a choice of names or one simple pattern. If there are several patterns, or
   a declared property matches the pattern, an undeclared property may have any of the types.
@@ -53,6 +53,7 @@ from declarations.references import Document, Place
 from declarations.typetree import (
     ANY_OBJECT,
     BOOLEAN,
+    INTEGER,
     MAX_ALTERNATIVES,
     NEVER,
     NULL,
@@ -70,7 +71,8 @@ from declarations.typetree import (
     TupleOf,
     Type,
     intersection,
-    number_literal,
+    is_beyond,
+    number_constant,
     string_literal,
     union,
 )
@@ -82,7 +84,11 @@ MAX_DEFINITIONS: Final = 300
 MAX_TUPLE: Final = 64
 """Maximum number of elements of a tuple. A longer one becomes an array."""
 
-_SCALARS: Final = {"null": NULL, "boolean": BOOLEAN, "number": NUMBER, "integer": NUMBER, "string": STRING}
+_SCALARS: Final = {"null": NULL, "boolean": BOOLEAN, "string": STRING}
+_NUMBERS: Final = frozenset({"number", "integer"})
+_SMALL: Final = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
+_LARGE: Final = frozenset({"int64", "uint64", "int128", "uint128"})
+"""Formats of integers, in OpenAPI and of generators."""
 _SCALAR_BITS: Final = ((kinds.STRING, STRING), (kinds.NUMBER, NUMBER), (kinds.BOOLEAN, BOOLEAN), (kinds.NULL, NULL))
 
 _NOT_PLAIN: Final = COMBINING | CONDITIONAL | {"const", "enum", "nullable", "$id", "$dynamicRef", "$recursiveRef"}
@@ -94,21 +100,27 @@ _NOT_TYPING: Final = frozenset(
 """Keywords beside a reference that do not change the type. `_combined` handles `nullable`."""
 
 
-def compile_schema(schema: object, name: str = "Root", max_doc: int = MAX_PROPERTY_TEXT) -> SchemaType:
+def compile_schema(
+    schema: object, name: str = "Root", max_doc: int = MAX_PROPERTY_TEXT, *, of_input: bool = False
+) -> SchemaType:
     """Return the type of `schema`, which may be any JSON value. This function never raises an error.
 
     Args:
         name: the name of the root, if it refers to itself.
         max_doc: maximum length in characters of the description of a property.
+        of_input: True for values that programs give. An integer may be a bigint then, unless its bounds exclude that. A
+            program gets a bigint only where the schema says that integers are large, since calculating with one needs
+            care.
     """
-    return _Compiler(schema, name, max_doc).compile()
+    return _Compiler(schema, name, max_doc, of_input=of_input).compile()
 
 
 class _Compiler:
     """The state of one `compile_schema`: the budget, the current base of references, and the named definitions."""
 
-    def __init__(self, root: object, name: str, max_doc: int) -> None:
+    def __init__(self, root: object, name: str, max_doc: int, *, of_input: bool) -> None:
         self._max_doc = max_doc
+        self._of_input = of_input
         self._root: Mapping[str, Any] = root if isinstance(root, Mapping) else {}
         self._schema = root
         self._document = Document(self._root)
@@ -152,7 +164,7 @@ class _Compiler:
         if _NOT_PLAIN.isdisjoint(schema):  # the fast way for most schemas
             declared = schema.get("type")
             if isinstance(declared, str):
-                scalar = _SCALARS.get(declared)
+                scalar = self._number(schema) if declared in _NUMBERS else _SCALARS.get(declared)
                 if scalar is not None:
                     return scalar if kinds.KIND_BITS[declared] & context else NEVER
             if declared is None and not schema:
@@ -218,12 +230,27 @@ class _Compiler:
             return self._array(schema, depth)
         if bits == kinds.ANY:
             return UNKNOWN
-        members: list[Type] = [scalar for bit, scalar in _SCALAR_BITS if bits & bit]
+        members: list[Type] = [
+            self._number(schema) if bit == kinds.NUMBER else scalar for bit, scalar in _SCALAR_BITS if bits & bit
+        ]
         if bits & kinds.ARRAY:
             members.insert(0, self._array(schema, depth))
         if bits & kinds.OBJECT:
             members.insert(0, self._object(schema, depth))
         return union(members)
+
+    def _number(self, schema: Mapping[str, Any]) -> Type:
+        """Return the type of the numbers of a schema."""
+        form, declared = schema.get("format"), schema.get("type")
+        if isinstance(form, str) and form in _SMALL:
+            return NUMBER
+        lower, upper = (_bound(schema, *each) for each in _BOUNDS)
+        if lower is not None and upper is not None and not (is_beyond(lower) or is_beyond(upper)):
+            return NUMBER
+        if (isinstance(form, str) and form in _LARGE) or is_beyond(lower) or is_beyond(upper):
+            return INTEGER
+        names = declared if isinstance(declared, list) else [declared]
+        return INTEGER if self._of_input and "integer" in names and "number" not in names else NUMBER
 
     # References
 
@@ -263,7 +290,8 @@ class _Compiler:
         found = 0
         for value in values:
             found |= kinds.value_bits(value)
-        return self._of_kinds({}, bits & found, depth)
+        largest = max((abs(value) for value in values if isinstance(value, int)), default=0)
+        return self._of_kinds({"maximum": largest}, bits & found, depth)
 
     def _value(self, value: object, depth: int) -> Type:
         """Return the type of one JSON value."""
@@ -274,8 +302,7 @@ class _Compiler:
         if isinstance(value, str):
             return STRING if len(value) > MAX_LITERAL else Constant("string", string_literal(value))
         if isinstance(value, (int, float)):
-            text = number_literal(value)
-            return NUMBER if text is None else Constant("number", text)
+            return number_constant(value) or (INTEGER if isinstance(value, int) else NUMBER)
         self._nodes -= 1
         if self._nodes < 0 or depth > kinds.MAX_DEPTH:
             return UNKNOWN
@@ -402,6 +429,15 @@ class _Compiler:
                     templates = ((template, rest or UNKNOWN),)
                     openness, rest = "closed", None
         return ObjectOf(tuple(properties), openness, rest, templates)
+
+
+_BOUNDS: Final = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
+
+
+def _bound(schema: Mapping[str, Any], *keywords: str) -> float | None:
+    """Return the bound that one of the keywords sets."""
+    values = (schema.get(keyword) for keyword in keywords)
+    return next((each for each in values if isinstance(each, (int, float)) and not isinstance(each, bool)), None)
 
 
 def _count(value: object) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from declarations.expressions import Renderable, TypeWriter, property_name
+from declarations.expressions import INTEGER_NAME, Renderable, TypeWriter, property_name
 from declarations.schema import compile_schema
 from declarations.typetree import ANY_OBJECT, IntersectionOf, ObjectOf, Ref, SchemaType, Type, UnionOf, Unknown
 
@@ -71,7 +71,7 @@ def signature(
         plain: True if the result is the value itself, not an MCP result.
     """
     path += opening
-    arguments = compile_schema(tool.input_schema, "Input")
+    arguments = compile_schema(tool.input_schema, "Input", of_input=True)
     returned = tool.output_schema if tool.output_schema is not None else observed
     result = None if returned is None else compile_schema(returned, "Output")
     mark = "/* observed */ " if tool.output_schema is None else ""
@@ -96,7 +96,7 @@ def _names(type_: Type, compiled: SchemaType, room: int) -> str:
         type_ = compiled.definitions[type_.name].type
     if not isinstance(type_, ObjectOf):
         return "{ ... }"
-    writer = TypeWriter(_brief_names(compiled), docs=False, depth=0)
+    writer = TypeWriter(_brief_names(compiled), docs=False, depth=0, integer=INTEGER_NAME)
     texts = [(property_name(p.name), writer.text(p.type)) for p in type_.properties if p.required]
     typed = [f"{name}: {text if len(text) <= MAX_SHORT else '...'}" for name, text in texts]
     members = [*typed, *[f"{property_name(p.name)}?" for p in type_.properties if not p.required]]
@@ -114,7 +114,7 @@ def _names(type_: Type, compiled: SchemaType, room: int) -> str:
 def _brief(type_: Type, compiled: SchemaType, depth: int) -> str:
     if isinstance(type_, Ref) and depth > 0:
         type_ = compiled.definitions[type_.name].type
-    return TypeWriter(_brief_names(compiled), docs=False, depth=depth).text(type_)
+    return TypeWriter(_brief_names(compiled), docs=False, depth=depth, integer=INTEGER_NAME).text(type_)
 
 
 def _brief_names(compiled: SchemaType) -> dict[str, str]:

@@ -21,6 +21,9 @@ MAX_ALTERNATIVES: Final = 512
 """Maximum number of members of a union. A union with more members becomes wider."""
 MAX_PRODUCT: Final = 10_000
 """Maximum number of alternatives of an intersection of unions, multiplied out. TypeScript allows ten times as many."""
+MAX_SAFE_INTEGER: Final = 2**53 - 1
+"""The largest integer that a Number of JavaScript holds exactly (`Number.MAX_SAFE_INTEGER`)."""
+MAX_LITERAL_BITS: Final = 1023
 MAX_REPEATED: Final = 400
 """Maximum number of characters that are repeated to write `A & (B | C)` as `A & B | A & C`."""
 
@@ -39,14 +42,14 @@ class Never:
 class Scalar:
     """All values of one kind."""
 
-    name: Literal["null", "boolean", "number", "string"]
+    name: Literal["null", "boolean", "number", "bigint", "string"]
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
     """One value as a TypeScript literal type. The value is stored as text, since `1 == True` in Python."""
 
-    kind: Literal["boolean", "number", "string"]
+    kind: Literal["boolean", "number", "bigint", "string"]
     text: str
 
 
@@ -137,7 +140,10 @@ NEVER: Final = Never()
 NULL: Final = Scalar("null")
 BOOLEAN: Final = Scalar("boolean")
 NUMBER: Final = Scalar("number")
+BIGINT: Final = Scalar("bigint")
 STRING: Final = Scalar("string")
+INTEGER: Final = UnionOf((NUMBER, BIGINT))
+"""Integers that may be beyond 2^53, where a program has a bigint."""
 ANY_OBJECT: Final = ObjectOf((), "open", UNKNOWN)
 _TRUE: Final = Constant("boolean", "true")
 _FALSE: Final = Constant("boolean", "false")
@@ -154,10 +160,22 @@ def string_literal(text: str) -> str:
     return literal
 
 
-def number_literal(value: int | float) -> str | None:
-    """Return a number as a TypeScript literal; None if there is no literal for it."""
+def is_beyond(value: object) -> bool:
+    """Return True for a number that a program can have only rounded, or as a bigint."""
+    return isinstance(value, (int, float)) and abs(value) > MAX_SAFE_INTEGER
+
+
+def number_constant(value: int | float) -> Constant | None:
+    """Return the type of a number; None if there is no literal for it."""
+    if isinstance(value, int) and is_beyond(value):
+        return Constant("bigint", f"{value}n") if value.bit_length() <= MAX_LITERAL_BITS else None
+    text = _number_text(value)
+    return None if text is None else Constant("number", text)
+
+
+def _number_text(value: int | float) -> str | None:
     if isinstance(value, int):
-        return str(value) if value.bit_length() <= 1023 else None  # a larger one is infinite in JavaScript
+        return str(value)
     if value != value or value in (float("inf"), float("-inf")):
         return None
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
@@ -239,7 +257,7 @@ def _kind(type_: Type) -> str:
     """Return the kind of JSON value of a type other than a union, an intersection or a name."""
     match type_:
         case Scalar(kind) | Constant(kind):
-            return kind
+            return "number" if kind == "bigint" else kind
         case ArrayOf() | TupleOf():
             return "array"
         case _:

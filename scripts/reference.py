@@ -722,6 +722,7 @@ _GUEST: Mapping[str, tuple[str, ...]] = {
         *("URL", "URLSearchParams", "TextEncoder", "TextDecoder", "structuredClone"),
         *("Crypto", "crypto", "Performance", "performance", "btoa", "atob"),
     ),
+    "Beyond the standard library": ("JSON",),
 }
 
 

@@ -137,13 +137,19 @@ def _unwrapped(result: Mapping[str, Any]) -> object:
         return _NO_VALUE
     text = "\n".join(texts)
     try:
-        # Numbers are not converted, since only the type matters. Python would refuse integers of thousands of digits,
-        # which JavaScript reads.
-        return json.loads(text, parse_int=_number, parse_float=_number, parse_constant=no_constant)
+        return json.loads(text, parse_int=_integer, parse_float=_number, parse_constant=no_constant)
     except ValueError:
         return text
     except RecursionError:
         return _NO_VALUE
+
+
+def _integer(digits: str) -> int | str:
+    """Return an integer. One of thousands of digits, which Python does not convert, is a string in programs, too."""
+    try:
+        return int(digits)
+    except ValueError:
+        return digits
 
 
 def _number(_: str) -> float:

@@ -68,6 +68,7 @@ _NO_OVERLAP: Final = re.compile(
 )
 _UNCERTAIN: Final = re.compile(r"Property '.+?' is optional in type |.* is 'readonly' and cannot be assigned ")
 """Reasons of mismatches that may run: the value is usually there, and what is sent is not changed."""
+_INTEGERS: Final = frozenset(("int", "bigint"))
 _NO_SIGNATURE: Final = re.compile(r"Type '(.*?)' has no call signatures\.")
 _COUNT: Final = re.compile(r"Expected (.+) arguments?, but got (\d+)\.")
 
@@ -260,6 +261,8 @@ class Judge:
             return TypeProblem(found.pos, "other", clipped(found.text), certain=False)
         function = self.function_of(call)
         mismatch = [match for text in found.texts() if (match := _MISMATCH.fullmatch(text))]
+        if any(match[1] in _INTEGERS and "number" in union_of(match[2]) for match in mismatch):
+            return None  # most integers that may be bigints are none
         one, several = _MISSING.fullmatch(found.text), _MISSING_MANY.fullmatch(found.text)
         given_type = mismatch[0][1] if mismatch else one[2] if one is not None else several[1] if several else ""
         if is_promise(given_type) and (function is not None or (mismatch and mismatch[0][2] in PRIMITIVES)):

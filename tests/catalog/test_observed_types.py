@@ -36,6 +36,7 @@ def observed(*results: dict[str, Any]) -> Any:
 
 
 NUMBER, STRING = {"type": "number"}, {"type": "string"}
+BIGINT = {"type": "number", "format": "int64"}
 RESULTS: list[tuple[str, dict[str, Any], Any]] = [
     ("structured content", {"content": [], "structuredContent": [1]}, {"type": "array", "items": NUMBER}),
     ("structured content before text", text("x", structuredContent=[]), {"type": "array"}),
@@ -44,7 +45,9 @@ RESULTS: list[tuple[str, dict[str, Any], Any]] = [
     ("another text", text("3 issues found"), STRING),
     ("two JSON texts", text("1", "2"), STRING),
     ("NaN", text("NaN"), STRING),
-    ("a number with many digits", text("1" * 10_000), NUMBER),
+    ("an integer that is a bigint", text("[1, 9007199254740992]"), {"type": "array", "items": BIGINT}),
+    ("an integer within 2^53", text("-9007199254740991"), NUMBER),
+    ("a number with many digits", text("1" * 10_000), {"type": "string"}),
     ("structured null", text("7", structuredContent=None), NUMBER),
     ("an error", text("7", isError=True), None),
     ("no text", {"content": [{"type": "image", "data": "", "mimeType": "image/png"}]}, None),

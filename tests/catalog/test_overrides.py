@@ -60,7 +60,7 @@ def test_the_declaration_has_what_the_configuration_says() -> None:
     assert "reportBug" in text
     assert "Report a defect of our product." in text
     assert "@default 30" in text
-    assert "per_page?: number" in text
+    assert "per_page?: int" in text
     assert "title: string" in text
     for hidden in ("owner", "acme", "createIssue", "zeppelin"):
         assert hidden not in text

@@ -15,13 +15,19 @@ STRING, NUMBER, INTEGER, NULL = ({"type": kind} for kind in ("string", "number",
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Return a case. `comments` has regular expressions for the JSDoc of properties."""
+    """Return a case.
+
+    Attributes:
+        comments: regular expressions for the JSDoc of properties.
+        of_input: True for the schema of values that programs give.
+    """
 
     name: str
     schema: Any
     accepts: list[str]
     refuses: list[str] = field(default_factory=list)
     comments: dict[str, str] = field(default_factory=dict)
+    of_input: bool = False
 
 
 def properties(**members: Any) -> dict[str, Any]:
@@ -689,8 +695,8 @@ COMBINATIONS = [
     Case(
         "constants of every number",
         {"enum": [0, -0.0, 1e300, 5e-324, -1.5, 2**53, 1.0]},
-        ["=0", "=1e300", "=5e-324", "=-1.5", "=9007199254740992", "=1"],
-        ["=2", "=''"],
+        ["=0", "=1e300", "=5e-324", "=-1.5", "=9007199254740992n", "=1"],
+        ["=2", "=''", "=9007199254740992", "=9007199254740993n", "=1n"],
     ),
     Case(
         "a choice of itself",
@@ -932,4 +938,53 @@ COMMENTS = [
     ),
 ]
 
-CASES = [*REFERENCES, *OBJECTS, *COMBINATIONS, *ARRAYS, *COMMENTS]
+LARGE = {
+    "of 64 bits": {"type": "integer", "format": "int64"},
+    "of 64 bits without a sign": {"type": "integer", "format": "uint64", "minimum": 0},
+    "of 64 bits, as numbers": {"type": "number", "format": "int64"},
+    "with a large bound": {"type": "integer", "minimum": -5, "maximum": 2**63 - 1},
+    "with a large bound that is excluded": {"type": "integer", "exclusiveMaximum": 2**64},
+    "that may be null": {"type": ["integer", "null"], "format": "int64"},
+    "of several types": {"anyOf": [{"type": "integer", "format": "int64"}, STRING]},
+    "of a reference": {"$ref": "#/$defs/Id", "$defs": {"Id": {"type": "integer", "format": "int64"}}},
+}
+SMALL = {
+    "with bounds": {"type": "integer", "minimum": 1, "maximum": 100},
+    "with the bounds of Numbers": {"type": "integer", "minimum": 1 - 2**53, "maximum": 2**53 - 1},
+    "with bounds that are excluded": {"type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 10},
+    "of 32 bits": {"type": "integer", "format": "int32"},
+    "of 64 bits, with bounds": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 100},
+    "that may be fractions": NUMBER,
+}
+BOUNDLESS = {
+    "without bounds": INTEGER,
+    "with one bound": {"type": "integer", "minimum": 1},
+    "or null": {"type": ["integer", "null"]},
+    "in a list": array(INTEGER),
+    "beside a choice": {"anyOf": [{"type": "integer", "minimum": 1}, {"const": "all"}]},
+}
+BOTH, ONE = ["=5", "=5n", "=725653563933458433n"], ["=5n", "=725653563933458433n"]
+INTEGERS = [
+    *(Case(f"integers {name}", schema, BOTH, ["=true"]) for name, schema in LARGE.items()),
+    *(Case(f"given integers {name}", schema, BOTH, ["=true"], of_input=True) for name, schema in LARGE.items()),
+    *(Case(f"small integers {name}", schema, ["=5"], ONE) for name, schema in SMALL.items()),
+    *(Case(f"given small integers {name}", schema, ["=5"], ONE, of_input=True) for name, schema in SMALL.items()),
+    *(
+        Case(f"integers {name}, which a program calculates with", schema, ["=[5]" if "list" in name else "=5"], ONE)
+        for name, schema in BOUNDLESS.items()
+    ),
+    *(
+        Case(f"given integers {name}", schema, ["=[5, 5n]"] if "list" in name else BOTH, ["=true"], of_input=True)
+        for name, schema in BOUNDLESS.items()
+    ),
+    Case("a large constant", {"const": 725653563933458433}, ["=725653563933458433n"], ["=725653563933458433", "=5n"]),
+    Case(
+        "a large constant that is an integer",
+        {"allOf": [INTEGER, {"const": 725653563933458433}]},
+        ["=725653563933458433n"],
+        ["=5n"],
+    ),
+    Case("too many large constants", {"enum": [2**60 + n for n in range(1_100)]}, ["=5", "=5n"], ["=''"]),
+]
+
+CASES = [*REFERENCES, *OBJECTS, *COMBINATIONS, *ARRAYS, *COMMENTS, *INTEGERS]

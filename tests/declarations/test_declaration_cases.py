@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def program(case: Case) -> tuple[str, int]:
     """Return a program with one snippet a line, and the number of the first such line."""
-    text = render_schema(case.schema, "T")
+    text = render_schema(case.schema, "T", of_input=case.of_input)
     lines = [
         f"{{ const _: T = {snippet[1:]}; }}" if snippet.startswith("=") else f"{{ {snippet}; }}"
         for snippet in (*case.accepts, *case.refuses)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import declarations
 from declarations import ServerSummary, identifiers, render_index, render_server, signature
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
-from declarations.render import HEADER_TYPE, LARGE_FILE, OPTIONS_TYPE, RESULT_TYPE, ServerFile
+from declarations.program_files import render_programs
+from declarations.render import HEADER_TYPE, LARGE_FILE, OPTIONS_TYPE, RESULT_TYPE, ServerFile, render_tools
 from declarations.signatures import MAX_SIGNATURE
 
 GUEST = (Path(declarations.__file__).parent / "guest.d.ts").read_text()
@@ -344,6 +345,46 @@ def test_a_long_signature_hides_inner_detail_first(count: int) -> None:
     assert "b?: string" in line
     assert signature("f", Tool("f", input_schema=inner)).startswith("f(input?: {")
     assert len(signature("f", Tool("f", input_schema=inner, output_schema={"enum": list(range(500))}))) <= MAX_SIGNATURE
+
+
+def test_integers_that_may_be_bigints_have_a_short_name(type_check: Callable[..., Any]) -> None:
+    int64 = {"type": "object", "properties": {"id": {"type": "integer", "format": "int64"}}, "required": ["id"]}
+    chat = {
+        "type": "object",
+        "properties": {"chat_id": {"type": "integer"}, "ids": {"type": "array", "items": {"type": "integer"}}},
+    }
+    tools = [
+        ("listAds", Tool("listAds", output_schema=int64)),
+        ("sendTo", Tool("sendTo", input_schema=chat)),
+        ("int", Tool("int")),
+    ]
+    text = render_server("ads", tools)
+    assert "  type int = number | bigint; // an integer beyond 2^53 is a bigint\n" in text
+    assert "sendTo(input?: { chat_id?: int; ids?: int[] }" in text
+    assert signature("f", tools[1][1]) == "f(input?: { chat_id?: int; ids?: int[] }): Promise<McpToolResult>"
+    assert "type int" not in render_server("plain", [("walk", Tool("walk", input_schema=TREE))])
+    part = ServerFile("ads", tools).excerpt(["listAds"])
+    files = {
+        "guest.d.ts": GUEST,
+        "ads.d.ts": text,
+        "other.d.ts": render_server("other", tools),
+        "tools.d.ts": render_tools([("plugin:p:sendTo", "sendTo", tools[1][1])]),
+        "programs.d.ts": render_programs(tools),
+    }
+    program = """
+        async function program() {
+            const { id } = unwrap(await MCP.ads.listAds());
+            await MCP.ads.sendTo({ chat_id: id, ids: [1, 2n] });
+            await MCP.other.sendTo({ chat_id: 725653563933458433n });
+            await tools.sendTo({ chat_id: id });
+            await programs.sendTo({ chat_id: id });
+            // @ts-expect-error it may be a bigint
+            const sum: number = id + 1;
+        }
+    """
+    found = type_check({**files, "program.ts": program}, together=True)
+    assert found == {name: [] for name in found}
+    assert type_check({"part.d.ts": part}) == {"part.d.ts": []}
 
 
 def test_files_compile_alone_and_together(type_check: Callable[..., Any]) -> None:

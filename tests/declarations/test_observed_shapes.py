@@ -40,6 +40,8 @@ def typed(*values: object) -> str:
 EXAMPLES: list[tuple[str, list[object], str]] = [
     ("a text", ["x"], "string"),
     ("whole numbers and others", [1, 2.5], "number"),
+    ("integers beyond 2^53", [9007199254740991, -9007199254740992], "number | bigint"),
+    ("integers beyond 2^53 and others", [["x", None, 2**64]], "(string | number | bigint | null)[]"),
     ("kinds", ["x", None, True, 1], "string | number | boolean | null"),
     ("only null", [None], "unknown"),
     ("no items", [[]], "unknown[]"),
