@@ -72,6 +72,7 @@ class Preflight:
         broken: whether the parser found an error or gave up. The program may be valid all the same.
         program_calls: calls of saved programs that must exist.
         called: the program to run instead, if this one is a function that its reader is expected to call.
+        rounded: a sentence about integers that the program writes and JavaScript rounds; empty if there are none.
     """
 
     source: str
@@ -82,6 +83,7 @@ class Preflight:
     broken: bool = False
     called: Called | None = None
     program_calls: tuple[ProgramCall, ...] = ()
+    rounded: str = ""
 
     def author_position(self, line: int, column: int) -> tuple[int, int]:
         """Map a position in `returning` to `source`."""

@@ -63,6 +63,25 @@ def inspect(source: str, language: Language) -> Preflight:
         broken=tree.root_node.has_error,
         called=called,
         program_calls=finder.program_calls(),
+        rounded=_rounded(finder, CELL_FILES[language]),
+    )
+
+
+_MAX_SHOWN = 40
+
+
+def _rounded(finder: UseFinder, file: str) -> str:
+    if not finder.rounded:
+        return ""
+    written, at = finder.rounded[0]
+    line, column = finder.position(at)
+    shown, exact = (
+        (written, f"{written}n") if len(written) <= _MAX_SHOWN else (f"{written[:_MAX_SHOWN]}…", "an n behind it")
+    )
+    more = "" if len(finder.rounded) == 1 else f" ({len(finder.rounded)} integers of this program are)"
+    return (
+        f"JavaScript rounds {shown} ({file}:{line}:{column}), because it is beyond 2^53{more}; write {exact} to keep "
+        "all digits"
     )
 
 

@@ -136,6 +136,8 @@ class Preparer:
             raise
         if found.called is not None:
             note(found.called.note)
+        if found.rounded:
+            note(found.rounded)
         seen = await members(found)
         check_members(found, seen.members, cell.language or "javascript", seen.withheld)
         check_programs(found.program_calls, seen.programs, cell.language or "javascript", seen.broken_programs)

@@ -30,6 +30,10 @@ _ESCAPED = re.compile(
 )
 """A name with an escape in its first characters; none of the words is longer."""
 
+_MAX_DIGITS = 300
+"""Digits beyond which every integer counts as rounded: longer ones are infinite."""
+_LONG_INTEGER = re.compile(r"(?<![\w$.])[1-9](?:_?[0-9]){15,}(?![\w$.])")
+
 _REACHES_MCP = words("MCP API eval Function")
 _DECLARATION_FILE = re.compile(r"mcp/([^/]+)\.d\.ts")
 
@@ -42,10 +46,12 @@ class UseFinder:
 
     Attributes:
         returns: whether the program has a `return` at its top level.
+        rounded: the integers that the program writes and a Number does not hold, with their offsets.
     """
 
     def __init__(self, units: str) -> None:
         self.returns = False
+        self.rounded: list[tuple[str, int]] = []
         self._passes_globals = False
         self._units = units
         self._modules = ModuleAccess(units)
@@ -59,6 +65,9 @@ class UseFinder:
         if "\\u" in self._units:
             escaped = (match for match in _ESCAPED.finditer(self._units) if _WORDS.fullmatch(unescaped(match[0])))
             hits = sorted({*hits, *(match.start() for match in escaped)})
+        long = {match.start(): match[0] for match in _LONG_INTEGER.finditer(self._units)}
+        if long:
+            hits = sorted({*hits, *long})
         if not hits:
             return
         for path, scope in leaves(tree.root_node, hits):
@@ -66,6 +75,8 @@ class UseFinder:
             match leaf.type:
                 case "return":
                     self.returns = self.returns or scope.function is None
+                case "number" if _is_rounded(written := long.get(span_of(leaf).start, "0")):
+                    self.rounded.append((written, span_of(leaf).start))
                 case "import" | "export":
                     self._modules.add_syntax(path, scope)
                 case "identifier" | "type_identifier" | "shorthand_property_identifier_pattern":
@@ -212,3 +223,9 @@ class UseFinder:
 
     def _name(self, node: Node) -> str:
         return name_of(self._units, node)
+
+
+def _is_rounded(written: str) -> bool:
+    """Return True for an integer that a Number does not hold exactly."""
+    digits = written.replace("_", "")
+    return len(digits) > _MAX_DIGITS or int(digits) != int(float(digits))
