@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.json_text import as_javascript
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ async def program_of(request: CallRequest, opened: App, caller: Caller) -> str:
         properties = entry.tool.input_schema.get("properties")
         schemas = properties if isinstance(properties, dict) else {}
         values = {key: _convert(value, schemas.get(key)) for key, value in values.items()}
-    return f"return unwrap(await {entry.path}({json.dumps(values)}))"
+    return f"return unwrap(await {entry.path}({as_javascript(values)}))"
 
 
 def _entry(catalog: Catalog, server: str, name: str, is_api: bool) -> Entry:

@@ -21,7 +21,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from codemode_mcp.json_text import join_surrogates, json_text
+from codemode_mcp.json_text import MAX_SAFE_INTEGER, join_surrogates, json_text
 from codemode_mcp.plugins.api import NamespaceTool
 from codemode_mcp.plugins.namespaces import IMPLICIT_MEMBERS, UNSAFE_KEYS, kind
 from declarations.namespaces import ScopeFunction, ScopeObject
@@ -40,9 +40,6 @@ MAX_DEPTH: Final = 32
 MAX_DECLARED: Final = 200
 """Maximum number of members that the declaration of a scope shows."""
 MAX_KEY: Final = 128
-
-_MAX_SAFE_INTEGER: Final = 2**53 - 1
-"""The largest integer that a JavaScript number holds exactly (`Number.MAX_SAFE_INTEGER`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +60,8 @@ class Scope:
 def read_scope(made: object, required_tools: Collection[str]) -> Scope:
     """Convert the result of `create_scope` for a guest.
 
-    Values that are not JSON are converted: `Decimal`, `Fraction`, dates and times (ISO 8601), `UUID`, paths and
-    integers beyond 2^53 to strings, `timedelta` to seconds, bytes to Base64, enumerations to their value, sets to
+    Values that are not JSON are converted: `Decimal`, `Fraction`, dates and times (ISO 8601), `UUID` and paths to
+    strings, `timedelta` to seconds, bytes to Base64, enumerations to their value, sets to
     sorted lists, tuples to lists, models, dataclasses and named tuples to objects, NaN and infinities to null. Keys
     become strings by the same rules. A value that is referred to twice is copied twice.
 
@@ -123,7 +120,7 @@ def _scalar(value: Any) -> str | None:
         case bool():
             return "boolean"
         case int() | float():
-            return "number"
+            return "bigint" if isinstance(value, int) and abs(value) > MAX_SAFE_INTEGER else "number"
         case str():
             return "string"
     return None
@@ -259,7 +256,7 @@ def _plain(value: Any) -> Any:
         case str():
             return join_surrogates(str.__str__(value))
         case int():
-            return int(value) if -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER else _digits(value)
+            return _whole(value)
         case float():
             return float(value) if math.isfinite(value) else None
         case Decimal():
@@ -283,11 +280,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _digits(value: int) -> str:
+def _whole(value: int) -> int:
+    number = int(value)
     try:
-        return str(int(value))
+        str(number)
     except ValueError:  # sys.set_int_max_str_digits
-        raise ValueError(f"a whole number of {value.bit_length()} bits is too large") from None
+        raise ValueError(f"a whole number of {number.bit_length()} bits is too large") from None
+    return number
 
 
 def _quoted(key: str) -> str:

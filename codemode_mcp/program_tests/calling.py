@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.json_text import as_javascript
 from codemode_mcp.program.syntax import from_utf16_units, parse, span_of, utf16_units
 from codemode_mcp.saved_programs.program_file import default_function
 
@@ -32,4 +32,4 @@ def calling_program(program: SavedProgram, given: Any) -> str:
             edits.append((start, start + len("export"), ""))
     for start, end, text in reversed(edits):
         units = f"{units[:start]}{text}{units[end:]}"
-    return f"{from_utf16_units(units)}\nreturn await {found.name or _VARIABLE}({json.dumps(given)});"
+    return f"{from_utf16_units(units)}\nreturn await {found.name or _VARIABLE}({as_javascript(given)});"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -17,6 +16,7 @@ from msgspec.structs import replace as with_members
 from codemode_mcp.calls.phrases import path_text
 from codemode_mcp.calls.schema_errors import SchemaErrors
 from codemode_mcp.errors import CodeModeError
+from codemode_mcp.json_text import as_javascript
 from codemode_mcp.program_tests.calling import calling_program
 from codemode_mcp.program_tests.comparison import Seen, changes, problems
 from codemode_mcp.program_tests.expectation import (
@@ -111,7 +111,7 @@ class Runner:
         if called is None:
             other = OtherProgram(calling_program(program, given), program.language)
         elif expectation.input is not UNSET:
-            other = OtherProgram(f"return await programs.{program.name}({json.dumps(given)});", "javascript")
+            other = OtherProgram(f"return await programs.{program.name}({as_javascript(given)});", "javascript")
         source = recording.opening.source if other is None else other.source
         try:
             programs = await used_programs(source, library, self.compiler)

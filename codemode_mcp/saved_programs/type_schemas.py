@@ -27,6 +27,7 @@ MAX_DEPTH: Final = 40
 _PRIMITIVES: Final[dict[str, JsonObject]] = {
     "string": {"type": "string"},
     "number": {"type": "number"},
+    "bigint": {"type": "integer"},
     "boolean": {"type": "boolean"},
     "unknown": {},
     "any": {},
@@ -156,6 +157,8 @@ class TypeReader:
     def _named(self, node: Node) -> JsonObject:
         name = self._text(node)
         if name not in self._declared:
+            if name in _PRIMITIVES:
+                return dict(_PRIMITIVES[name])
             if name == "Object" or name == "Array":
                 return {"type": name.lower()}
             if self._outer is not None and name in self._outer._declared:
