@@ -1,6 +1,6 @@
 """Literals of a program that become parameters of its draft. Pure.
 
-These are strings, numbers, and arrays of them, in two places:
+These are strings, numbers, large integers, and arrays of strings and numbers, in two places:
 
 - in the arguments of a call of `MCP`, `tools`, `programs` or a name that is declared from one of them. The literal is
   an argument, or a value in the objects and arrays of an argument. Literals in an expression stay.
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.drafts.syntax_nodes import every_node
+from codemode_mcp.json_text import MAX_SAFE_INTEGER
 from codemode_mcp.program.node_names import MEMBER_ACCESS, is_callee, literal_of, member_of, name_of
 from codemode_mcp.program.syntax import TRANSPARENT, Span, span_of, text_of, words
 
@@ -30,6 +31,9 @@ ROOTS: Final = frozenset(("MCP", "tools", "programs"))
 
 UNKNOWN: Final = object()
 """The value of a literal whose text is not JSON-like, such as a string with an unusual escape."""
+
+MAX_DIGITS: Final = 1_000
+"""Maximum number of digits of a bigint that becomes a parameter."""
 
 _NO_CALLS = frozenset(("then", "catch", "finally", "$api"))
 """Last members of expressions that call no tool: methods of promises, and declarations."""
@@ -220,8 +224,17 @@ def _literal(units: str, node: Node) -> tuple[Span, str, Any] | None:
         if ",," in re.sub(r"\s", "", text_of(units, node)) and all(child.type != "string" for child in elements):
             return None  # holes
         return span, text_of(units, node), UNKNOWN if UNKNOWN in values else values
-    value = _scalar(units, node)
+    value = _bigint(text_of(units, node)) or _scalar(units, node)
     return None if value is None else (span, text_of(units, node), value)
+
+
+def _bigint(text: str) -> int | None:
+    """Return the value of a bigint beyond 2^53. A smaller one would be a Number when the saved program gets it."""
+    digits = text.removesuffix("n")
+    if digits == text or len(digits) > MAX_DIGITS or _NUMBER.fullmatch(digits) is None:
+        return None
+    value = _number(digits)
+    return value if isinstance(value, int) and abs(value) > MAX_SAFE_INTEGER else None
 
 
 def _scalar(units: str, node: Node) -> Any:

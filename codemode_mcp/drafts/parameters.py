@@ -166,6 +166,8 @@ def _choices(schema: JsonObject | None, values: Sequence[Any]) -> str | None:
 def _scalar_type(value: Any, text: str) -> str:
     if value is UNKNOWN:
         return "string" if text[:1] in "'\"`" else "number"
+    if text.endswith("n") and isinstance(value, int):
+        return "bigint"
     return "string" if isinstance(value, str) else "number"
 
 

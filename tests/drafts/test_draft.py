@@ -90,6 +90,14 @@ await tools["mcp:tracker:move"]({ to: [{ team: "c" }, { team: /* old */ ("d") }]
     assert saved(made).input_schema["properties"]["n"]["items"] == {"type": ["number", "string"]}
 
 
+def test_large_integers_become_parameters_and_keep_their_digits() -> None:
+    made = draft("await MCP.chat.send({ chat_id: 725653563933458433n, after: -9007199254740993n, small: 5n })")
+    assert made.old_input == {"chat_id": 725653563933458433, "after": -9007199254740993}
+    assert "chat_id = 725653563933458433n," in made.text
+    schema = saved(made).input_schema["properties"]
+    assert schema["chat_id"]["type"] == schema["after"]["type"] == "integer"
+
+
 def test_values_in_expressions_flags_and_look_ups_stay() -> None:
     source = """\
 const names = { a: "x" };

@@ -330,6 +330,35 @@ def test_typescript_module_syntax_is_refused_with_its_position(source: str, line
     assert raised.value.code == "module_access_denied"
 
 
+ROUNDED = "JavaScript rounds {} (cell.js:{}), because it is beyond 2^53{}; write {} to keep all digits"
+
+
+@pytest.mark.parametrize(
+    ("source", "note"),
+    [
+        (
+            "await MCP.a.b({ id: 725653563933458433 })",
+            ROUNDED.format("725653563933458433", "1:21", "", "725653563933458433n"),
+        ),
+        ("\nreturn -9007199254740993", ROUNDED.format("9007199254740993", "2:9", "", "9007199254740993n")),
+        ("725_653_563_933_458_433", ROUNDED.format("725_653_563_933_458_433", "1:1", "", "725_653_563_933_458_433n")),
+        (
+            "[9007199254740993, `${9007199254740995}`]",
+            ROUNDED.format("9007199254740993", "1:2", " (2 integers of this program are)", "9007199254740993n"),
+        ),
+        ("x = " + "9" * 400, ROUNDED.format("9" * 40 + "…", "1:5", "", "an n behind it")),
+        ("9007199254740991 + 9007199254740992 + 10000000000000000000", ""),
+        ("725653563933458433n", ""),
+        ("'725653563933458433' + `725653563933458433` // 725653563933458433", ""),
+        ("/725653563933458433/.test(a.b725653563933458433)", ""),
+        ("[0.725653563933458433, 725653563933458433.5, 725653563933458433e2, 0x725653563933458433]", ""),
+    ],
+)
+def test_integers_that_javascript_rounds_are_noted(source: str, note: str) -> None:
+    assert inspect(source, "javascript").rounded == note
+    assert inspect(source, "typescript").rounded == note.replace("cell.js", "cell.ts")
+
+
 @pytest.mark.parametrize(("source", "expression", "advice"), MISTAKES)
 def test_a_misspelt_member_is_refused_with_the_nearest_names(source: str, expression: str, advice: str) -> None:
     with pytest.raises(ProgramError) as raised:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from guest_harness import Cell
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.errors import InternalError
-from codemode_mcp.json_text import json_text
+from codemode_mcp.json_text import as_javascript, json_text
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message
+
+if TYPE_CHECKING:
+    from codemode_mcp.sandbox.engine import Engine
 
 JSON = st.recursive(
     st.none()
@@ -146,3 +150,20 @@ def test_halves_of_surrogate_pairs_are_replaced_and_escapes_of_backslashes_are_n
 
 def test_numbers_that_json_does_not_have_become_null() -> None:
     assert json.loads(json_text({"a": [float("nan"), float("inf"), 1.5]})) == {"a": [None, None, 1.5]}
+
+
+DATA = st.recursive(
+    st.integers(-(10**30), 10**30) | st.floats(-1e15, 1e15) | st.text('0123456789-\\"en.,: ', max_size=40),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('09,:\\"', max_size=20), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(value=DATA)
+def test_a_value_in_the_text_of_a_program_keeps_the_digits_of_its_integers(engine: Engine, value: Any) -> None:
+    cell = Cell(engine)
+    try:
+        assert cell.start(f"return [{as_javascript(value)}]").value == [value]
+    finally:
+        cell.close()

@@ -514,6 +514,41 @@ def test_a_flood_of_output_is_bounded_and_counted(run: RunCode) -> None:
 
 # host to guest
 
+
+def test_integers_beyond_2_53_are_found_wherever_they_stand_in_a_text(run: RunCode) -> None:
+    code = """
+        const wrong = [], read = (text) => unwrap({ content: [{ type: "text", text }] });
+        for (const n of [9007199254740991n, 9007199254740992n, 99999999999999999n, 2n ** 63n, 10n ** 40n])
+          for (const sign of ["", "-"])
+            for (let before = 0; before < 33; before++)
+              for (const [open, close] of [["", ""], ["[", "]"], ['{"a":', "}"], ["[1,", ",2]"], ["[ ", "\\n]"]]) {
+                const text = " ".repeat(before) + open + sign + n + close;
+                const value = read(text), found = value?.a ?? value?.find?.((each) => each != 1 && each != 2) ?? value;
+                const expected = n > 9007199254740991n ? "bigint" : "number";
+                if (typeof found !== expected || String(found) !== sign + n) wrong.push(text);
+              }
+        return wrong;
+    """
+    assert run(code).value == []
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("[725653563933458433.0]", "number"),
+        ("[7.25653563933458433]", "number"),
+        ("[725653563933458433e1]", "number"),
+        ("[1e30, 1E+30, 1234567890123456789E0]", "number"),
+        ('["725653563933458433"]', "string"),
+        ('["is 725653563933458433, "]', "string"),
+        ("[" + "7" * 4_301 + "]", "string"),
+    ],
+)
+def test_other_numbers_and_texts_with_many_digits_stay_what_they_are(run: RunCode, text: str, kind: str) -> None:
+    code = f"return unwrap({{ content: [{{ type: 'text', text: {json.dumps(text)} }}] }}).map((each) => typeof each)"
+    assert set(run(code).value) == {kind}
+
+
 anything = st.recursive(
     st.none()
     | st.booleans()

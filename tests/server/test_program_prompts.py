@@ -36,6 +36,7 @@ def test_a_prompt_has_the_members_of_the_input_as_arguments() -> None:
 @pytest.mark.parametrize(
     ("given", "code"),
     [
+        ({"max": "725653563933458433"}, 'return await programs.report({"max": 725653563933458433n});'),
         ({"name": "12", "max": "3", "other": "x"}, 'return await programs.report({"name": "12", "max": 3});'),
         ({"name": '"); x(', "tags": '["a"]'}, 'return await programs.report({"name": "\\"); x(", "tags": ["a"]});'),
         ({"name": "a", "max": "many"}, 'return await programs.report({"name": "a", "max": "many"});'),

@@ -25,6 +25,11 @@ TEXT = {"type": "string"}
 STATE = {"enum": ["open", "closed"]}
 ISSUE = {"type": "object", "properties": {"id": {"type": "integer"}, "title": TEXT, "state": STATE}}
 
+INT64 = {"type": "integer", "format": "int64"}
+AD = {"type": "object", "properties": {"id": INT64, "sizes": {"type": "array", "items": INT64}}}
+AD["required"] = ["id", "sizes"]
+PAGE = {"type": "integer", "minimum": 1, "maximum": 100}
+
 
 def installed_compiler() -> Compiler:
     """Return the compiler; skip the test where it was never fetched."""
@@ -46,6 +51,7 @@ def catalog() -> Catalog:
         listed("create_issue", ["title"], ISSUE, title=TEXT, state=STATE, labels={"type": "array", "items": TEXT}),
         listed("list_issues", [], {"type": "object", "properties": {"items": {"type": "array", "items": ISSUE}}}),
         listed("raw", [], None, query=TEXT),
+        listed("read_ad", ["id"], AD, id={"type": "integer"}, title=TEXT, page=PAGE, ratio={"type": "number"}),
     )
     down = UpstreamView("asleep", "down", error="not found")
     return build([UpstreamView("tracker", "ready", tools=tools), down], Policy(PolicyRules()))

@@ -100,6 +100,8 @@ async def errors(checker: TypeChecker, source: str, language: Language = "javasc
         ("const { raw, close } = MCP.tracker;\nawait raw(); await close()", "`MCP.tracker.close` does not exist"),
         ("try { await MCP.tracker.close() } catch (e) { text(e.message) }", "`MCP.tracker.close` does not exist"),
         ("const ok = async () => !(await MCP.tracker.raw()).isError;\nif (!ok()) text('no')", "`ok()` is a promise"),
+        ("await MCP.tracker.readAd({ id: 5n, title: 5n })", "`title` takes string, not bigint"),
+        ("await MCP.tracker.readAd({ id: '5' })", "`id` takes int, not string"),
         ("switch (unwrap(await MCP.tracker.createIssue({ title: '' })).state) { case 'x': 1 }", 'this is never "x"'),
     ],
 )
@@ -137,6 +139,13 @@ async def test_a_certain_error_is_found_at_its_place(checker: TypeChecker, sourc
         "const { raw, close } = MCP.tracker; if (close) await close(); await raw()",
         "Object.groupBy(unwrap(await MCP.tracker.listIssues()).items, i => i.state)",
         "unwrap(await MCP.tracker.listIssues()).items.filter(i => i.state === 'open' || i.status === 'open')",
+        "const { id } = unwrap(await MCP.tracker.readAd({ id: 7n }));\nawait MCP.tracker.readAd({ id })",
+        "const { id } = unwrap(await MCP.tracker.readAd({ id: 1 }));\n"
+        "await MCP.tracker.readAd({ id, page: id, ratio: 5n })",
+        "const { sizes } = unwrap(await MCP.tracker.readAd({ id: 1 })); sizes.reduce((sum, size) => sum + size, 0)",
+        "const { sizes } = unwrap(await MCP.tracker.readAd({ id: 1 }));\n"
+        "Math.max(...sizes); new Date(sizes[0]); isNaN(sizes[0])",
+        "const { id } = unwrap(await MCP.tracker.readAd({ id: 1 }));\nid.toFixed(2); id === 5n; id === 5; id + 1",
         "MCP.tracker.listIssues()",
         "MCP.tracker.raw({ query: 'x' });\nreturn 1",
         "let n = 0; await new Promise(r => [1].forEach(async () => { await MCP.tracker.raw(); if (++n) r() })); n",

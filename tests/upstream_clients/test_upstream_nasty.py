@@ -343,10 +343,13 @@ async def test_an_answer_that_is_too_long_is_an_error_of_its_request(
         assert (item["id"], item["error"]["code"]) == (request_id, -32603)
 
 
-async def test_numbers_of_any_size_are_read(nasty: Any, pool_of: Any) -> None:
+async def test_integers_keep_their_digits_or_are_refused_with_the_reason(nasty: Any, pool_of: Any) -> None:
     async with pool_of(nasty()) as pool:
-        outcome = await pool.source("srv").call_tool("digits", {}, timeout=10)
-    assert outcome.result["structuredContent"] == {"huge": float("inf"), "large": 10**30 - 1, "nan": None}
+        for count in (30, 4_300):
+            outcome = await pool.source("srv").call_tool("digits", {"count": count}, timeout=10)
+            assert outcome.result["structuredContent"] == {"large": 10**count - 1, "nan": None}
+        with pytest.raises(UpstreamCallError, match="it has an integer of more than 4,300 digits"):
+            await pool.source("srv").call_tool("digits", {"count": 4_301}, timeout=10)
 
 
 @pytest.mark.parametrize("line", [b'{"jsonrpc": "2.0", "id": 7, "result": {"a": "\\ud83d\\ude00 \\ud83d"}}'])

@@ -54,7 +54,7 @@ def call(request_id, name, arguments) -> None:
         case "digits":
             write(
                 '{"jsonrpc": "2.0", "id": ' + str(request_id) + ', "result": {"content": [], "structuredContent": '
-                '{"huge": ' + "9" * 5000 + ', "large": ' + "9" * 30 + ', "nan": NaN}}}'
+                '{"large": ' + "9" * params["arguments"]["count"] + ', "nan": NaN}}}'
             )
             return
         case "pings":
