@@ -223,7 +223,7 @@ def _literal(random: Random, depth: int) -> tuple[str, Any]:
                     ("undefined", None),
                     ("null", None),
                     ('"é"', "é"),
-                    ("5n", "5"),
+                    ("5n", 5),
                     ("NaN", None),
                     ("true", True),
                 ),

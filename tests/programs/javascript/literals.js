@@ -63,7 +63,7 @@ a / b / c
 [..."a1b22".matchAll(/\d+/g)].map((m) => m[0])
 // ---- numbers in all forms => [255, 10, 8, 1000000, 0.5, 1e-7, 5]
 [0xff, 0b1010, 0o10, 1_000_000, .5, 1e-7, 5.]
-// ---- big integers => ["18446744073709551616", true]
+// ---- big integers => [18446744073709551616, true]
 [2n ** 64n, 1n < 2]
 // ---- shorthand, computed and spread members => {"a": 1, "k1": 2, "b": 3}
 const a = 1, more = { b: 3 }

@@ -153,7 +153,7 @@ const _ = 1;
 NaN
 // ---- this => true
 this !== null
-// ---- a big integer => "9007199254740993"
+// ---- a big integer => 9007199254740993
 9007199254740993n
 // ---- a name => [1]
 const list = [1]
