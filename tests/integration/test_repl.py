@@ -80,7 +80,7 @@ await yield_control("tea")
     assert lines[: len(values)] == values
     assert "two = 3" in lines
     assert "double: a function" in lines
-    assert any(line.startswith("MCP.tracker.closeIssue(input: { issue_id: number })") for line in lines)
+    assert any(line.startswith("MCP.tracker.closeIssue(input: { issue_id: int })") for line in lines)
     assert "  function closeIssue(" in done.stdout
     assert "never" not in done.stdout
     assert "the program has yielded control: tea" in done.stderr
