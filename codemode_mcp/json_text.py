@@ -29,9 +29,9 @@ def compact_json(value: Any) -> str:
 _COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-def as_javascript(value: Any) -> str:
+def as_javascript(value: Any, *, ensure_ascii: bool = True) -> str:
     """Return a JSON value as an expression of JavaScript, in which an integer beyond 2^53 is a bigint."""
-    return _STRING_OR_INTEGER.sub(_with_suffix, json.dumps(value, ensure_ascii=False))
+    return _STRING_OR_INTEGER.sub(_with_suffix, json.dumps(value, ensure_ascii=ensure_ascii))
 
 
 _STRING_OR_INTEGER = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![0-9.])-?[0-9]{16,}(?![0-9.eE])')

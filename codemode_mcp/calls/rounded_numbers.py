@@ -62,7 +62,8 @@ def problems(arguments: dict[str, Any], is_valid: Callable[[Any], bool]) -> list
 def _advice(number: float) -> str:
     return (
         f"expected an integer, got the Number {_as_written(number)}: beyond 2^53, a Number loses its last digits; pass "
-        "the bigint that a result gave, or write all digits with n at the end, such as 725653563933458433n"
+        "the bigint that the result gave (unwrap keeps it, JSON.parse rounds it), or write all digits with n at the "
+        "end, such as 725653563933458433n"
     )
 
 

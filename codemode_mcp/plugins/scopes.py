@@ -61,9 +61,9 @@ def read_scope(made: object, required_tools: Collection[str]) -> Scope:
     """Convert the result of `create_scope` for a guest.
 
     Values that are not JSON are converted: `Decimal`, `Fraction`, dates and times (ISO 8601), `UUID` and paths to
-    strings, `timedelta` to seconds, bytes to Base64, enumerations to their value, sets to
-    sorted lists, tuples to lists, models, dataclasses and named tuples to objects, NaN and infinities to null. Keys
-    become strings by the same rules. A value that is referred to twice is copied twice.
+    strings, `timedelta` to seconds, bytes to Base64, enumerations to their value, sets to sorted lists, tuples to
+    lists, models, dataclasses and named tuples to objects, NaN and infinities to null. Keys become strings by the same
+    rules. A value that is referred to twice is copied twice.
 
     Raises:
         ValueError: the scope is not an object, is too large, or contains a value without a JSON form (functions,

@@ -38,7 +38,7 @@ def prompt_result(program: SavedProgram, given: Mapping[str, Any]) -> dict[str, 
     """
     properties = _properties(program)
     values = {name: _value(text, properties[name]) for name, text in given.items() if name in properties}
-    argument = as_javascript(values) if values or program.takes_input else ""
+    argument = as_javascript(values, ensure_ascii=False) if values or program.takes_input else ""
     required = [name for name in program.input_schema.get("required", ()) if name not in values]
     missing = f"\n\nAsk the user for what is missing first: {', '.join(required)}." if required else ""
     about = f"\n\nWhat it does: {_line(program.description, MAX_DESCRIPTION)}" if program.description else ""

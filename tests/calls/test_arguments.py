@@ -981,7 +981,7 @@ CHAT: dict[str, Any] = {
         "name": {"type": "string"},
     },
 }
-ROUNDED = "beyond 2^53, a Number loses its last digits; pass the bigint that a result gave, or write all digits with n"
+ROUNDED = "beyond 2^53, a Number loses its last digits; pass the bigint that the result gave (unwrap keeps it"
 
 
 @pytest.mark.parametrize("integer", [2**53 - 1, 2**53, -(2**53) - 1, 725653563933458433, 2**63, 2**64 - 1, 10**30])

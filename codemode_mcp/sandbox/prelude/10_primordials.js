@@ -46,7 +46,6 @@ const dateToISOString = uncurry(Date.prototype.toISOString);
 const dateGetTime = uncurry(Date.prototype.getTime);
 const mathFloor = Math.floor;
 const isFinite_ = Number.isFinite;
-const { isInteger } = Number;
 const { toPrimitive } = Symbol;
 const nativeClock = performance.now.bind(performance);
 const typedArrayLength = uncurry(getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), "length").get);
