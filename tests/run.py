@@ -158,6 +158,7 @@ DECIDES_PYTHON = (
     "pyproject.toml",
     "hatch_build.py",
     "codemode_mcp/program/esbuild_pin.py",
+    "codemode_mcp/program/intl_pin.py",
     "codemode_mcp/program/npm_package.py",
     "codemode_mcp/type_check/typescript_pin.py",
     "upstream_clients/executables.py",

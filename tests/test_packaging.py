@@ -28,7 +28,7 @@ from packaging.metadata import Metadata
 
 from codemode_mcp import __version__
 from codemode_mcp.cli import app
-from codemode_mcp.program import esbuild_pin
+from codemode_mcp.program import esbuild_pin, intl_pin
 from tests.container_file import CONTAINERFILE, WITH_TELEMETRY, environment, given, instructions
 
 if TYPE_CHECKING:
@@ -206,7 +206,17 @@ def pinned_to_fakes(unpacked: Path, tmp_path: Path) -> tuple[Path, Path]:
         archives[f"@esbuild/{key}@{esbuild_pin.VERSION}"] = archive
         text = text.replace(digest, base64.b64encode(hashlib.sha512(archive).digest()).decode())
     pin.write_text(text, "utf-8")
+    # A bundle that is in the tree is not built again.
+    bundle = root / "codemode_mcp" / "_bundled" / intl_pin.NAME
+    bundle.parent.mkdir()
+    bundle.write_bytes(BUNDLE)
+    pin = root / "codemode_mcp" / "program" / "intl_pin.py"
+    text = pin.read_text("utf-8").replace(intl_pin.SHA256, hashlib.sha256(BUNDLE).hexdigest())
+    pin.write_text(text, "utf-8")
     return root, fake_npm(tmp_path / "npm", archives)
+
+
+BUNDLE = b"the bundle with Intl"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the npm made up here is a shell script")
@@ -223,10 +233,14 @@ def test_a_wheel_of_each_platform_is_built_on_any_and_carries_its_esbuild(
         built = build(root, "wheel", tmp_path / "out", environ)
         assert tag in tags(built)
         bundled = {path: data for path, data in contents(built).items() if "_bundled/" in path}
-        assert bundled == {f"codemode_mcp/_bundled/{name}": f"the program of {key}".encode()}
+        assert bundled == {
+            f"codemode_mcp/_bundled/{name}": f"the program of {key}".encode(),
+            "codemode_mcp/_bundled/intl.js": BUNDLE,
+        }
         with zipfile.ZipFile(built) as archive:
             assert archive.getinfo(f"codemode_mcp/_bundled/{name}").external_attr >> 16 & 0o111, "it can be run"
-        assert not (root / "codemode_mcp" / "_bundled").exists(), "what another machine runs is not kept in the tree"
+        kept = [path.name for path in (root / "codemode_mcp" / "_bundled").iterdir()]
+        assert kept == ["intl.js"], "what another machine runs is not kept in the tree"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the npm made up here is a shell script")
@@ -257,22 +271,35 @@ def test_the_hook_leaves_nothing_behind_and_a_checkout_is_for_the_machine_it_is_
     spec.loader.exec_module(module)
     monkeypatch.setenv("CODEMODE_MCP_WHEEL_PLATFORM", "win32-arm64")
     monkeypatch.setenv("PATH", str(npm))
-    hook = module.EsbuildHook(str(root), {}, None, None, str(tmp_path), "wheel")
+    hook = module.BundleHook(str(root), {}, None, None, str(tmp_path), "wheel")
     wheel: dict[str, Any] = {"force_include": {}}
     hook.initialize("standard", wheel)
-    (carried,) = map(Path, wheel["force_include"])
+    carried, bundle = map(Path, wheel["force_include"])
     assert carried.is_file()
     hook.finalize("standard", wheel, "")
     assert not carried.parent.exists()
+    assert bundle.read_bytes() == BUNDLE
     editable: dict[str, Any] = {"force_include": {}}
     hook.initialize("editable", editable)
     assert editable == {"force_include": {}}
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="the npm made up here is a shell script")
+def test_a_wheel_that_was_asked_for_without_the_packages_of_intl_is_an_error(
+    pinned_to_fakes: tuple[Path, Path], tmp_path: Path
+) -> None:
+    root, npm = pinned_to_fakes
+    (root / "codemode_mcp" / "_bundled" / intl_pin.NAME).write_bytes(b"of another version")
+    environ = {"CODEMODE_MCP_WHEEL_PLATFORM": "win32-x64", "PATH": str(npm)}
+    done = build_quietly(root, "wheel", tmp_path / "out", environ)
+    assert done.returncode == 1
+    assert "No wheel for win32-x64: npm cannot get @formatjs/intl-numberformat@" in done.stdout
+
+
 def test_without_npm_the_wheel_is_the_pure_one_and_the_build_says_so(unpacked: Path, tmp_path: Path) -> None:
     done = build_quietly(unpacked, "wheel", tmp_path, {"PATH": str(tmp_path)})
     assert done.returncode == 0, done.stdout
-    assert "will not contain esbuild: npm is not installed" in done.stdout
+    assert "will not contain esbuild and Intl: npm is not installed" in done.stdout
     (built,) = tmp_path.glob("*.whl")
     assert tags(built) == {"py3-none-any"}
 

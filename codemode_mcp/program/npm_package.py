@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from upstream_clients.executables import find_executable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 _NPM_SECONDS = 120
@@ -43,7 +43,9 @@ def executable_name(stem: str, system: str = sys.platform) -> str:
     return f"{stem}.exe" if system.startswith("win32") else stem
 
 
-def fetch_files(package: str, integrity: str, registry: str | None = None) -> dict[str, bytes]:
+def fetch_files(
+    package: str, integrity: str, registry: str | None = None, *, wanted: Callable[[str], bool] | None = None
+) -> dict[str, bytes]:
     """Return the regular files of a package by their names in its archive, such as `package/bin/esbuild`.
 
     This runs `npm pack`, so that the user's npm settings (registry, proxy, credentials) apply. No script of the package
@@ -53,6 +55,7 @@ def fetch_files(package: str, integrity: str, registry: str | None = None) -> di
         package: the name with its version.
         integrity: the SHA-512 of the archive in Base64, as npm publishes it.
         registry: a registry in place of the configured one.
+        wanted: tells which files are returned, by their names in the archive; None for all.
 
     Raises:
         FetchError: npm is missing or offline, or the archive is not the pinned one.
@@ -63,7 +66,7 @@ def fetch_files(package: str, integrity: str, registry: str | None = None) -> di
         if digest != integrity:
             raise FetchError(f"{package} is not the pinned content: its sha512 is {digest}. Nothing was kept.")
         try:
-            return _read(archive)
+            return _read(archive, wanted or (lambda _: True))
         except (tarfile.TarError, OSError) as error:
             raise FetchError(f"{package} cannot be unpacked ({type(error).__name__}).") from error
 
@@ -107,11 +110,12 @@ def _pack(package: str, directory: Path, registry: str | None) -> Path:
     return archives[0]
 
 
-def _read(archive: Path) -> dict[str, bytes]:
+def _read(archive: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     with tarfile.open(archive, "r:gz") as tar:
         for info in tar:
-            content = tar.extractfile(info) if info.isreg() and info.size <= _MAX_FILE_BYTES else None
+            is_read = info.isreg() and info.size <= _MAX_FILE_BYTES and wanted(info.name)
+            content = tar.extractfile(info) if is_read else None
             if content is not None and len(files) < _MAX_FILES:
                 files[info.name] = content.read()
     return files

@@ -1,4 +1,4 @@
-"""The work of `codemode-mcp setup`: esbuild, the compiled engine, tool lists of servers, vectors for the search."""
+"""The work of `codemode-mcp setup`: esbuild, `Intl`, the compiled engine, tool lists of servers, vectors."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ async def make_ahead(config: Config, report: Report, *, servers: bool, check: bo
         check: True to fetch the compiler for type checks, which is fetched in any case if programs are checked.
     """
     report(await anyio.to_thread.run_sync(_esbuild, config, abandon_on_cancel=True))
+    report(await anyio.to_thread.run_sync(_intl, abandon_on_cancel=True))
     if check or config.tools.code_mode.check != "off":
         report(await anyio.to_thread.run_sync(_compiler, abandon_on_cancel=True))
     report(await anyio.to_thread.run_sync(_engine))
@@ -66,6 +67,25 @@ def _esbuild(config: Config) -> Check:
         advice = _OFFLINE if configured is None else 'correct "tools.esbuild", or remove it to have esbuild fetched'
         return Check("esbuild", "fail", error.message, advice)
     return Check("esbuild", "ok", f"{how}, version {version_of(path) or 'unknown'}, {path}")
+
+
+def _intl() -> Check:
+    from codemode_mcp.program.esbuild import fetch_esbuild, find_esbuild
+    from codemode_mcp.program.intl import fetch_intl, find_intl
+
+    try:
+        try:
+            path, how = find_intl(cache_dir()), "there already"
+        except CodeModeError:
+            try:
+                esbuild = find_esbuild(None, environ=os.environ, cache_dir=cache_dir())
+            except CodeModeError:
+                esbuild = fetch_esbuild(cache_dir(), registry=None)
+            path, how = fetch_intl(cache_dir(), esbuild, registry=None), "built of packages of npm"
+    except CodeModeError as error:
+        advice = "connect to the network and run codemode-mcp setup again; programs without Intl work"
+        return Check("intl", "fail", error.message, advice)
+    return Check("intl", "ok", f"{how}, {path}")
 
 
 def _compiler() -> Check:

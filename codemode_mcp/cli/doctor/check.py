@@ -21,6 +21,7 @@ CHECKS: Final = {
     "engine": "the sandbox",
     "compile cache": "the compiled engine on disk",
     "esbuild": "TypeScript",
+    "intl": "`Intl`, and locales and options of `toLocaleString` and its kin, in programs",
     "type check": "the compiler of TypeScript, for `tools.codeMode.check`",
     "search": "search by meaning, the extra `semantic`",
     "store": "the store of suspended programs",

@@ -109,6 +109,7 @@ class Checkup:
                 "folders": _in_thread(folders.check),
                 "engine": partial(engine.check, app, before),
                 "esbuild": partial(engine.esbuild, app, wanted),
+                "intl": _in_thread(engine.intl),
                 "type check": partial(type_check.check, app, wanted),
                 "search": _in_thread(search.check),
             }

@@ -1,4 +1,4 @@
-"""The engine, its compiled file, and esbuild."""
+"""The engine, its compiled file, esbuild, and the bundle with `Intl`."""
 
 from __future__ import annotations
 
@@ -130,3 +130,15 @@ async def esbuild(app: App, config: Config) -> Iterable[Check]:
         return [Check("esbuild", "ok", f"{version}, {transforms}")]
     detail = f"{version or 'of an unknown version'}, {transforms}; codemode-mcp is tested with {VERSION}"
     return [Check("esbuild", "info" if configured is None else "warn", detail, f"use esbuild {VERSION}")]
+
+
+def intl() -> Iterable[Check]:
+    """Look for the bundle with `Intl`."""
+    from codemode_mcp.paths import cache_dir
+    from codemode_mcp.program.intl import find_intl
+
+    try:
+        path = find_intl(cache_dir())
+    except CodeModeError as error:
+        return [Check("intl", "warn", error.message, "run codemode-mcp setup (npm fetches it); other programs work")]
+    return [Check("intl", "ok", f"{path.stat().st_size / 1e6:.1f} MB, {path}")]
