@@ -24,6 +24,7 @@ from codemode_mcp.errors import CodeModeError
 from codemode_mcp.instance.registry import is_running, read_record
 from codemode_mcp.paths import cache_dir
 from codemode_mcp.program.esbuild import find_esbuild
+from codemode_mcp.program.intl import find_intl, intl_reader
 from codemode_mcp.sandbox.compiled import compiled_path
 from codemode_mcp.sandbox.engine import open_engine
 from codemode_mcp.type_check.typescript_pin import VERSION
@@ -214,8 +215,20 @@ def engine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def engine(engine_cache: Path) -> Iterator[Engine]:
     """The engine. Guests run on `engine.threads`."""
-    with open_engine(engine_cache, max_threads=4) as opened:
+    with open_engine(engine_cache, max_threads=4, intl=intl_reader(cache_dir())) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def intl() -> None:
+    """Skip tests of programs with `Intl` where its bundle was never built."""
+    try:
+        find_intl(cache_dir())
+    except CodeModeError as error:
+        # With npm, the installation has built the bundle, unless its pin is of other scripts.
+        if shutil.which("npm"):
+            pytest.fail(f"{error.message} After a change to the scripts, run scripts/pin_intl.py.")
+        pytest.skip(error.message)
 
 
 @pytest.fixture(scope="session")

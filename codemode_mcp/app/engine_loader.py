@@ -73,10 +73,12 @@ class EngineLoader:
 
     def _open(self) -> None:
         try:
+            from codemode_mcp.program.intl import intl_reader
             from codemode_mcp.sandbox.engine import open_engine
 
             began = time.monotonic()
-            self._engine = self._stack.enter_context(open_engine(cache_dir(), max_threads=self._max_threads))
+            opening = open_engine(cache_dir(), max_threads=self._max_threads, intl=intl_reader(cache_dir()))
+            self._engine = self._stack.enter_context(opening)
             log.info("engine ready in %d ms", round((time.monotonic() - began) * 1000))
         except CodeModeError as error:
             log.error("%s", error.message)  # a traceback would add nothing

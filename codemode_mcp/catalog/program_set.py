@@ -80,6 +80,16 @@ class ProgramSet:
             return ""
         return f',"programs":{compact_json([(each.name, each.id) for each in self.programs])}'
 
+    def use_intl(self, source: str) -> bool:
+        """Return True if a program with this text may call a saved program that needs the image with `Intl`."""
+        return "program" in source and self._any_intl
+
+    @cached_property
+    def _any_intl(self) -> bool:
+        from codemode_mcp.program.preflight import uses_intl  # imported late: most catalogs have no programs
+
+        return any(uses_intl(each.text) for each in self.programs)
+
     def signature(self, entry: Entry) -> str:
         """Return the signature of a saved program, on one line."""
         text = self._signatures.get(entry.id)

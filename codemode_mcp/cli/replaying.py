@@ -86,9 +86,10 @@ def _other(code: str, language: str | None, args: tuple[str, ...] | None) -> Oth
 
 
 async def _replay(recording: Recording, other: OtherProgram | None, *, loose: bool) -> Replayed:
+    from codemode_mcp.program.intl import intl_reader
     from codemode_mcp.sandbox.engine import open_engine
 
-    with open_engine(cache_dir(), max_threads=1) as engine:
+    with open_engine(cache_dir(), max_threads=1, intl=intl_reader(cache_dir())) as engine:
         return await replay(engine, recording, _transform, other, Options(loose=loose))
 
 

@@ -36,7 +36,7 @@ _HINTS = {
     **dict.fromkeys(("global", "self"), _GLOBAL),
     **dict.fromkeys(("len", "range", "str", "dict"), _PYTHON_NAME),
     **{name: f"write {written}" for name, written in (("None", "null"), ("True", "true"), ("False", "false"))},
-    "Intl": "it is not available; write dates with toISOString() and numbers with toFixed()",
+    "Intl": "it is there for programs whose own text names it; write Intl itself, not a name made of parts",
     "Buffer": "use atob(text) and btoa(text) for base64, new TextEncoder() and new TextDecoder() for bytes",
     "Temporal": "it is not available; use Date",
     "mcp": "the servers are in MCP, in capitals",

@@ -73,6 +73,7 @@ class Preflight:
         program_calls: calls of saved programs that must exist.
         called: the program to run instead, if this one is a function that its reader is expected to call.
         rounded: a sentence about integers that the program writes and JavaScript rounds; empty if there are none.
+        intl: whether the program needs the image with `Intl`.
     """
 
     source: str
@@ -84,6 +85,7 @@ class Preflight:
     called: Called | None = None
     program_calls: tuple[ProgramCall, ...] = ()
     rounded: str = ""
+    intl: bool = False
 
     def author_position(self, line: int, column: int) -> tuple[int, int]:
         """Map a position in `returning` to `source`."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.program.implicit_return import RETURN, returned_span
 from codemode_mcp.program.inspection import CELL_FILES, Called, Preflight
+from codemode_mcp.program.intl_uses import WORDS
 from codemode_mcp.program.program_form import CALL, whole_function
 from codemode_mcp.program.source_map import Insertion
 from codemode_mcp.program.syntax import from_utf16_units, parse, utf16_units
@@ -45,7 +46,7 @@ def inspect(source: str, language: Language) -> Preflight:
     units = utf16_units(source)
     tree = parse_program(units)
     if tree is None:
-        return Preflight(source, None, None, (), broken=True)
+        return Preflight(source, None, None, (), broken=True, intl=WORDS.search(units) is not None)
     finder = UseFinder(units)
     finder.read(tree)
     called = _called(units, tree.root_node, finder)
@@ -64,6 +65,7 @@ def inspect(source: str, language: Language) -> Preflight:
         called=called,
         program_calls=finder.program_calls(),
         rounded=_rounded(finder, CELL_FILES[language]),
+        intl=finder.intl,
     )
 
 
@@ -83,6 +85,19 @@ def _rounded(finder: UseFinder, file: str) -> str:
         f"JavaScript rounds {shown} ({file}:{line}:{column}), because it is beyond 2^53{more}; write {exact} to keep "
         "all digits"
     )
+
+
+def uses_intl(source: str) -> bool:
+    """Return True if a program needs the image with `Intl`."""
+    if WORDS.search(source) is None:
+        return False
+    units = utf16_units(source)
+    tree = parse_program(units)
+    if tree is None:
+        return True
+    finder = UseFinder(units)
+    finder.read(tree)
+    return finder.intl
 
 
 def _called(units: str, root: Node, finder: UseFinder) -> Called | None:

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.program import intl_uses
 from codemode_mcp.program.mcp_uses import McpUses
 from codemode_mcp.program.module_access import LOADERS, ModuleAccess
 from codemode_mcp.program.node_names import MEMBER_ACCESS, is_target, literal_of, member_of, name_of, unescaped
@@ -35,6 +36,9 @@ _MAX_DIGITS = 300
 _LONG_INTEGER = re.compile(r"(?<![\w$.])[1-9](?:_?[0-9]){15,}(?![\w$.])")
 
 _REACHES_MCP = words("MCP API eval Function")
+_NAMES = words("identifier property_identifier shorthand_property_identifier shorthand_property_identifier_pattern")
+"""Types of leaves that are names of values."""
+
 _DECLARATION_FILE = re.compile(r"mcp/([^/]+)\.d\.ts")
 
 
@@ -47,11 +51,13 @@ class UseFinder:
     Attributes:
         returns: whether the program has a `return` at its top level.
         rounded: the integers that the program writes and a Number does not hold, with their offsets.
+        intl: whether the program needs the image with `Intl`.
     """
 
     def __init__(self, units: str) -> None:
         self.returns = False
         self.rounded: list[tuple[str, int]] = []
+        self.intl = False
         self._passes_globals = False
         self._units = units
         self._modules = ModuleAccess(units)
@@ -68,10 +74,16 @@ class UseFinder:
         long = {match.start(): match[0] for match in _LONG_INTEGER.finditer(self._units)}
         if long:
             hits = sorted({*hits, *long})
+        locales = [match.start() for match in intl_uses.WORDS.finditer(self._units)]
+        if locales:
+            self.intl = intl_uses.names_as_text(self._units)
+            hits = sorted({*hits, *locales})
         if not hits:
             return
         for path, scope in leaves(tree.root_node, hits):
             leaf = path[-1]
+            if locales and not self.intl and leaf.type in _NAMES and intl_uses.WORDS.fullmatch(self._name(leaf)):
+                self.intl = intl_uses.is_beyond_prelude(self._units, path)
             match leaf.type:
                 case "return":
                     self.returns = self.returns or scope.function is None

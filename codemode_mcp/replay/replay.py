@@ -18,6 +18,7 @@ from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.program.positions import Positions
+from codemode_mcp.program.preflight import uses_intl
 from codemode_mcp.program.prepare import Cell, Preparer
 from codemode_mcp.program.stored_positions import PositionsForm, positions_in
 from codemode_mcp.program.time_zones import named_zones
@@ -138,8 +139,10 @@ async def replay(
         namespaces=start.namespaces,
         saving=start.saving if other is None else None,
     )
+    text = recording.opening.source if other is None else other.source
+    needs_intl = uses_intl(text) or catalog.toolset.programs.use_intl(text)
     part = Part(
-        catalog.manifest,
+        engine.with_intl(catalog.manifest) if needs_intl else catalog.manifest,
         message,
         memory_limit,
         script.readings if other is None or options.same_times else None,
@@ -156,8 +159,7 @@ async def replay(
     seconds = STOPPED_SECONDS if was_stopped else options.turn_seconds
     work = partial(play, engine, part, matching, results, restores=options.restores, seconds=seconds)
     played = await _on_guest_thread(engine, work)
-    source = recording.opening.source if other is None else other.source
-    about = About(source, form.positions, catalog, namespaces, settings, exact)
+    about = About(text, form.positions, catalog, namespaces, settings, exact)
     done = replayed(played, matching, results, about, end)
     masked = None if done.divergence is None else masked_note(recording)
     return done if masked is None else with_fields(done, notes=(*done.notes, masked))

@@ -183,7 +183,8 @@ class Guests:
         snapshot.check_limits(
             suspended.snapshot,
             snapshot.about(suspended.snapshot).pages,
-            image_bytes=image.size,
+            image_bytes=image.size - image.beside,
+            beside=image.beside,
             made_within=run.memory_limit,
             memory_limit=limit,
             max_bytes=self._settings().max_snapshot_bytes,

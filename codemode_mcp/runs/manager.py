@@ -151,8 +151,11 @@ class RunManager:
             found = await check_cell(checker, self._settings.check, prepared, catalog)
             notes += [] if found is None else [found]
         # Before the deadline is set: compiling the engine does not count as the program's time.
-        await self._services.engine()
-        run = await self._new_run(run_id, owner, prepared.cell, catalog, on_output)
+        engine = await self._services.engine()
+        manifest = catalog.manifest
+        if prepared.preflight.intl or catalog.toolset.programs.use_intl(prepared.preflight.source):
+            manifest = engine.with_intl(manifest)
+        run = await self._new_run(run_id, owner, prepared.cell, catalog, manifest, on_output)
         for note in notes:
             run.note(note)
         observation = self._observation(client, latest)
@@ -185,10 +188,12 @@ class RunManager:
             await upstreams.wait_settled(names, self._settings.connect_wait_ms / 1000)
         return await upstreams.catalog_for(caller, client)
 
-    async def _new_run(self, run_id: str, owner: str, cell: Cell, catalog: Catalog, on_output: OnOutput | None) -> Run:
+    async def _new_run(
+        self, run_id: str, owner: str, cell: Cell, catalog: Catalog, manifest: str, on_output: OnOutput | None
+    ) -> Run:
         limit = self._settings.memory_limit_bytes
         context = self._services.dispatcher.context(run_id, owner, cell.caller, catalog)
-        run = Run(context, catalog.manifest, self._clock(), self._live.ledger, self._remember, on_output, limit)
+        run = Run(context, manifest, self._clock(), self._live.ledger, self._remember, on_output, limit)
         run.args = cell.args
         run.source = cell.source
         run.namespaces = await open_namespaces(

@@ -17,6 +17,7 @@ from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.open_programs import begins_program
 from codemode_mcp.runs.store import EndedRun
 from codemode_mcp.sandbox import snapshot
+from codemode_mcp.sandbox.images import beside_program
 from codemode_mcp.sandbox.messages import Completion, GuestError
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Restoring:
             suspended.snapshot,
             made.pages,
             image_bytes=base.size,
+            beside=beside_program(suspended.manifest),
             made_within=records.memory_limit_in(suspended.record),
             memory_limit=limit,
             max_bytes=settings.max_snapshot_bytes,

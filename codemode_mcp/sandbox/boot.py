@@ -49,6 +49,9 @@ NATIVES: Final = (
 )
 """Names and lengths of the functions of the glue for the prelude, in the order of their slots."""
 
+INTL_FORM: Final = 1
+"""Version of the way in which `add_intl` makes an image."""
+
 STATE = 384
 """Bytes of guest memory that the glue's natives use for the whole life of a guest."""
 
@@ -120,21 +123,38 @@ def _boot(instance: Instance) -> Entries:
     instance.write(state + _HELPER_CLASS_OFFSET, struct.pack("<I", _helper_class(instance, ctx)))
     # Until the prelude's functions are known, only the clock and the natives are needed.
     instance.glue("bind", ctx, rt, scratch, state, 0, 0)
-    source = prelude_source().encode()
-    at = instance.call("malloc", len(source) + 1) & 0xFFFFFFFF
-    name = instance.call("malloc", 16) & 0xFFFFFFFF
-    instance.write(at, source + b"\0")
-    instance.write(name, b"prelude\0")
-    prelude = instance.call("JS_Eval", ctx, at, len(source), name, 0)
+    prelude = _evaluated(instance, ctx, prelude_source().encode(), b"prelude")
     result = prelude if _is_exception(prelude) else _call(instance, ctx, prelude, _natives(instance, ctx))
     if _is_exception(result):
         raise InternalError("the prelude failed: " + _exception_text(instance, ctx, scratch))
-    functions = [instance.call("JS_GetPropertyUint32", ctx, result, i) for i in range(7)]
+    functions = [instance.call("JS_GetPropertyUint32", ctx, result, i) for i in range(8)]
     instance.call("JS_FreeValue", ctx, result)
-    instance.call("free", at)
-    instance.call("free", name)
     instance.call("JS_RunGC", rt)
     return Entries(ctx, rt, scratch, state, *functions)
+
+
+def add_intl(instance: Instance, entries: Entries, bundle: bytes) -> None:
+    """Add `Intl` to a guest of the base image. `bundle`: the script, which evaluates to a function.
+
+    The guest then has no clock and no random numbers yet, so that all processes make the same image.
+    """
+    ctx = entries.ctx
+    function = _evaluated(instance, ctx, bundle, b"intl")
+    result = (
+        function if _is_exception(function) else _call(instance, ctx, entries.add_intl, function, frees_function=False)
+    )
+    if _is_exception(result):
+        raise InternalError("the bundle with Intl failed: " + _exception_text(instance, ctx, entries.scratch))
+    instance.call("JS_RunGC", entries.rt)
+
+
+def _evaluated(instance: Instance, ctx: int, source: bytes, name: bytes) -> int:
+    """Return the value of a script, or the exception."""
+    at = instance.call("malloc", len(source) + len(name) + 2) & 0xFFFFFFFF
+    instance.write(at, source + b"\0" + name + b"\0")
+    value = instance.call("JS_Eval", ctx, at, len(source), at + len(source) + 1, 0)
+    instance.call("free", at)
+    return value
 
 
 def _set_stack_limit(instance: Instance, rt: int) -> int:
@@ -240,12 +260,12 @@ def _helper_class(instance: Instance, ctx: int) -> int:
     return kind
 
 
-def _call(instance: Instance, ctx: int, function: int, argument: int) -> int:
-    """Call a function with one argument, and free both."""
+def _call(instance: Instance, ctx: int, function: int, argument: int, *, frees_function: bool = True) -> int:
+    """Call a function with one argument, and free both, or the argument alone."""
     at = instance.call("malloc", 8) & 0xFFFFFFFF
     instance.write(at, (argument & (1 << 64) - 1).to_bytes(8, "little"))
     result = instance.call("JS_Call", ctx, function, 3 << 32, 1, at)
-    for value in (function, argument):
+    for value in (function, argument) if frees_function else (argument,):
         instance.call("JS_FreeValue", ctx, value)
     instance.call("free", at)
     return result

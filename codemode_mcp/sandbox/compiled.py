@@ -1,4 +1,4 @@
-"""The compiled engine, kept on disk for later processes."""
+"""The compiled engine, and the image with `Intl`, kept on disk for later processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wasmtime import _ffi as ffi
 
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.sandbox import binary, boot
-from codemode_mcp.sandbox.images import Entries, changed_blocks, glue_source
+from codemode_mcp.sandbox.images import INTL_BYTES, Entries, Image, changed_blocks, glue_source
 from codemode_mcp.sandbox.instance import GuestTrap, Modules
 from upstream_clients.private_files import exposure, make_private_folder, open_private
 
@@ -116,9 +116,44 @@ def _cpu_features() -> str:
         return platform.processor()
 
 
-def _from_cache(engine: wasmtime.Engine, path: Path) -> _Compiled | None:
-    # Machine code is only loaded from a file that no other user can have written, and whose digest is right. Otherwise
-    # it is compiled again. The digest detects damage only: an attacker could change it too.
+def read_intl(cache_dir: Path | None, bundle: str, base: Image) -> Image | None:
+    """Return the image with `Intl` that an earlier process has kept; None if there is none.
+
+    Args:
+        bundle: the digest of the bundle with `Intl`.
+        base: the image without it.
+    """
+    data = None if cache_dir is None else _read(_intl_path(cache_dir, bundle, base))
+    if data is None:
+        return None
+    start = data.find(b"\n") + 1
+    try:
+        digest, size, blocks = json.loads(data[:start])
+        changes, at = [], start
+        for offset, length in blocks:
+            changes.append((offset, data[at : at + length]))
+            at += length
+        return Image(None, base.entries, digest, base.prelude, tuple(changes), INTL_BYTES, size)
+    except (ValueError, TypeError):
+        return None
+
+
+def keep_intl(cache_dir: Path | None, bundle: str, base: Image, image: Image) -> None:
+    """Keep the image with `Intl` for later processes. Arguments as in `read_intl`."""
+    if cache_dir is not None:
+        about = [image.digest, image.size, [(offset, len(block)) for offset, block in image.changes]]
+        data = json.dumps(about).encode() + b"\n" + b"".join(block for _, block in image.changes)
+        _write(_intl_path(cache_dir, bundle, base), data)
+
+
+def _intl_path(cache_dir: Path, bundle: str, base: Image) -> Path:
+    key = hashlib.sha256(f"{bundle} {base.prelude} {base.digest} {boot.INTL_FORM}".encode()).hexdigest()
+    return cache_dir / f"intl-{key[:32]}.image"
+
+
+def _read(path: Path) -> bytes | None:
+    """Return what was kept in a file; None if it is missing, may be of another user, or is damaged."""
+    # The digest detects damage only: an attacker could change it too.
     try:
         with open_private(path) as file:
             data = file.read()
@@ -127,9 +162,18 @@ def _from_cache(engine: wasmtime.Engine, path: Path) -> _Compiled | None:
     # Without copies, each of which would hold the interpreter's lock for milliseconds.
     if hashlib.sha256(memoryview(data)[32:]).digest() != data[:32]:
         return None
-    start = data.find(b"\n", 32) + 1
+    return data[32:]
+
+
+def _from_cache(engine: wasmtime.Engine, path: Path) -> _Compiled | None:
+    # Machine code is only loaded from a file that no other user can have written, and whose digest is right. Otherwise
+    # it is compiled again.
+    data = _read(path)
+    if data is None:
+        return None
+    start = data.find(b"\n") + 1
     try:
-        *entries, size = json.loads(data[32:start])
+        *entries, size = json.loads(data[:start])
         glue, main = data[start : start + size], data[start + size :]
         return _Compiled(
             wasmtime.Module.deserialize(engine, main), wasmtime.Module.deserialize(engine, glue), Entries(*entries)
@@ -139,7 +183,11 @@ def _from_cache(engine: wasmtime.Engine, path: Path) -> _Compiled | None:
 
 
 def _to_cache(path: Path, entries: Entries, glue: bytes, main: bytes) -> None:
-    data = json.dumps([*astuple(entries), len(glue)]).encode() + b"\n" + glue + main
+    _write(path, json.dumps([*astuple(entries), len(glue)]).encode() + b"\n" + glue + main)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Keep data with its digest in a file, atomically. Without success, the next process makes the data again."""
     scratch = None
     try:
         descriptor, scratch = tempfile.mkstemp(".tmp", f"{path.name}.", path.parent)  # with mode 0600
@@ -155,7 +203,7 @@ def _to_cache(path: Path, entries: Entries, glue: bytes, main: bytes) -> None:
 
 def _remove_stale(current: Path) -> None:
     # Files of earlier versions. Another installation that still uses one makes it again.
-    for other in current.parent.glob("engine-*.cwasm"):
+    for other in current.parent.glob(f"{current.name.partition('-')[0]}-*{current.suffix}"):
         if other != current and time.time() - other.stat().st_mtime > _STALE_SECONDS:
             other.unlink()
 

@@ -39,6 +39,7 @@ times smaller.
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 import sys
@@ -50,15 +51,27 @@ from typing import TYPE_CHECKING
 import wasmtime
 from wasmtime import _ffi as ffi
 
-from codemode_mcp.errors import InternalError
-from codemode_mcp.sandbox.compiled import ASYNC_STACK, NATIVE_STACK, compile_engine
+from codemode_mcp.errors import InternalError, RuntimeUnavailable
+from codemode_mcp.sandbox.boot import add_intl
+from codemode_mcp.sandbox.compiled import ASYNC_STACK, NATIVE_STACK, compile_engine, keep_intl, read_intl
 from codemode_mcp.sandbox.guest_threads import SNAPSHOT_THREADS, GuestThreads, Ticker
-from codemode_mcp.sandbox.images import BOOT_MEMORY, Entries, Image, at_rest, bind, image_of, tidy
+from codemode_mcp.sandbox.images import (
+    BOOT_MEMORY,
+    INTL_BYTES,
+    Entries,
+    Image,
+    at_rest,
+    image_of,
+    intl_of,
+    load_image,
+    tidy,
+    with_intl,
+)
 from codemode_mcp.sandbox.instance import Instance, Modules
 from codemode_mcp.sandbox.pooled_memory import PooledMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -98,7 +111,21 @@ _UNUSED_GUESTS = 1
 class Engine:
     """The compiled engine, opened by `open_engine`. Thread-safe."""
 
-    def __init__(self, engine: wasmtime.Engine, modules: Modules, threads: GuestThreads, entries: Entries) -> None:
+    def __init__(
+        self,
+        engine: wasmtime.Engine,
+        modules: Modules,
+        threads: GuestThreads,
+        entries: Entries,
+        *,
+        intl: Callable[[], bytes],
+        cache_dir: Path | None,
+    ) -> None:
+        self._read_intl = intl
+        self._cache_dir = cache_dir
+        self._intl_lock = threading.Lock()
+        self._intl_bundle: tuple[str, bytes] | None = None
+        self._intl_base: Image | None = None
         self.modules = modules
         self.threads = threads
         self._ticker = Ticker(engine)
@@ -111,7 +138,11 @@ class Engine:
         return self._ticker
 
     def image(self, manifest: str) -> Image:
-        """Return the warm image for a catalog's manifest (JSON text, see `prelude/70_api.js`), made once per text."""
+        """Return the warm image for a catalog's manifest (JSON text, see `prelude/70_api.js`), made once per text.
+
+        Raises:
+            RuntimeUnavailable: the manifest is of an image with `Intl`, and its bundle is missing or another one.
+        """
         image = self.cached_image(manifest)
         if image is not None:
             return image
@@ -121,6 +152,14 @@ class Engine:
             while len(self._images) > _CACHED_IMAGES:
                 self._images.popitem(last=False)
         return image
+
+    def with_intl(self, manifest: str) -> str:
+        """Return the manifest of the image that has `Intl`, too.
+
+        Raises:
+            RuntimeUnavailable: the bundle is missing.
+        """
+        return with_intl(manifest, self._bundle()[0])
 
     def cached_image(self, manifest: str) -> Image | None:
         """Return the warm image for a manifest; None if it is not made yet."""
@@ -133,7 +172,9 @@ class Engine:
     def forget_unused(self, seconds: float = UNUSED_SECONDS) -> bool:
         """Give back memory that was not used for `seconds` and can be restored. Return True if there was any."""
         with self._images_lock:
-            images = (self.base, *self._images.values())
+            images = [self.base, *self._images.values()]
+            if self._intl_base is not None:
+                images.append(self._intl_base)
         return sum(image.forget_unused(seconds) for image in images) + self.modules.pool.give_back(seconds) > 0
 
     def close(self) -> None:
@@ -163,11 +204,49 @@ class Engine:
             instance.close()
         return at_rest(memory, image.entries)
 
-    def _make_image(self, manifest: str) -> Image:
+    def _bundle(self) -> tuple[str, bytes]:
+        """Return the digest of the bundle with `Intl`, and the bundle, read once."""
+        if self._intl_bundle is None:
+            content = self._read_intl()
+            self._intl_bundle = hashlib.sha256(content).hexdigest(), content
+        return self._intl_bundle
+
+    def _base_with_intl(self, digest: str) -> Image:
+        """Return the image without a catalog that has `Intl`, made once: it takes 0.2 s."""
+        here, bundle = self._bundle()
+        if here != digest:
+            raise RuntimeUnavailable(
+                f"the program uses Intl {digest[:8]}, and here is {here[:8]}; continue it with the version of "
+                "codemode-mcp that started it"
+            )
+        with self._intl_lock:
+            if self._intl_base is None:
+                image = read_intl(self._cache_dir, digest, self.base)
+                if image is None:
+                    image = self._make_base_with_intl(bundle)
+                    keep_intl(self._cache_dir, digest, self.base, image)
+                image.read = self._read_again
+                self._intl_base = image
+            return self._intl_base
+
+    def _make_base_with_intl(self, bundle: bytes) -> Image:
         instance = Instance(self.modules, _MAX_IMAGE_MEMORY)
-        entries = self.base.entries
         try:
-            bind(instance, entries)
+            load_image(instance, self.base)
+            with self.ticking():
+                instance.limit(60)
+                add_intl(instance, self.base.entries, bundle)
+            return image_of(tidy(instance), self.base.entries, self.base, beside=INTL_BYTES)
+        finally:
+            instance.close()
+
+    def _make_image(self, manifest: str) -> Image:
+        intl = intl_of(manifest)
+        base = self.base if intl is None else self._base_with_intl(intl)
+        instance = Instance(self.modules, _MAX_IMAGE_MEMORY)
+        entries = base.entries
+        try:
+            load_image(instance, base)
             with self.ticking():
                 instance.limit(60)
                 raw = manifest.encode()
@@ -179,7 +258,7 @@ class Engine:
                 instance.glue("release")
                 if status & 0xFFFFFFFF:
                     raise InternalError("the catalog could not be installed in the sandbox")
-            image = image_of(tidy(instance), entries, self.base)
+            image = image_of(tidy(instance), entries, base)
         finally:
             instance.close()
         image.read = self._read_again
@@ -187,12 +266,15 @@ class Engine:
 
 
 @contextmanager
-def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]:
+def open_engine(
+    cache_dir: Path | None, *, max_threads: int, intl: Callable[[], bytes] | None = None
+) -> Iterator[Engine]:
     """Yield the engine, compiled or from `cache_dir`. Compiling takes about a second.
 
     Args:
         cache_dir: the folder for the compiled form; None to compile without a cache.
         max_threads: maximum number of guests that compute concurrently. A few more threads take snapshots.
+        intl: reads the bundle with `Intl`; None if there is none. It may raise `RuntimeUnavailable`.
 
     Raises:
         RuntimeUnavailable: the binary is missing, not the expected one, or does not start.
@@ -207,7 +289,7 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
     try:
         compiled = threads.submit(compile_engine, engine, linker, pool, cache_dir).result()
         modules = Modules(engine, linker, linker.instantiate_pre(compiled.main), compiled.glue, pool)
-        opened = Engine(engine, modules, threads, compiled.entries)
+        opened = Engine(engine, modules, threads, compiled.entries, intl=intl or _no_intl, cache_dir=cache_dir)
     except BaseException:
         threads.close()
         raise
@@ -215,6 +297,10 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
         yield opened
     finally:
         opened.close()
+
+
+def _no_intl() -> bytes:
+    raise RuntimeUnavailable("Intl is not available here")
 
 
 def _config(guests: int) -> tuple[wasmtime.Config, bool]:

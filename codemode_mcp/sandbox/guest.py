@@ -74,7 +74,7 @@ class Guest:
     """The instance of a program, new from an image or restored from a snapshot. A context manager that frees it.
 
     Args:
-        memory_limit: maximum bytes of the program, including the prelude and the names of the catalog.
+        memory_limit: maximum bytes of the program, including the prelude and the names of the catalog, but not `Intl`.
         suspended: a snapshot to restore.
 
     Raises:
@@ -84,23 +84,24 @@ class Guest:
     def __init__(self, engine: Engine, image: Image, *, memory_limit: int, suspended: bytes | None = None) -> None:
         self._engine = engine
         self._image = image
-        self._memory_limit = memory_limit
+        self._memory_limit = memory_limit + image.beside
         self._lock = threading.Lock()
         self._closed = False
-        ceiling = memory_limit + IMAGE_SLACK_BYTES
+        ceiling = self._memory_limit + IMAGE_SLACK_BYTES
         patches = None if suspended is None else snapshot.decode(suspended, image, max_bytes=ceiling)
         self._instance = Instance(engine.modules, ceiling)
         try:
             if not load_image(self._instance, image):
                 raise ProgramError(
                     "memory_limit_exceeded",
-                    f"memoryLimitBytes is {memory_limit}, but the names of the tools alone take {image.size}",
+                    f"memoryLimitBytes is {memory_limit}, but the names of the tools alone take "
+                    f"{image.size - image.beside}",
                 )
             if patches is not None:
                 self._instance.grow_to(patches.pages)
                 for offset, block in patches.blocks:
                     self._instance.write(offset, block)
-            self._instance.call("JS_SetMemoryLimit", image.entries.rt, memory_limit)
+            self._instance.call("JS_SetMemoryLimit", image.entries.rt, self._memory_limit)
             self._instance.watch(image.entries.scratch + STOP_OFFSET)
         except BaseException:
             self._instance.close()

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 IMAGE_SLACK_BYTES = 8 * 1024 * 1024
 """Memory beyond the limit of a program, with which the prelude can report that the program has used up its own."""
 
+INTL_BYTES = 18 * 1024 * 1024
+"""Maximum bytes by which an image with `Intl` is larger than one without. They do not count as memory of a program."""
+
+_INTL = '{"intl":"'
+"""Beginning of the manifest of an image with `Intl`, before the digest of its bundle."""
+
 BOOT_MEMORY = 256 * 1024 * 1024
 """Maximum bytes of memory of an instance that boots the engine."""
 
@@ -60,6 +66,7 @@ class Entries:
     on_rejection: int
     module_denied: int
     install: int
+    add_intl: int
 
 
 class Image:
@@ -69,28 +76,38 @@ class Image:
     forgotten after a while without use if it can be read again.
 
     Args:
-        memory: a whole number of pages.
+        memory: a whole number of pages; None if it is read when it is first needed.
+        size: bytes of the memory, if it is None.
 
     Attributes:
         digest: sha256 of `memory`, hexadecimal.
         prelude: sha256 of the glue and of the image without a catalog, hexadecimal.
         changes: differences from the memory of a new instance, as offsets and bytes.
         size: bytes of `memory`.
+        beside: bytes of `memory` that do not count as memory of a program: those of `Intl`, if it is there.
         read: makes `memory` again; None if `memory` must not be forgotten.
     """
 
-    __slots__ = ("_memory", "_used", "changes", "digest", "entries", "prelude", "read", "size")
+    __slots__ = ("_memory", "_used", "beside", "changes", "digest", "entries", "prelude", "read", "size")
 
     def __init__(
-        self, memory: bytes, entries: Entries, digest: str, prelude: str, changes: tuple[tuple[int, bytes], ...] = ()
+        self,
+        memory: bytes | None,
+        entries: Entries,
+        digest: str,
+        prelude: str,
+        changes: tuple[tuple[int, bytes], ...] = (),
+        beside: int = 0,
+        size: int = 0,
     ) -> None:
-        self._memory: bytes | None = memory
+        self._memory = memory
         self._used = time.monotonic()
         self.entries = entries
         self.digest = digest
         self.prelude = prelude
         self.changes = changes
-        self.size = len(memory)
+        self.size = size if memory is None else len(memory)
+        self.beside = beside
         self.read: Callable[[Image], bytes] | None = None
 
     def __repr__(self) -> str:
@@ -127,18 +144,39 @@ def load_image(instance: Instance, image: Image) -> bool:
     return True
 
 
+def with_intl(manifest: str, bundle: str) -> str:
+    """Return the manifest of the image with `Intl` for a catalog. `bundle`: the digest of the bundle."""
+    return f'{_INTL}{bundle}",{manifest[1:]}'
+
+
+def intl_of(manifest: str) -> str | None:
+    """Return the digest of the bundle with `Intl` of a manifest; None for an image without it."""
+    return manifest[len(_INTL) : len(_INTL) + 64] if manifest.startswith(_INTL) else None
+
+
+def beside_program(manifest: str) -> int:
+    """Return `Image.beside` of the image of a manifest."""
+    return 0 if intl_of(manifest) is None else INTL_BYTES
+
+
 def bind(instance: Instance, entries: Entries) -> None:
     """Pass the addresses that the glue needs."""
     at = entries
     instance.glue("bind", at.ctx, at.rt, at.scratch, at.state, at.on_rejection, at.module_denied)
 
 
-def image_of(memory: bytearray, entries: Entries, base: Image | None = None) -> Image:
-    """Return the image of a memory. `base`: the image without a catalog; None for that image itself."""
+def image_of(memory: bytearray, entries: Entries, base: Image | None = None, *, beside: int | None = None) -> Image:
+    """Return the image of a memory.
+
+    Args:
+        base: the image without a catalog from which the memory was made; None for an image without a catalog.
+        beside: see `Image`; None for that of `base`.
+    """
     whole = at_rest(memory, entries)
     digest = hashlib.sha256(whole).hexdigest()
     if base is not None:
-        return Image(whole, entries, digest, base.prelude, tuple(changed_blocks(whole, base.memory)))
+        changes = (*base.changes, *changed_blocks(whole, base.memory))
+        return Image(whole, entries, digest, base.prelude, changes, base.beside if beside is None else beside)
     return Image(whole, entries, digest, hashlib.sha256(f"{digest}\0{glue_source()}".encode()).hexdigest())
 
 

@@ -136,13 +136,14 @@ def check(data: bytes, *, prelude: str) -> SnapshotAbout:
 
 
 def check_limits(
-    data: bytes, pages: int, *, image_bytes: int, made_within: int, memory_limit: int, max_bytes: int
+    data: bytes, pages: int, *, image_bytes: int, beside: int, made_within: int, memory_limit: int, max_bytes: int
 ) -> None:
     """Check a snapshot against limits that may have been lowered since it was made.
 
     Args:
         pages: the size of its memory.
-        image_bytes: the size of its image.
+        image_bytes: the size of its image without `Intl`.
+        beside: the bytes of its image that do not count as memory of a program.
         made_within: the memory limit of its program so far, in bytes.
         memory_limit: the memory limit now, in bytes.
         max_bytes: the maximum bytes of a snapshot now.
@@ -155,8 +156,8 @@ def check_limits(
         raise _refused(why, Exceeded("maxSnapshotBytes", len(data), max_bytes))
     size = pages * PAGE
     # A program may have used the slack beyond its own limit. Beyond a lower limit, only the image is allowed.
-    beside = IMAGE_SLACK_BYTES if made_within <= memory_limit else image_bytes
-    if size > memory_limit + beside:
+    over = IMAGE_SLACK_BYTES if made_within <= memory_limit else image_bytes
+    if size > memory_limit + over + beside:
         why = f"its memory takes {size} bytes, and memoryLimitBytes is now {memory_limit}"
         raise _refused(why, Exceeded("memoryLimitBytes", size, memory_limit))
 

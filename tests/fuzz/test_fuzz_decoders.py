@@ -154,7 +154,7 @@ def test_a_large_turn_is_read_or_refused_in_time(text: str) -> None:
 BASE = bytes(range(256)) * (4 * PAGE // 256)
 IMAGE = Image(
     BASE,
-    Entries(*range(11)),
+    Entries(*range(12)),
     hashlib.sha256(BASE).hexdigest(),
     hashlib.sha256(b"prelude").hexdigest(),
 )

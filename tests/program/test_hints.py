@@ -17,7 +17,7 @@ from codemode_mcp.sandbox.messages import Thrown
         ("ReferenceError", "'process' is not defined", "neither a browser nor Node"),
         ("ReferenceError", "sleep is not defined", "setTimeout"),
         ("ReferenceError", "mcp is not defined", "in capitals"),
-        ("ReferenceError", "Intl is not defined", "toISOString"),
+        ("ReferenceError", "Intl is not defined", "write Intl itself"),
         ("ReferenceError", "total is not initialized", "semicolon"),
         ("ReferenceError", "callTool is not defined", "MCP.<server>.<tool>"),
         ("TypeError", "cannot convert BigInt to number", "BigInt(n); integers beyond 2^53 are bigints"),

@@ -35,6 +35,8 @@ PROGRAMS: Final = (
     "return [crypto.randomUUID(), [...crypto.getRandomValues(new Uint8Array(16))]]",
     "const ids = []; for (let i = 0; i < 3; i++) { await fake.echo({ i }); ids.push(crypto.randomUUID()) } return ids",
     "return new Date(Date.now()).toLocaleString('en-US', { timeZone: 'Asia/Tokyo' })",
+    "const f = new Intl.DateTimeFormat('de', { timeStyle: 'long', timeZone: 'Asia/Tokyo' }); "
+    "await fake.late({ ms: 1 }); return [f.format(Date.now()), (1234.5).toLocaleString('fr')]",
     "return [new Date(2020, 5, 1, 12).toString(), new Date().getTimezoneOffset()]",
     "return await fake.echo({ id: crypto.randomUUID(), at: Date.now(), r: Math.random() })",
     # calls in parallel, and races

@@ -18,6 +18,7 @@ import pytest
 from codemode_mcp.drafts import make_draft
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.plugins.api import namespace_tool
+from codemode_mcp.program.intl import intl_reader
 from codemode_mcp.program_tests.cases import Case
 from codemode_mcp.program_tests.expectation import Expectation, written
 from codemode_mcp.program_tests.running import Runner
@@ -153,7 +154,7 @@ async def record_all() -> list[Recorded]:
     computing = [each.code for path in sorted(WRITTEN.glob("*.js")) for each in read_programs(path)]
     codes = [BEFORE + code for code in PROGRAMS]
     codes += [code for code in computing if "MCP" not in code][::ONE_IN]
-    with open_engine(COMPILED, max_threads=2) as engine:
+    with open_engine(COMPILED, max_threads=2, intl=intl_reader(COMPILED)) as engine:
         return await record(engine, *codes)
 
 
@@ -204,12 +205,13 @@ async def test_the_drafts_of_recorded_runs_pass_their_tests(
 SCRIPT = """
 import anyio, sys
 from pathlib import Path
+from codemode_mcp.program.intl import intl_reader
 from codemode_mcp.sandbox.engine import open_engine
 from tests.conftest import COMPILED
 from tests.replay.test_recorded_runs import replayed
 
 async def main():
-    with open_engine(COMPILED, max_threads=2) as engine:
+    with open_engine(COMPILED, max_threads=2, intl=intl_reader(COMPILED)) as engine:
         for path in sorted(Path(sys.argv[1]).iterdir()):
             print((await replayed(engine, path.read_bytes(), "never"))[0])
 

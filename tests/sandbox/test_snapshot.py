@@ -347,7 +347,7 @@ def test_a_body_of_the_wrong_form_is_refused(body: bytes) -> None:
 
 
 def fake_image(memory: bytes) -> Image:
-    return Image(memory, Entries(*range(11)), hashlib.sha256(memory).hexdigest(), hashlib.sha256(b"p").hexdigest())
+    return Image(memory, Entries(*range(12)), hashlib.sha256(memory).hexdigest(), hashlib.sha256(b"p").hexdigest())
 
 
 def applied(patches: snapshot.Patches, image: Image) -> bytes:

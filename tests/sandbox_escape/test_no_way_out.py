@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from guest_harness import Completion, ok
+from guest_harness import MANIFEST, Completion, ok
 
 from codemode_mcp.sandbox.boot import prelude_source
 from codemode_mcp.sandbox.messages import GuestError
 from tests.sandbox_escape.reach import WALK
 
 if TYPE_CHECKING:
+    from codemode_mcp.sandbox.engine import Engine
     from tests.sandbox.conftest import OpenCell, RunCode
 
 ALLOWED = Path(__file__).parent / "reachable.txt"
@@ -41,6 +42,18 @@ return lines;
 
 def test_all_that_can_be_reached_is_known(run: RunCode) -> None:
     assert run(REACH).value == ALLOWED.read_text("utf-8").splitlines()
+
+
+WITH_INTL = Path(__file__).parent / "reachable_with_intl.txt"
+"""All lines that a program with `Intl` has instead of others, or in addition."""
+
+
+@pytest.mark.usefixtures("intl")
+def test_all_that_a_program_with_intl_can_reach_is_known(engine: Engine, cell: OpenCell) -> None:
+    lines = cell(manifest=engine.with_intl(MANIFEST)).start(REACH).value
+    known = ALLOWED.read_text("utf-8").splitlines()
+    assert [line for line in lines if line not in known] == WITH_INTL.read_text("utf-8").splitlines()
+    assert [line for line in known if line not in lines] == [line for line in known if line.startswith("globalThis: ")]
 
 
 WAYS_OUT = """

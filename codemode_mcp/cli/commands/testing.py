@@ -108,6 +108,7 @@ async def _run_all(cases: list[Case], results: list[TestResult], verbose: bool, 
     """Run the tests in order, and print the progress. The results are complete as far as the tests came."""
     from codemode_mcp.errors import CodeModeError
     from codemode_mcp.paths import cache_dir
+    from codemode_mcp.program.intl import intl_reader
     from codemode_mcp.program_tests.report import Progress
     from codemode_mcp.program_tests.running import Runner
     from codemode_mcp.sandbox.engine import open_engine
@@ -117,7 +118,7 @@ async def _run_all(cases: list[Case], results: list[TestResult], verbose: bool, 
     progress = Progress(len(cases), verbose=verbose)
     libraries: dict[Path, Library] = {}
     try:
-        with open_engine(cache_dir(), max_threads=1) as engine:
+        with open_engine(cache_dir(), max_threads=1, intl=intl_reader(cache_dir())) as engine:
             runner = Runner(engine, _transform, ProgramCompiler(_transform), update)
             for case in cases:
                 if case.folder not in libraries:

@@ -1,6 +1,8 @@
 // Text for people, in the form of en-US. The engine has no locales: its toLocaleString() ignores the arguments and
-// silently returns something else. Here, arguments that are not supported are refused.
-const OTHER_FORMS = "for other forms use toISOString(), toFixed() and padStart()";
+// silently returns something else. Here, arguments that are not supported are refused. A program whose text has such
+// arguments starts with the bundle of `Intl`, which replaces these methods. So only a call that the text does not show
+// gets here with other arguments.
+const OTHER_FORMS = "other forms are there for programs whose text has the call itself, such as x.toLocaleString(locale, options)";
 // Throw for a value that is not a typed array, and for one with a detached buffer.
 const validTypedArray = uncurry(getPrototypeOf(Uint8Array.prototype).keys);
 const { dateText } = natives;
@@ -236,8 +238,10 @@ for (let i = 0; i < 10; i++) asciiRanks[i] = LETTERS + i;
 for (let i = 0; i < 26; i++) {
   asciiRanks[NativeString.fromCharCode(65 + i)] = asciiRanks[NativeString.fromCharCode(97 + i)] = LETTERS + 16 + i;
 }
+asciiRanks["ı"] = LETTERS + 24.5; // between i and j
 // Letters that are ordered as other letters, with a stroke or as a ligature.
 const ALIKE = { __proto__: null, "…": "...", "æ": "ae", "œ": "oe", "ø": "o", "ß": "ss", "đ": "d", "ð": "d", "ħ": "h", "ł": "l", "Æ": "AE", "Œ": "OE", "Ø": "O", "Đ": "D", "Ð": "D", "Ħ": "H", "Ł": "L" };
+const OF_LIGATURE = 300; // after all accents
 const MARKS = "\u0301\u0300\u0306\u0302\u030c\u030a\u0308\u030b\u0303\u0307\u0328\u0327\u0304";
 const normalize = uncurry(String.prototype.normalize);
 
@@ -259,7 +263,7 @@ function collated(text) {
       const rank = asciiRanks[letters[j]] ?? (symbolRank(letters[j], d) || LETTERS + 64 + d);
       if (rank === 0) continue;
       found.letters[found.length] = rank;
-      found.accents[found.length] = as === undefined ? 1 : 127;
+      found.accents[found.length] = as === undefined ? 1 : OF_LIGATURE;
       found.cases[found.length] = d >= 65 && d <= 90 ? 1 : 0;
       found.length += 1;
     }
@@ -308,7 +312,7 @@ function compareTexts(a, b) {
   return a === b ? 0 : (compareKnown(a, b) ?? compareFully(a, b));
 }
 
-const ORDER = "for another order compare what you make of both, such as a.toLowerCase() or Number(a)";
+const ORDER = "other orders are there for programs whose text has the call itself, such as a.localeCompare(b, locale, options)";
 
 function thisText(method, v) {
   if (v === undefined || v === null) throw new NativeTypeError(method + "() is called on a string, not " + v);
@@ -340,3 +344,9 @@ locale(String.prototype, {
     return toLowerCase(text);
   },
 });
+
+// Add the classes of the bundle with `Intl`, for programs that use them: `bundle` is the value of its script. Called once,
+// before any guest code. The bundle uses built-ins that a guest can replace, so nothing here depends on it.
+function addIntl(bundle) {
+  bundle({ __proto__: null, collated });
+}

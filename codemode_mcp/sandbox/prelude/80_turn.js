@@ -131,4 +131,4 @@ function moduleDenied() {
   );
 }
 
-return [start, deliver, collect, fault, onRejection, moduleDenied, install];
+return [start, deliver, collect, fault, onRejection, moduleDenied, install, addIntl];
