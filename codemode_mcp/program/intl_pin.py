@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NAME: Final = "intl.js"
 """The file name of the bundle in an installation."""
 
-SHA256: Final = "5ad6aa1c8875d7221a9845faa1476c5ebe64ae7d0160c31901314fb99cd4cd13"
+SHA256: Final = "c38508e2a7de83b785c8860cd2a2759043c7b762ea508c40e74cf20309acc8c8"
 """SHA-256 of the bundle. `scripts/pin_intl.py` writes it."""
 
 PACKAGES: Final[Mapping[str, tuple[str, str]]] = {

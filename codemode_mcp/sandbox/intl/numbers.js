@@ -12,6 +12,8 @@ const UNITS = new Set((
   "month nanosecond ounce percent petabyte pound second stone terabit terabyte week yard year"
 ).split(" "));
 export const unitNames = [...UNITS];
+// Languages whose plural forms do not depend on the size of a number.
+const ONE_PLURAL = /^(?:da|de|el|en|fi|hu|id|ja|ko|nb|nl|sv|tr|vi|zh|hi)(?:-|$)/;
 const ROUNDING = ["ceil", "floor", "expand", "trunc", "halfCeil", "halfFloor", "halfExpand", "halfTrunc", "halfEven"];
 const INCREMENTS = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 2500, 5000];
 
@@ -129,6 +131,9 @@ export function stateFor(locales, given, service) {
   if (isScientific && (options.roundingPriority ?? "auto") !== "auto") notHere(`roundingPriority with the notation ${notation}`);
   if (isScientific && options.minimumSignificantDigits !== undefined && options.maximumSignificantDigits === undefined) notHere(`minimumSignificantDigits without maximumSignificantDigits with the notation ${notation}`);
   if (notation !== "standard" && style === "percent") notHere(`the style percent with the notation ${notation}`);
+  // Node takes the zeros that the notation leaves out into account for plural forms.
+  const hasNames = options.currencyDisplay === "name" || options.unitDisplay === "long";
+  if (notation === "compact" && hasNames && !ONE_PLURAL.test(name)) notHere(`names of units and currencies with the notation compact in ${base}`);
   if (notation === "compact" && unit === "percent") notHere("the unit percent with the notation compact");
   if (notation === "compact" && (options.roundingPriority ?? "auto") !== "auto") notHere("roundingPriority with the notation compact");
   if (notation !== "standard" && options.roundingIncrement > 1) notHere(`roundingIncrement with the notation ${notation}`);
@@ -163,8 +168,16 @@ function corrected(state, parts, value) {
   parts = withoutMarks(parts);
   if (parts[0]?.type === "percentSign" && parts[1]?.type.endsWith("Sign")) parts = [parts[1], parts[0], ...parts.slice(2)];
   // The package takes a small fraction for a large number.
-  const tiny = shown.notation === "compact" && value > -1 && value < 1 ? parts.findIndex((part) => part.type === "compact") : -1;
-  if (tiny >= 0) parts = parts.filter((part, i) => i !== tiny && !(i === tiny - 1 && part.type === "literal"));
+  if (shown.notation === "compact" && value > -1 && value < 1) {
+    parts = parts.filter((part, i) => part.type !== "compact" && !(part.type === "literal" && parts[i + 1]?.type === "compact"));
+  }
+  if (shown.notation === "compact" && shown.useGrouping !== "always" && parts.filter((part) => part.type === "group").length === 1) {
+    const integers = parts.filter((part) => part.type === "integer").map((part) => part.value);
+    if (integers.join("").length === 4) {
+      const first = parts.findIndex((part) => part.type === "integer");
+      parts = parts.toSpliced(first, 3, { type: "integer", value: integers.join("") });
+    }
+  }
   const at = shown.notation === "compact" && shown.useGrouping !== false ? parts.findIndex((part) => part.type === "integer") : -1;
   if (at >= 0 && parts[at + 1]?.type !== "group" && parts[at - 1]?.type !== "group") {
     const least = shown.useGrouping === "always" ? 4 : 5;

@@ -44,6 +44,19 @@ def _expression(random: Random) -> str:
     locale, chosen = random.choice(LOCALES), _options(random)
     if locale.startswith("tr") and chosen.get("currencyDisplay") == "name":
         del chosen["currencyDisplay"]  # refused here: Node writes the symbol, too
+    if chosen.get("notation") == "compact" and locale[:2] in {
+        "ar",
+        "cs",
+        "es",
+        "fr",
+        "he",
+        "it",
+        "pl",
+        "pt",
+        "ru",
+        "uk",
+    }:
+        chosen = {name: value for name, value in chosen.items() if name not in {"currencyDisplay", "unitDisplay"}}
     options = json.dumps(chosen)
     number = random.choice((random.choice(NUMBERS), f"{random.uniform(-1e5, 1e7):.4f}", str(random.randint(0, 10**6))))
     made = f"new Intl.NumberFormat('{locale}', {options})"
