@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine
 
 DOCS = (Path(__file__).parents[2] / "docs" / "values.md").read_text("utf-8")
-ROWS = re.findall(r"^\| (.+?) \| ", DOCS.partition("\n## Into a call")[0], re.MULTILINE)[1:]
+ROWS = re.findall(r"^\| (.+?) \| ", DOCS.partition("\n### ")[0], re.MULTILINE)[1:]
 
 REVOKED = "(() => {{ const p = Proxy.revocable({}, {{}}); p.revoke(); return p.proxy }})()"
 
