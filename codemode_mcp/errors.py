@@ -64,10 +64,14 @@ class ProgramError(CodeModeError):
 
 
 class ShuttingDown(ProgramError):
-    """The server takes no more requests. Nothing was done for this one, or its run was left to the next process."""
+    """The server takes no more requests. Nothing was done for this one, or its run was left to the next process.
 
-    def __init__(self) -> None:
-        super().__init__("aborted", "the server is shutting down")
+    Args:
+        more: a sentence about the run that ends with the process.
+    """
+
+    def __init__(self, more: str = "") -> None:
+        super().__init__("aborted", f"the server is shutting down. {more}".rstrip(". "))
 
 
 class PolicyDenied(CodeModeError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +17,16 @@ CallStatus = Literal["queued", "executing", "completed", "failed"]
 PendingStatus = Literal["queued", "executing", "needs_approval", "needs_input"]
 
 WaitingReason = Literal["pending_tools", "yield"]
+
+CallOutcome = Literal["completed", "in flight", "outcome unknown"]
+
+
+class MadeCall(NamedTuple):
+    """The calls of one tool with the same outcome that may have had effects."""
+
+    tool: str
+    outcome: CallOutcome
+    times: int
 
 
 @dataclass(slots=True)
@@ -143,6 +153,7 @@ class Outcome:
         unanswerable: True if the run waits only for answers that this client cannot give.
         questions: the questions that this client gets as its answer, by key.
         challenges: authentication challenges in results of calls since the previous answer.
+        made: if completed, and if too much output fails a program: its calls that may have had effects.
     """
 
     run_id: str
@@ -163,3 +174,4 @@ class Outcome:
     questions: tuple[tuple[str, Question | ApprovalQuestion], ...] = ()
     unanswerable: bool = False
     challenges: tuple[str, ...] = ()
+    made: tuple[MadeCall, ...] = ()

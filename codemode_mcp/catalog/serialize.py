@@ -316,5 +316,5 @@ def _json(value: Any) -> str:
 def _not_readable(why: str) -> ProgramError:
     return ProgramError(
         "snapshot_restore_failed",
-        f"the suspended program cannot be restored: the stored list of its tools cannot be read: {why}; start it again",
+        f"the suspended program cannot be restored: the stored list of its tools cannot be read: {why}",
     )

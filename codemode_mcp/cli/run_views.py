@@ -9,9 +9,11 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.timeline import size
+from codemode_mcp.calls.outcome import MadeCall
 from codemode_mcp.control.display import columns, counted, cut, plain, wrapped
 from codemode_mcp.control.merging import is_here, where
 from codemode_mcp.control.protocol import digest_of
+from codemode_mcp.runs.made_calls import made_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -107,6 +109,16 @@ def location_text(view: Mapping[str, Any]) -> str:
     if view["endedMs"] is not None:
         return "kept in the store since it ended"
     return "suspended in the store, and no codemode-mcp serve of this user resumes it"
+
+
+def made_line(view: Mapping[str, Any]) -> str:
+    """Return one line about the calls of a run whose records no process has."""
+    made = view.get("made")  # a process of an earlier version does not report it
+    if made is None:
+        return "its calls are not known here"
+    if not made:
+        return "none of its calls may have changed anything"
+    return f"calls that may have changed something: {made_text([MadeCall(**each) for each in made])}"
 
 
 def totals_line(stores: Iterable[Mapping[str, Any]]) -> str | None:

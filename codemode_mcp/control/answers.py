@@ -19,6 +19,7 @@ from codemode_mcp.policy.approval import AT_TERMINAL
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
+    from codemode_mcp.calls.outcome import MadeCall
     from codemode_mcp.control.servers import Servers
     from codemode_mcp.policy.approval import ApprovalRequest, Remember
     from codemode_mcp.runs.store import Totals
@@ -381,7 +382,12 @@ def run_report(view: RunView, where: Where, may_take_over: Callable[[str], bool]
         "questions": view.questions,
         "timers": view.timers,
         "callCount": view.call_count,
+        "made": None if view.made is None else [_made(each) for each in view.made],
     }
+
+
+def _made(each: MadeCall) -> dict[str, Any]:
+    return {"tool": each.tool[:MAX_NAME], "outcome": each.outcome, "times": each.times}
 
 
 def _short(arguments: Mapping[str, Any]) -> Mapping[str, Any]:

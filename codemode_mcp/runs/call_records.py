@@ -9,7 +9,10 @@ import hashlib
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
+from codemode_mcp.errors import ProgramError
 from codemode_mcp.json_text import json_text
+from codemode_mcp.runs.made_calls import added, stored_outcome
+from codemode_mcp.runs.open_programs import is_program
 from codemode_mcp.runs.record_parts import not_restorable, read_stored, stored_text
 from codemode_mcp.runs.store import StoredCall
 from codemode_mcp.sandbox.messages import (
@@ -26,6 +29,9 @@ from codemode_mcp.strict_json import Form, Integer, Number, parse_json, rejectin
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from codemode_mcp.calls.outcome import MadeCall
     from codemode_mcp.runs.live_call import LiveCall
     from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.runs.run import Run
@@ -67,7 +73,7 @@ def calls_of(run: Run, *, now: float, wall: float) -> tuple[StoredCall, ...]:
             each.id,
             run.track.tool(each.id),
             "settled",
-            repeatable=False,
+            repeatable=not run.made.has_undelivered(each.id),
             result=None if each.id in run.stored_ends else completion_text(each),
         )
         for each in run.settled
@@ -149,6 +155,23 @@ def unknown_outcome(stored: StoredCall) -> Completion:
     )
     data = {"tool": stored.tool, "dispatched": True, "repeatable": stored.repeatable, "outcome": "unknown"}
     return Completion(stored.id, error=GuestError(message, name="ToolCallError", data=json_text(data)))
+
+
+def made_of_stored(made: tuple[MadeCall, ...] | None, calls: Iterable[StoredCall]) -> tuple[MadeCall, ...] | None:
+    """Return the calls of a stored run that may have had effects; None if they are not known.
+
+    Args:
+        made: those whose ends the program has received; None if they are not known.
+        calls: the other calls.
+    """
+    sent = [each for each in calls if not each.repeatable and each.status != "queued" and not is_program(each.tool)]
+    try:
+        outcomes = [
+            "outcome unknown" if each.result is None else stored_outcome(completion_of(each.result)) for each in sent
+        ]
+    except ProgramError:
+        return None
+    return None if made is None else added(made, zip((each.tool for each in sent), outcomes, strict=True))
 
 
 def completion_text(completion: Completion) -> str:

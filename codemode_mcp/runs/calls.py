@@ -54,6 +54,7 @@ from codemode_mcp.policy.approval import Verdict
 from codemode_mcp.runs.call_limits import arguments_fit, cancelled, is_behind, late_failure, refused
 from codemode_mcp.runs.call_storage import CallStorage
 from codemode_mcp.runs.live_call import LiveCall
+from codemode_mcp.runs.made_calls import outcome_of
 from codemode_mcp.runs.open_programs import begins_program, is_program
 from codemode_mcp.runs.run_recording import record_approval, recorded_answer
 from codemode_mcp.runs.state import may_send
@@ -492,6 +493,7 @@ class Calls:
         run.add_challenges(live.record.challenges)
         if not live.record.dispatched:
             run.refused += 1
+        outcome = outcome_of(live.record, completion)
         if completion is None:
             live.record.status = "failed"
             live.record.ended = self._clock()
@@ -500,6 +502,8 @@ class Calls:
             run.programs.begin(live.record, live.events)
             self._deliver(run, live, completion)
             return
+        if outcome is not None:
+            run.made.end(live.call.id, live.record.tool, outcome)
         code = None if completion.error is None else completion.error.code
         why = late_failure(completion) if live.unawaited else None
         if self._auditor.listening:

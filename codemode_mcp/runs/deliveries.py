@@ -82,6 +82,7 @@ class Deliveries:
         while size < BATCH_CHARACTERS:
             if run.settled:
                 completion = run.settled.popleft()
+                run.made.deliver(completion.id)
             elif (
                 run.requests
                 and not isinstance(lookup := run.requests[0], _AWAITED)

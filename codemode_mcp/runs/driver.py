@@ -56,6 +56,7 @@ from codemode_mcp.runs.calls import Calls
 from codemode_mcp.runs.deliveries import Deliveries, bounded_proposal
 from codemode_mcp.runs.guests import Guests
 from codemode_mcp.runs.left_calls import leave_calls
+from codemode_mcp.runs.made_calls import after_loss, repeat_note
 from codemode_mcp.runs.persisting import Persisting
 from codemode_mcp.runs.run_recording import record_end, record_start
 from codemode_mcp.runs.store import Fenced
@@ -379,7 +380,8 @@ class Driver:
         notes += answers.unchecked_notes(run.recent_tools, report.unchecked) + self._leave_calls(run)
         run.empty = report.value is None and not run.history
         notes += answers.absent_value_notes(run.absent_key) if run.empty else ()
-        return await self._end(run, "completed", notes=notes, value=report.value)
+        made = run.made() if self._settings().on_output_limit == "fail" else ()
+        return await self._end(run, "completed", notes=notes, value=report.value, made=made)
 
     async def _fail(self, run: Run, failed: Failed) -> Outcome:
         run.advance("fail")
@@ -397,9 +399,12 @@ class Driver:
         error = "the program was cancelled, and its calls in flight too"
         return await self._end(run, "failed", error=error, code="aborted")
 
-    async def _end(self, run: Run, status: Literal["completed", "failed"], **parts: Any) -> Outcome:
+    async def _end(
+        self, run: Run, status: Literal["completed", "failed"], notes: tuple[str, ...] = (), **parts: Any
+    ) -> Outcome:
         """Store the end of a run, and return its outcome. `parts`: further fields of the outcome."""
-        outcome = Outcome(run.id, run.owner, status, answers.usage(run, self._clock()), **parts)
+        notes = (*repeat_note(run.made()), *notes) if status == "failed" else notes
+        outcome = Outcome(run.id, run.owner, status, answers.usage(run, self._clock()), notes=notes, **parts)
         # The stores first: reasons why some were refused are notes in the outcome.
         outcome = run.with_outputs(outcome, await self._deliveries.execute_last_stores(run))
         await self._persisting.end(run, outcome)
@@ -411,7 +416,9 @@ class Driver:
         """Fail a run because of an error outside its program. Raise if another process may continue the run."""
         if isinstance(error, Fenced) or (isinstance(error, StoreUnavailable) and run.is_durable):
             raise error
-        return await self._fail(run, Failed(error.code, error.message, exceeded=error.exceeded))
+        lost = error.code == "snapshot_restore_failed" and not run.made()  # otherwise a note says what to do
+        message = f"{error.message}; {after_loss(())}" if lost else error.message
+        return await self._fail(run, Failed(error.code, message, exceeded=error.exceeded))
 
     def _leave_calls(self, run: Run) -> tuple[str, ...]:
         notes = leave_calls(run, self._services.dispatcher)

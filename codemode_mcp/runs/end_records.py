@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 
 from codemode_mcp.calls.outcome import (
     CallRecord,
+    MadeCall,
     Outcome,
     PendingCall,
     PendingStatus,
@@ -94,6 +95,7 @@ class _Outcome(
     yielded: str | None
     unanswerable: bool
     challenges: tuple[str, ...] = ()
+    made: tuple[MadeCall, ...] = ()
 
 
 class _Answered(Form):
@@ -131,6 +133,8 @@ class _View(Form, rename={"age_ms": "age", "ended_ms": "ended", "expires_ms": "e
     questions: Integer
     timers: Integer
     call_count: Integer
+    made: tuple[MadeCall, ...] | UnsetType = UNSET
+    """Absent in views of earlier versions."""
 
 
 def outcome_text(pair: tuple[Outcome, Outcome], *, now: float | None = None) -> str:
@@ -198,9 +202,10 @@ def _outcome(form: _Outcome) -> Outcome:
 
 def view_text(view: RunView) -> str:
     """Return a view as text, without its calls."""
-    return stored_text(form_from(_View, view))
+    return stored_text(form_from(_View, view, made=UNSET if view.made is None else view.made))
 
 
 def view_of(text: str) -> RunView:
     """Return the view of a text of `view_text`. Raises `ProgramError`, `snapshot_restore_failed`."""
-    return RunView(**asdict(read_stored(text, _View)))
+    form = read_stored(text, _View)
+    return RunView(**asdict(form) | {"made": None if form.made is UNSET else form.made})

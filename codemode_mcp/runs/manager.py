@@ -25,6 +25,7 @@ from codemode_mcp.program.compile import Program
 from codemode_mcp.program.prepare import Cell, Preparer
 from codemode_mcp.runs.driver import Driver
 from codemode_mcp.runs.live import LiveRuns, release, stop
+from codemode_mcp.runs.made_calls import repeat_note
 from codemode_mcp.runs.memory_store import MemoryStore
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.observation import Observation
@@ -402,10 +403,11 @@ class RunManager:
             outcome = error
         except Exception:
             log.exception("run %s failed in an unexpected way", run.id[:12])
-            outcome = InternalError("the program failed inside codemode-mcp; see its log")
+            made = " ".join(repeat_note(run.made()))
+            outcome = InternalError(f"the program failed inside codemode-mcp; see its log. {made}".rstrip(". "))
         except BaseException:
             # The task group is being cancelled. An open request must still get an answer.
-            observation.settle(ShuttingDown())
+            observation.settle(ShuttingDown("" if run.is_durable else " ".join(repeat_note(run.made()))))
             if not run.is_durable:
                 self._live.end(run, "aborted")
             raise

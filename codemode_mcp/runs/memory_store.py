@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from codemode_mcp.runs.store import (
@@ -46,7 +47,8 @@ class MemoryStore(RunStore):
         self._claimed: set[str] = set()
         self._ended: OrderedDict[str, EndedRun] = OrderedDict()
         self._ended_bytes = 0
-        self._expired: OrderedDict[str, str] = OrderedDict()
+        self._expired: OrderedDict[str, SuspendedRun] = OrderedDict()
+        """Expired runs, without their snapshots."""
 
     def __repr__(self) -> str:
         return f"<MemoryStore: {len(self._suspended)} suspended, {len(self._ended)} ended>"
@@ -75,8 +77,9 @@ class MemoryStore(RunStore):
             if run.expires > self._clock():
                 self._claimed.add(run_id)
                 return Claim(run)
-        if (run is not None and run.owner == owner) or self._expired.get(run_id) == owner:
-            raise expired_run(run_id, self._settings)
+        expired = run or self._expired.get(run_id)
+        if expired is not None and expired.owner == owner:
+            raise expired_run(run_id, expired.expires - expired.suspended, expired.made())
         raise unknown_run(run_id)
 
     async def release(self, run_id: str, owner: str) -> None:
@@ -98,7 +101,7 @@ class MemoryStore(RunStore):
         expired = [run for run in self._suspended.values() if run.expires <= now and run.id not in self._claimed]
         for run in expired:
             del self._suspended[run.id]
-            self._expired[run.id] = run.owner
+            self._expired[run.id] = replace(run, snapshot=b"", manifest="")
             while len(self._expired) > self.MAX_EXPIRED:
                 self._expired.popitem(last=False)
         return [run.id for run in expired]

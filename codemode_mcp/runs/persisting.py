@@ -182,7 +182,7 @@ class Persisting:
             now = self._clock()
             expires = now + self._settings().snapshot_ttl_seconds
             suspended = SuspendedRun(
-                run.id, run.owner, data, manifest, reason, now, expires, share=run.context.quota_share
+                run.id, run.owner, data, manifest, reason, now, expires, share=run.context.quota_share, made=run.made
             )
             # Everything from here to the write is of one moment. During the write, calls end and begin: what is written
             # is noted before, and only that is marked as stored afterwards.
@@ -195,7 +195,7 @@ class Persisting:
                     record=record_of(run, now=now, wall=wall, reports_output=reports_output),
                     calls=calls_of(run, now=now, wall=wall),
                     catalog=run.stored_catalog,
-                    view=replace(run.view(now), state="waiting", observed=False),
+                    view=replace(run.view(now), state="waiting", observed=False, made=run.made.delivered),
                     printed=printed_of(run),
                     printed_from=run.stored_outputs,
                 )

@@ -91,4 +91,4 @@ def check_outputs(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def not_restorable(why: str) -> ProgramError:
     """Return the error for a run that cannot be restored."""
-    return ProgramError("snapshot_restore_failed", f"the suspended program cannot be restored: {why}; start it again")
+    return ProgramError("snapshot_restore_failed", f"the suspended program cannot be restored: {why}")

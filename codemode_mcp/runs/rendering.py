@@ -19,6 +19,7 @@ from codemode_mcp.calls.challenges import CHALLENGES_KEY
 from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.errors import CodeModeError, Exceeded
 from codemode_mcp.json_text import compact_json
+from codemode_mcp.runs.made_calls import repeat_note
 from codemode_mcp.runs.next_step import next_step, pending_json
 from codemode_mcp.runs.outputs import (
     TOO_MANY_PICTURES,
@@ -139,7 +140,7 @@ async def render(
     if failing and (over or crowded or ended.dropped):
         outputs = outputs[:-1] if left else outputs
         message = TOO_MANY_PICTURES if crowded and not over else too_much(cap)
-        return answer.failed(message, "output_limit_exceeded", outputs, ended.notes)
+        return answer.failed(message, "output_limit_exceeded", outputs, (*repeat_note(ended.made), *ended.notes))
     notes = (*ended.notes, *dict.fromkeys(failures))
     if ended.dropped:
         notes = (*notes, f"{ended.dropped} characters of output were discarded: the program printed too much")

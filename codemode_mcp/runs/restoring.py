@@ -13,6 +13,7 @@ from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs import call_records, records
 from codemode_mcp.runs.answers import counted
+from codemode_mcp.runs.made_calls import after_loss, repeat_note, stored_outcome
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.open_programs import begins_program
 from codemode_mcp.runs.store import EndedRun
@@ -120,6 +121,7 @@ class Restoring:
         run.advance_custody("store")  # so that its calls wait for the store before they are sent
         run.snapshot_size, run.taken_over = len(suspended.snapshot), True
         run.stored_catalog, run.expires = suspended.catalog, suspended.expires
+        run.made.restore((suspended.view and suspended.view.made) or ())
         run.namespaces = await open_namespaces(
             catalog.namespaces,
             self._registered,
@@ -169,12 +171,15 @@ class Restoring:
             if begins_program(stored.tool, completion):
                 record = CallRecord(stored.id, stored.tool, self._clock(), dispatched=True)
                 run.programs.restore(record, self._calls.events_of(run, stored.id))
+            elif not stored.repeatable and (outcome := stored_outcome(completion)) is not None:
+                run.made.end(stored.id, stored.tool, outcome)
             run.settled.append(completion)
         elif stored.task:
             call, handle = call_records.task_of(stored)
             began = call_records.began_of(stored, now=self._clock(), wall=self._wall())
             self._calls.follow(run, call, began, handle)
         elif stored.executor == "nobody":
+            run.made.end(stored.id, stored.tool, "outcome unknown")
             run.settled.append(call_records.unknown_outcome(stored))
         else:
             call = call_records.call_of(stored, run.namespaces)
@@ -187,18 +192,21 @@ class Restoring:
     def end_of(self, suspended: SuspendedRun, error: CodeModeError, seconds: float) -> EndedRun:
         """Return the end of a run that cannot be restored. `seconds`: the time for which the end is kept."""
         pending = [each.tool for each in suspended.calls if each.result is None]
-        note = f"Pending when it was suspended: {counted(pending)}" if pending else ""
+        notes = (f"Pending when it was suspended: {counted(pending)}",) if pending else ()
+        view = suspended.view
+        made = call_records.made_of_stored(None if view is None else view.made, suspended.calls)
         outcome = Outcome(
             suspended.id,
             suspended.owner,
             "failed",
             Usage(exceeded=error.exceeded),
-            notes=(note,) if note else (),
-            error=error.message,
+            notes=(*repeat_note(made or ()), *notes),
+            error=error.message if made else f"{error.message}; {after_loss(made)}",
             code=error.code,
         )
         expires = self._clock() + seconds
-        return EndedRun(suspended.id, suspended.owner, (outcome, outcome), 1000, expires, "failed", suspended.view)
+        view = None if view is None else replace(view, made=made)
+        return EndedRun(suspended.id, suspended.owner, (outcome, outcome), 1000, expires, "failed", view)
 
     async def _catalog_of(self, claimed: Claim) -> Catalog:
         key = "" if claimed.run.catalog is None else claimed.run.catalog.hash

@@ -18,6 +18,7 @@ import anyio.lowlevel
 from codemode_mcp.calls.challenges import MAX_CHALLENGES
 from codemode_mcp.runs.approvals import Approvals
 from codemode_mcp.runs.change_signal import ChangeSignal
+from codemode_mcp.runs.made_calls import MadeCalls
 from codemode_mcp.runs.namespaces import OpenNamespaces
 from codemode_mcp.runs.open_programs import OpenPrograms
 from codemode_mcp.runs.questions import Questions
@@ -142,6 +143,8 @@ class Run:
         # Calls that have not ended, by number: all of them, then those that wait to begin, and those that were approved
         # and wait for a slot again.
         self.calls: dict[int, LiveCall] = {}
+        self.made = MadeCalls(self.calls)
+        """The calls that may have had effects."""
         self.queue: deque[LiveCall] = deque()
         self.resuming: deque[LiveCall] = deque()
         self.programs = OpenPrograms()
@@ -446,6 +449,7 @@ class Run:
             questions=len(self.questions.calls),
             timers=len(self.timers),
             call_count=self.track.total,
+            made=self.made(),
         )
 
     def call_views(self, now: float) -> tuple[CallView, ...]:

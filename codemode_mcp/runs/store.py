@@ -13,11 +13,12 @@ import anyio
 
 from codemode_mcp.errors import Exceeded, ProgramError
 from codemode_mcp.policy.callers import PEER
+from codemode_mcp.runs.made_calls import after_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.calls.outcome import Outcome, WaitingReason
+    from codemode_mcp.calls.outcome import MadeCall, Outcome, WaitingReason
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.views import RunView
     from codemode_mcp.settings import CodeModeSettings, StoreKind
@@ -83,6 +84,7 @@ class SuspendedRun:
         calls: the calls whose ends were not delivered to the program.
         view: its view for the operator while it is suspended.
         share: the share in whose quotas the run counts; empty for the share of its owner.
+        made: returns its calls that may have had effects, as this process knows them now.
 
     For a store that is not durable, `record`, `printed`, `calls`, `catalog` and `view` are empty.
     """
@@ -101,6 +103,7 @@ class SuspendedRun:
     printed: str = ""
     printed_from: int = 0
     share: str = ""
+    made: Callable[[], tuple[MadeCall, ...]] = tuple
 
     @property
     def counts_for(self) -> str:
@@ -350,13 +353,15 @@ def observed_elsewhere(run_id: str) -> RunObserved:
     )
 
 
-def expired_run(run_id: str, settings: CodeModeSettings) -> ProgramError:
-    """Return the error for a run that was suspended for too long."""
-    return ProgramError(
-        "snapshot_expired",
-        f"run {run_id} was suspended for more than {settings.snapshot_ttl_seconds} s and was dropped; "
-        "start the program again",
-    )
+def expired_run(run_id: str, seconds: float, made: tuple[MadeCall, ...] | None) -> ProgramError:
+    """Return the error for a run that was suspended for too long.
+
+    Args:
+        seconds: the time for which it was kept; less than 1 if the operator has dropped it.
+        made: its calls that may have had effects; None if they are not known.
+    """
+    time = f" suspended for more than {round(seconds)} s and was" if seconds >= 1 else ""
+    return ProgramError("snapshot_expired", f"run {run_id} was{time} dropped; {after_loss(made)}")
 
 
 def check_quotas(settings: CodeModeSettings, share: str, own: int, total: int) -> None:

@@ -12,6 +12,7 @@ from codemode_mcp.calls.outcome import CallRecord
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable
 
+    from codemode_mcp.calls.outcome import MadeCall
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.sandbox.messages import ToolCall
 
@@ -79,6 +80,8 @@ class RunView:
         questions: the number of calls that wait for an answer to a question of their server.
         timers: the number of timers that have not fired.
         call_count: the number of all calls of the run.
+        made: the calls that may have had effects; None if they are not known. In the stored view of a suspended run,
+            only those whose ends the program has received.
         calls: the remembered calls, oldest first; empty in a listing of runs.
         owner: the owner of a stored run, by which processes decide whether they may take the run over. It is never
             shown.
@@ -99,6 +102,7 @@ class RunView:
     questions: int = 0
     timers: int = 0
     call_count: int = 0
+    made: tuple[MadeCall, ...] | None = ()
     calls: tuple[CallView, ...] = ()
     owner: str = ""
 

@@ -215,5 +215,5 @@ def _xor(a: bytes | bytearray, b: bytes) -> bytes:
 
 
 def _refused(why: str, exceeded: Exceeded | None = None) -> ProgramError:
-    message = f"the suspended program cannot be restored: {why}; start it again"
+    message = f"the suspended program cannot be restored: {why}"
     return ProgramError("snapshot_restore_failed", message, exceeded)

@@ -334,7 +334,7 @@ def _time(seconds: float) -> str:
 def _request_error(error: CodeModeError) -> JsonRpcError:
     match error.code:
         case "snapshot_expired":
-            return JsonRpcError(INVALID_PARAMS, "the task has expired, because it was not polled for too long")
+            return JsonRpcError(INVALID_PARAMS, f"the task has expired: {error.message}")
         case "invalid_input":
             return JsonRpcError(
                 INVALID_PARAMS,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.end_records import outcome_of, view_of
+from codemode_mcp.runs.made_calls import after_loss
 from codemode_mcp.runs.store import (
     Claim,
     EndedRun,
@@ -33,16 +34,15 @@ from codemode_mcp.runs.store import (
     observed_elsewhere,
     unknown_run,
 )
-from codemode_mcp.stores.ending import seconds_left
+from codemode_mcp.stores.ending import call_of_row, seconds_left, view_of_all_calls
 from codemode_mcp.stores.rows import Blobs, damaged, escaped, unescaped
 from codemode_mcp.stores.work import Alive, Notify, Now, Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from codemode_mcp.runs.store import StoredStatus
+    from codemode_mcp.calls.outcome import MadeCall
     from codemode_mcp.runs.views import RunView
-    from codemode_mcp.settings import CodeModeSettings
     from codemode_mcp.stores.work import Work
 
 
@@ -90,7 +90,6 @@ def claim(
     known_run: KnownRun | None,
     blobs: Blobs,
     manifests: Mapping[str, str],
-    settings: CodeModeSettings,
     age: float,
 ) -> Work[ClaimedRun | EndedRun]:
     """Implement `RunStore.claim`. Times in the result are relative to now.
@@ -99,22 +98,44 @@ def claim(
         manifests: the texts of manifests that this process knows, by hash.
         age: seconds since this process opened the store.
     """
+    try:
+        return (yield from _claim(run_id, owner, process, known_run, blobs, manifests, age))
+    except ProgramError as error:
+        if error.code != "snapshot_restore_failed":
+            raise
+        made = yield from _made(run_id, owner, blobs)
+        raise ProgramError(error.code, f"{error.message}; {after_loss(made)}") from None
+
+
+def _made(run_id: str, owner: str, blobs: Blobs) -> Work[tuple[MadeCall, ...] | None]:
+    view = yield from view_of_all_calls(run_id, owner, blobs)
+    return None if view is None else view.made
+
+
+def _claim(
+    run_id: str,
+    owner: str,
+    process: str,
+    known_run: KnownRun | None,
+    blobs: Blobs,
+    manifests: Mapping[str, str],
+    age: float,
+) -> Work[ClaimedRun | EndedRun]:
     plain = escaped(run_id)
     now: float = yield Now()
     rows = yield Query(
-        "SELECT owner, share, state, token, holder, parker, reason, parked, expires, size, catalog, manifest, view, "
-        "outcome FROM runs WHERE id = ?",
+        "SELECT owner, share, state, token, holder, parker, reason, parked, ended, expires, size, catalog, manifest, "
+        "view, outcome FROM runs WHERE id = ?",
         (plain,),
         locks=True,
     )
     if not rows or rows[0][0] != escaped(owner):
         raise unknown_run(run_id)
-    _, share, state, token, holder, suspender, reason, suspended, expires, size, catalog, manifest, view, outcome = (
-        rows[0]
-    )
+    _, share, state, token, holder, suspender, reason, suspended, ended = rows[0][:9]
+    expires, size, catalog, manifest, view, outcome = rows[0][9:]
     shown = None if view is None else _readable_view(blobs.text_of(owner, run_id, "view", view))
     if state == "expired" and expires > now:
-        raise expired_run(run_id, settings)
+        raise expired_run(run_id, ended - suspended, (yield from _made(run_id, owner, blobs)))
     if state != "waiting":
         if expires <= now or outcome is None:
             raise unknown_run(run_id)
@@ -128,7 +149,7 @@ def claim(
         raise observed_elsewhere(run_id)
     left = seconds_left(suspended, expires, now, age)
     if left <= 0:
-        raise expired_run(run_id, settings)
+        raise expired_run(run_id, expires - suspended, (yield from _made(run_id, owner, blobs)))
     yield Query("UPDATE runs SET token = token + 1, version = version + 1, holder = ? WHERE id = ?", (process, plain))
     calls, others = yield from _take_calls(run_id, owner, process, known_run, blobs)
     # From now on, the copy in the process that suspended the run is outdated. Executors of its calls are fenced.
@@ -185,7 +206,7 @@ def _catalog_text(digest: str, blobs: Blobs) -> Work[str]:
     if not rows:
         raise ProgramError(
             "snapshot_restore_failed",
-            "the suspended program cannot be restored: its list of tools is no longer stored; start it again",
+            "the suspended program cannot be restored: its list of tools is no longer stored",
         )
     return blobs.text_of("", digest, "catalog", rows[0][0])
 
@@ -212,7 +233,7 @@ def _take_calls(
     sent = known_run.sent if known_run is not None else set()
     calls: list[StoredCall] = []
     for number, tool, status, repeatable, executor, body, result, task in rows:
-        call = _call_of_row(run_id, owner, blobs, number, tool, status, repeatable, body, result)
+        call = call_of_row(run_id, owner, blobs, number, tool, status, repeatable, body, result)
         if status == "settled":
             pass
         elif status == "queued" or (executor == process and number in sent):
@@ -232,28 +253,6 @@ def _take_calls(
             )
         calls.append(call)
     return tuple(calls), bool(others)
-
-
-def _call_of_row(
-    run_id: str,
-    owner: str,
-    blobs: Blobs,
-    number: int,
-    tool: str,
-    status: StoredStatus,
-    repeatable: int,
-    body: bytes | None,
-    result: bytes | None,
-) -> StoredCall:
-    return StoredCall(
-        number,
-        unescaped(tool),
-        status,
-        bool(repeatable),
-        "" if body is None else blobs.text_of(owner, run_id, f"call {number}", body),
-        None if result is None else blobs.text_of(owner, run_id, f"result {number}", result),
-        "nobody",
-    )
 
 
 def release(run_id: str, owner: str, token: int) -> Work[None]:
@@ -389,7 +388,7 @@ def _settled(run_id: str, owner: str, blobs: Blobs) -> Work[tuple[StoredCall, ..
         "SELECT id, tool, status, repeatable, NULL, result FROM calls WHERE run = ? AND status = 'settled' ORDER BY id",
         (escaped(run_id),),
     )
-    return tuple(_call_of_row(run_id, owner, blobs, *row) for row in rows)
+    return tuple(call_of_row(run_id, owner, blobs, *row) for row in rows)
 
 
 def cancel(run_id: str, owner: str, process: str, driving: bool) -> Work[bool]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from codemode_mcp.runs.store import EndedRun, Fenced
-from codemode_mcp.stores.rows import batches, escaped, placeholders, unescaped
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.runs.call_records import made_of_stored
+from codemode_mcp.runs.end_records import view_of, view_text
+from codemode_mcp.runs.store import EndedRun, Fenced, StoredCall
+from codemode_mcp.stores.rows import Blobs, batches, escaped, placeholders, unescaped
 from codemode_mcp.stores.work import Alive, Notify, Now, Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from codemode_mcp.runs.store import StoredStatus
+    from codemode_mcp.runs.views import RunView
     from codemode_mcp.stores.work import Work
 
 
@@ -110,7 +117,7 @@ def _grace_bounds(now: float, age: float) -> tuple[float, float]:
     return now - age, now - age - STEP_SECONDS
 
 
-def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list[str]]:
+def expire(process: str, driven: Callable[[str], bool], age: float, blobs: Blobs) -> Work[list[str]]:
     """Drop expired runs that no process drives. Return the runs with calls whose executor is this process.
 
     While the process that suspended a run is alive, only that process drops the run. Other processes cannot know
@@ -147,9 +154,11 @@ def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list
             continue
         executors = yield Query(f"SELECT DISTINCT run, carrier FROM calls WHERE run IN ({placeholders(ids)})", ids)
         executed_here += [unescaped(run) for run, executor in executors if executor == process]
+        yield from _note_made(ids, blobs)
         yield from _forget_calls(ids)
         yield Query(
-            "UPDATE runs SET state = 'expired', version = version + 1, holder = NULL, ended = ?, expires = ?, "
+            "UPDATE runs SET state = 'expired', version = version + 1, holder = NULL, "
+            "ended = CASE WHEN expires > parked THEN expires ELSE ? END, expires = ?, "
             f"code = 'snapshot_expired', catalog = NULL, manifest = NULL, size = 0, printed = 0 "
             f"WHERE id IN ({placeholders(ids)})",
             (now, now + MARKER_SECONDS, *ids),
@@ -157,6 +166,56 @@ def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list
         for run in sorted({run for run, executor in executors if executor != process}):
             yield Notify(run)
     return executed_here
+
+
+def _note_made(ids: tuple[str, ...], blobs: Blobs) -> Work[None]:
+    """Add the calls of expired runs that may have had effects to the views of the runs, before they are forgotten."""
+    rows = yield Query(
+        f"SELECT id, owner FROM runs WHERE id IN ({placeholders(ids)}) AND id IN "
+        "(SELECT run FROM calls WHERE repeatable = 0 AND status <> 'queued')",
+        ids,
+    )
+    for plain, plain_owner in rows:
+        run_id, owner = unescaped(plain), unescaped(plain_owner)
+        view = yield from view_of_all_calls(run_id, owner, blobs)
+        if view is not None:
+            text = blobs.seal(owner, run_id, "view", view_text(view))
+            yield Query("UPDATE runs SET view = ? WHERE id = ?", (text, plain))
+
+
+def view_of_all_calls(run_id: str, owner: str, blobs: Blobs) -> Work[RunView | None]:
+    """Return the stored view of a run, with all its calls that may have had effects; None if it cannot be read."""
+    views = yield Query("SELECT view FROM runs WHERE id = ?", (escaped(run_id),))
+    rows = yield Query(
+        "SELECT id, tool, status, repeatable, NULL, result FROM calls WHERE run = ? ORDER BY id", (escaped(run_id),)
+    )
+    with suppress(ProgramError):
+        view = view_of(blobs.text_of(owner, run_id, "view", views[0][0]))
+        return replace(view, made=made_of_stored(view.made, [call_of_row(run_id, owner, blobs, *row) for row in rows]))
+    return None
+
+
+def call_of_row(
+    run_id: str,
+    owner: str,
+    blobs: Blobs,
+    number: int,
+    tool: str,
+    status: StoredStatus,
+    repeatable: int,
+    body: bytes | None,
+    result: bytes | None,
+) -> StoredCall:
+    """Return the call of a row, without an executor."""
+    return StoredCall(
+        number,
+        unescaped(tool),
+        status,
+        bool(repeatable),
+        "" if body is None else blobs.text_of(owner, run_id, f"call {number}", body),
+        None if result is None else blobs.text_of(owner, run_id, f"result {number}", result),
+        "nobody",
+    )
 
 
 def delete_unneeded() -> Work[None]:

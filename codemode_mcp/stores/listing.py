@@ -65,12 +65,15 @@ def view_of_row(row: Row, alive: frozenset[str], now: float, blobs: Blobs) -> Ru
     """Return the view of a run for the operator."""
     plain, plain_owner, state, holder, began, ended, expires, code, view, queued = row
     run_id, owner = unescaped(plain), unescaped(plain_owner)
-    shown = RunView(run_id, "waiting", "stdio" if owner.startswith("stdio:") else "http", None, 0)
+    shown = RunView(run_id, "waiting", "stdio" if owner.startswith("stdio:") else "http", None, 0, made=None)
     if view is not None:
         # If the view cannot be opened, the run is shown with the data of the other columns.
         with suppress(ProgramError):
             shown = view_of(blobs.text_of(owner, run_id, "view", view))
     observed = state == "waiting" and holder in alive
+    if state == "waiting":
+        # The calls whose ends the program has not received yet are not part of the view.
+        shown = replace(shown, made=None)
     if ended is not None:
         # The view was written before the run expired. Nothing waits for a run that has ended.
         shown = replace(shown, approvals=0, questions=0, timers=0)

@@ -86,7 +86,7 @@ def damaged(why: str) -> ProgramError:
     """Return the error for a run whose rows are damaged."""
     return ProgramError(
         "snapshot_restore_failed",
-        f"the suspended program cannot be restored: its stored data is damaged ({why}); start it again",
+        f"the suspended program cannot be restored: its stored data is damaged ({why})",
     )
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 from anyio.to_thread import run_sync
 
-from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.runs.end_records import outcome_text, view_text
+from codemode_mcp.runs.made_calls import after_loss
 from codemode_mcp.runs.store import Claim, EndedRun, Fenced, SuspendedRun, already_observed
 from codemode_mcp.stores import claiming, ending, listing, suspending
 from codemode_mcp.stores.rows import BATCH_SIZE, KEPT_MANIFESTS, UTF8, Blobs, batches, damaged, manifest_hash, unescaped
@@ -197,14 +198,14 @@ class DurableStore:
                     known,
                     self._blobs,
                     self._manifests,
-                    self._settings,
                     self._clock() - self._opened,
                 )
             )
-        except (TypeError, ValueError, LookupError, AttributeError) as error:
+        except (TypeError, ValueError, LookupError, AttributeError) as mistake:
             # No version of this product writes such a row.
-            log.warning("a row of run %s is damaged: %r", run_id[:12], error)
-            raise damaged("a row has a form that no version of codemode-mcp writes") from None
+            log.warning("a row of run %s is damaged: %r", run_id[:12], mistake)
+            error = damaged("a row has a form that no version of codemode-mcp writes")
+            raise ProgramError(error.code, f"{error.message}; {after_loss(None)}") from None
         now = self._clock()
         if isinstance(found, EndedRun):
             return replace(found, expires=now + found.expires)
@@ -258,7 +259,9 @@ class DurableStore:
     async def sweep(self) -> list[str]:
         driven = {run_id: known.driving for run_id, known in self._known.items()}
         age = self._clock() - self._opened
-        expired = set(await self._execute(lambda: ending.expire(self._database.process, self._is_driven, age)))
+        expired = set(
+            await self._execute(lambda: ending.expire(self._database.process, self._is_driven, age, self._blobs))
+        )
         await self._execute(lambda: claiming.release_undriven(self._database.process, self._is_driven))
         await self._execute(ending.delete_unneeded)
         await self._execute(lambda: ending.trim_ended(ending.MAX_ENDED, ending.MAX_ENDED_BYTES))

@@ -56,7 +56,7 @@ class Refused(ProgramError):
     """
 
     def __init__(self, why: str) -> None:
-        super().__init__("snapshot_restore_failed", f"the suspended program cannot be restored: {why}; start it again")
+        super().__init__("snapshot_restore_failed", f"the suspended program cannot be restored: {why}")
         self.why = why
 
 

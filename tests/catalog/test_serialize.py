@@ -170,7 +170,7 @@ TEXT = catalog_text(CATALOGS["everything"]())
 
 
 def test_another_format_is_refused_by_name() -> None:
-    with pytest.raises(ProgramError, match=r"another version of codemode-mcp \(format 2\); start it again") as raised:
+    with pytest.raises(ProgramError, match=r"another version of codemode-mcp \(format 2\)") as raised:
         read_catalog(TEXT.replace('"format":1', '"format":2'))
     assert raised.value.code == "snapshot_restore_failed"
 

@@ -245,6 +245,24 @@ def test_without_a_server_the_store_is_shown_and_nothing_is_decided(
     assert person == [], "no person was asked"
 
 
+def test_a_run_that_only_the_store_knows_is_shown_with_the_calls_that_may_have_changed_something(
+    servers: Servers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = [
+        {"tool": "mcp:shop:create\u202e", "outcome": "completed", "times": 1},
+        {"tool": "mcp:shop:pay", "outcome": "outcome unknown", "times": 2},
+    ]
+    servers.runs = [[run(ONE, where="stored", state="expired", code="snapshot_expired", endedMs=9, made=made)]]
+    cli_runs.show(ONE)
+    shown = " ".join(capsys.readouterr().out.split())
+    expected = "mcp:shop:create\\u202e (completed), mcp:shop:pay (2 times, outcome unknown)"
+    assert f"kept in the store since it ended; calls that may have changed something: {expected}" in shown
+    for calls, said in (([], "none of its calls may have changed anything"), (None, "its calls are not known here")):
+        servers.runs[0][0]["made"] = calls
+        cli_runs.show(ONE)
+        assert said in capsys.readouterr().out
+
+
 def test_a_process_of_another_configuration_is_not_asked_to_resume_a_run(
     servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

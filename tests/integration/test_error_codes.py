@@ -493,7 +493,7 @@ async def faulty(folder: Path) -> AsyncIterator[Faulty]:
         assert await session.value("return 1") == 1
 
 
-@reaches("snapshot_restore_failed", "cannot be restored", "damaged", "start it again")
+@reaches("snapshot_restore_failed", "cannot be restored", "damaged", "start the program again")
 async def a_snapshot_that_was_damaged_in_its_store(faulty: Faulty) -> Answer:
     suspended = await faulty.session.exec("text('before'); await yield_control(); return 1")
     failed = await faulty.session.wait(suspended.run_id)

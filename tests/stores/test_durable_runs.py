@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.calls.outcome import Outcome, Usage
+from codemode_mcp.calls.outcome import MadeCall, Outcome, Usage
 from codemode_mcp.errors import ProgramError, StoreUnavailable
+from codemode_mcp.runs.call_records import completion_text
 from codemode_mcp.runs.store import Claim, EndedRun, Fenced, News, StoredCall, StoredCatalog, SuspendedRun
 from codemode_mcp.runs.views import RunView
+from codemode_mcp.sandbox.messages import Completion
 from codemode_mcp.settings import CodeModeSettings
 from codemode_mcp.stores import ending
 from codemode_mcp.stores.seal import Seal
@@ -950,3 +952,26 @@ async def test_a_damaged_row_is_refused_by_name(shared: SharedDatabase, damage: 
         await second.store.claim("run_a", ME)
     assert refused.value.code == "snapshot_restore_failed"
     assert said in refused.value.message
+
+
+async def test_an_expired_run_names_its_calls_that_were_made_before_and_after_its_suspension(
+    shared: SharedDatabase,
+) -> None:
+    first, second = await shared.process(), await shared.process()
+    sent = replace(ONCE, id=3, tool="mcp:files:pay")
+    view = RunView("run_a", "waiting", "stdio", "ann", 5000, made=(MadeCall("mcp:files:write", "completed", 2),))
+    await first.store.suspend(suspended(first, "run_a", ONCE, AGAIN, sent, replace(ONCE, id=4), view=view))
+    for call in (1, 2, 3):
+        assert await first.store.dispatching("run_a", call)
+    for call in (1, 2):
+        assert await first.store.settle("run_a", call, completion_text(Completion(call, '{"content":[]}')))
+    await shared.advance(901)
+    expected = "these calls were made: mcp:files:write (3 times, completed), mcp:files:pay (outcome unknown);"
+    assert expected in await refusal(second)
+    await first.store.sweep()
+    assert expected in await refusal(second)
+    (found,) = await second.store.views()
+    assert (found.state, found.made) == (
+        "expired",
+        (MadeCall("mcp:files:write", "completed", 3), MadeCall("mcp:files:pay", "outcome unknown", 1)),
+    )

@@ -63,7 +63,7 @@ def not_driven(run_id: str) -> bool:
 @pytest.mark.anyio
 async def test_a_run_that_a_process_claims_in_its_last_moment_does_not_expire(database: Direct) -> None:
     has_run(database, None, lives=-1)
-    work = ending.expire(ME, not_driven, 1000.0)
+    work = ending.expire(ME, not_driven, 1000.0, Blobs(Seal()))
     await with_change(database, work, "UPDATE runs SET holder = 'another', token = 2")
     assert database.connection.execute("SELECT state FROM runs").fetchall() == [("waiting",)]
 
@@ -71,7 +71,7 @@ async def test_a_run_that_a_process_claims_in_its_last_moment_does_not_expire(da
 @pytest.mark.anyio
 async def test_a_run_that_no_process_claims_meanwhile_expires(database: Direct) -> None:
     has_run(database, None, lives=-1)
-    await with_change(database, ending.expire(ME, not_driven, 1000.0), "SELECT 1")
+    await with_change(database, ending.expire(ME, not_driven, 1000.0, Blobs(Seal())), "SELECT 1")
     assert database.connection.execute("SELECT state FROM runs").fetchall() == [("expired",)]
 
 

@@ -36,10 +36,10 @@ async def test_the_statement_of_the_guide_ends_what_is_suspended_and_nothing_els
 
     await after.database.execute(restored)
     for run in ("run_a", "run_b"):
-        assert "was suspended for more than" in await refusal(after, run)
+        assert "was dropped" in await refusal(after, run)
     await after.store.sweep()
     for run in ("run_a", "run_b"):
-        assert "was suspended for more than" in await refusal(after, run)
+        assert "was dropped" in await refusal(after, run)
     assert await shared.rows("SELECT COUNT(*) FROM calls") == [(0,)]
     found = await after.store.claim("run_c", ME)
     assert found.outcome[0].value == 42  # type: ignore[union-attr]

@@ -32,7 +32,7 @@ def why(seal: Seal, sealed: bytes, place: dict[str, str] = PLACE) -> str:
     with pytest.raises(Refused) as caught:
         seal.open(sealed, **place)
     assert caught.value.code == "snapshot_restore_failed"
-    assert caught.value.message == f"the suspended program cannot be restored: {caught.value.why}; start it again"
+    assert caught.value.message == f"the suspended program cannot be restored: {caught.value.why}"
     return caught.value.why
 
 

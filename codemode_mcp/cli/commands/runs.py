@@ -114,7 +114,7 @@ def show(run: RunArgument, config: ServedConfigOption = None, as_json: JsonOptio
         return
     _print(run_views.heading(view))
     if endpoint is None or not is_here(view):
-        _print([f"  {run_views.location_text(view)};", "  its calls are not known here"])
+        _print([f"  {run_views.location_text(view)};", f"  {run_views.made_line(view)}"])
         if endpoint is None and where(view) == "stored" and view["endedMs"] is None:
             say_line("start a client or codemode-mcp serve to see its calls and to decide about them")
         return

@@ -1,0 +1,185 @@
+"""Suspended runs that cannot be resumed name the calls that they have made, whichever process is asked."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.runs.store import EndedRun
+from codemode_mcp.settings import PolicyRules
+from tests.runs.bench import OWNER
+from tests.stores.test_runs_that_outlive import READ, WRITE, answer, fast, replica, slow
+from upstream_clients.testing import ScriptedSource
+from upstream_clients.tools import Tool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from codemode_mcp.sandbox.engine import Engine
+    from tests.runs.bench import Bench
+
+pytestmark = pytest.mark.anyio
+
+ASKS = PolicyRules(ask=("mcp:files:write",))
+A_DAY = 2 * 24 * 3600
+"""After so many seconds, a process that has just begun drops a run, too."""
+
+
+def age(path: Path, seconds: float = A_DAY) -> None:
+    """Make all runs in the store older."""
+    with closing(sqlite3.connect(path / "runs.sqlite3")) as connection, connection:
+        connection.execute("UPDATE runs SET parked = parked - ?, expires = expires - ?", (seconds, seconds))
+
+
+async def expiry(it: Bench, run_id: str) -> str:
+    with pytest.raises(ProgramError) as raised:
+        await it.observe(run_id)
+    assert raised.value.code == "snapshot_expired"
+    return raised.value.message
+
+
+async def settled(it: Bench, run_id: str) -> None:
+    """Wait until no call of a run is in flight."""
+    with anyio.fail_after(20):
+        while it.manager._live.runs[run_id].calls:  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+
+
+async def approved_and_made(it: Bench) -> str:
+    """Suspend a program whose call is approved and made while it is suspended. Return the id of its run."""
+    waiting = await it.execute("await MCP.files.read({}); await MCP.files.write({n: 1}); return 'done'")
+    assert it.manager.operator.decide(waiting.run_id, None, approved=True, by="a test") == [2]
+    await settled(it, waiting.run_id)
+    return waiting.run_id
+
+
+@pytest.mark.parametrize("asked", ["the same process", "the same process, after a sweep", "another process"])
+async def test_an_approved_and_made_call_is_named_when_its_run_has_expired(
+    engine: Engine, tmp_path: Path, asked: str
+) -> None:
+    expected = "these calls were made: mcp:files:write (completed);"
+    async with replica(engine, tmp_path, fast(), rules=ASKS) as first:
+        run_id = await approved_and_made(first)
+        age(tmp_path)
+        if asked == "the same process, after a sweep":
+            await first.manager.sweep()
+        if asked != "another process":
+            message = await expiry(first, run_id)
+            assert expected in message
+            assert "start the program again" not in message
+    async with replica(engine, tmp_path, fast(), rules=ASKS) as second:
+        assert expected in await expiry(second, run_id)
+        await second.manager.sweep()
+        assert expected in await expiry(second, run_id)
+        (view,) = await second.manager.operator.stored_views()
+        assert (view.state, view.made) == ("expired", (("mcp:files:write", "completed", 1),))
+
+
+async def test_calls_before_and_in_the_suspension_are_counted_together_and_reads_are_left_out(
+    engine: Engine, tmp_path: Path
+) -> None:
+    code = """
+        for (let n = 0; n < 12; n++) await MCP.files.write({n});
+        await MCP.files.read({});
+        await Promise.all([MCP.files.write({n: 12}), MCP.files.hold({}), MCP.files.read({})]);
+    """
+    source = slow()
+    tools = [READ, WRITE, Tool("hold")]
+    quick = ScriptedSource("files", {"read": answer, "write": answer, "hold": answer}, tools=tools)
+    quick_call = quick.call_tool
+
+    async def call_tool(tool: str, arguments: Any, **options: Any) -> Any:
+        found = source if tool == "hold" else None
+        return await (quick_call if found is None else found.call_tool)(tool, arguments, **options)
+
+    quick.call_tool = call_tool  # type: ignore[method-assign]
+    async with replica(engine, tmp_path, quick) as first:
+        waiting = await first.execute(code)
+        assert [call.tool for call in waiting.pending] == ["mcp:files:hold"]
+    async with replica(engine, tmp_path, fast()) as second:
+        age(tmp_path)
+        message = await expiry(second, waiting.run_id)
+        assert "mcp:files:write (13 times, completed), mcp:files:hold (outcome unknown);" in message
+
+
+async def test_a_call_that_nothing_was_sent_of_is_not_named(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, fast(), rules=ASKS) as first:
+        denied = await first.execute("await MCP.files.write({n: 1}).catch(() => 0); await yield_control()")
+        first.manager.operator.decide(denied.run_id, None, approved=False, by="a test")
+        await settled(first, denied.run_id)
+        waiting = await first.execute("await MCP.files.write({n: 1})")
+    async with replica(engine, tmp_path, fast(), rules=ASKS) as second:
+        age(tmp_path)
+        for run in (denied, waiting):
+            assert (await expiry(second, run.run_id)).endswith("was dropped; start the program again")
+
+
+async def test_a_run_of_an_earlier_version_is_not_said_to_have_made_no_calls(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, fast()) as first:
+        waiting = await first.execute("await MCP.files.write({n: 1}); await yield_control()")
+        age(tmp_path)
+        with closing(sqlite3.connect(tmp_path / "runs.sqlite3")) as connection, connection:
+            connection.execute("UPDATE runs SET view = NULL")
+        message = await expiry(first, waiting.run_id)
+    assert message.endswith("find out what its calls have changed before you start the program again")
+
+
+@pytest.mark.parametrize("where", ["snapshot", "record"])
+async def test_a_run_that_cannot_be_restored_names_its_calls_and_is_not_said_to_be_started_again(
+    engine: Engine, tmp_path: Path, where: str
+) -> None:
+    async with replica(engine, tmp_path, fast(), rules=ASKS) as first:
+        made = await approved_and_made(first)
+        reading = (await first.execute("await MCP.files.read({}); await yield_control()")).run_id
+    with closing(sqlite3.connect(tmp_path / "runs.sqlite3")) as connection, connection:
+        connection.execute(f"UPDATE snapshots SET {where} = substr({where}, 1, 20)")
+    async with replica(engine, tmp_path, fast(), rules=ASKS) as second:
+        for _ in range(2):
+            messages = []
+            for run_id in (made, reading):
+                try:
+                    outcome = await second.observe(run_id)
+                    messages.append(" ".join([outcome.error, *outcome.notes]))
+                except ProgramError as error:
+                    messages.append(error.message)
+            assert all("cannot be restored" in message for message in messages)
+            assert "mcp:files:write (completed)" in messages[0]
+            assert "start the program again" not in messages[0]
+            assert messages[1].endswith("start the program again")
+
+
+async def test_a_run_whose_limits_have_shrunk_names_its_calls_in_its_end(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, fast(), rules=ASKS) as first:
+        run_id = await approved_and_made(first)
+    async with replica(engine, tmp_path, fast(), rules=ASKS, max_snapshot_bytes=1024) as second:
+        outcome = await second.observe(run_id)
+        assert (outcome.status, outcome.code) == ("failed", "snapshot_restore_failed")
+        assert "do not repeat: mcp:files:write (completed)" in outcome.notes[0]
+        assert "start the program again" not in outcome.error
+    async with replica(engine, tmp_path, fast(), rules=ASKS) as third:
+        ended = await third.store.claim(run_id, OWNER)
+        assert isinstance(ended, EndedRun)
+        assert ended.outcome[0].notes == outcome.notes
+        (view,) = await third.manager.operator.stored_views()
+        assert view.made == (("mcp:files:write", "completed", 1),)
+
+
+async def test_a_run_that_fails_in_the_next_process_names_the_calls_of_both(engine: Engine, tmp_path: Path) -> None:
+    code = """
+        await MCP.files.write({n: 1});
+        await yield_control();
+        await MCP.files.write({n: 2});
+        throw new Error("enough");
+    """
+    async with replica(engine, tmp_path, fast()) as first:
+        waiting = await first.execute(code)
+    async with replica(engine, tmp_path, fast()) as second:
+        outcome = await second.observe(waiting.run_id)
+    assert "do not repeat: mcp:files:write (2 times, completed)." in outcome.notes[0]
+    async with replica(engine, tmp_path, fast()) as third:
+        assert (await third.observe(waiting.run_id)).notes == outcome.notes
