@@ -52,6 +52,9 @@ class CodeModeSettings:
     """Nested calls of one run that may wait for their turn, first in, first out."""
     snapshot_ttl_seconds: int = 900
     """Seconds for which a suspended program is kept after its last suspension."""
+    approval_ttl_seconds: int = 259_200
+    """Seconds for which a suspended program is kept while it waits for a person, instead of `snapshotTtlSeconds`: from
+    its last suspension, and again from each decision."""
     max_suspended_runs: int = 64
     """Suspended programs in one store. The store in memory belongs to one process; other stores may be shared."""
     max_suspended_runs_per_owner: int | None = None
@@ -96,6 +99,7 @@ CLAMPS: dict[str, Clamp] = {
     "maxPendingToolCalls": Clamp(1, 128),
     "maxQueuedToolCalls": Clamp(0, 100_000),
     "snapshotTtlSeconds": Clamp(1, 86_400),
+    "approvalTtlSeconds": Clamp(60, 2_592_000),
     "maxSuspendedRuns": Clamp(1, 100_000),
     "maxSuspendedRunsPerOwner": Clamp(1, 100_000),
     "maxRunningRuns": Clamp(1, 1024),

@@ -99,6 +99,7 @@ FIGURES = {
     "A server whose tools are known": f"{spec.IDLE_SECONDS:.0f} s without calls",
     "A server cannot write a sentence": f"{topics.MAX_TOPICS} words,",
     "A program that is too large to suspend": f"`maxSnapshotBytes`, {size(code_mode.max_snapshot_bytes)}",
+    "A program that waits for a person is kept": f"`approvalTtlSeconds`, {code_mode.approval_ttl_seconds}",
     "A suspended program is dropped": f"`snapshotTtlSeconds`, {code_mode.snapshot_ttl_seconds}",
     "A process that is cut off": f"after {lease.valid - lease.margin:.0f} s, others after {lease.valid:.0f} s",
     "A process opens a bounded number": str(postgres.CONNECTIONS + 1),

@@ -293,6 +293,11 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def deadline(milliseconds: int, now: float) -> str:
+    """Return the time that is some milliseconds after `now`, in Unix seconds, as a date and time in UTC."""
+    return datetime.fromtimestamp(now + milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def svg_number(value: float) -> str:
     """Return a number for an SVG attribute, with at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

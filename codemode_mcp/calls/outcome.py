@@ -150,6 +150,7 @@ class Outcome:
         pending_total: the number of pending calls, including those that are not listed.
         yielded: the message with which the program yielded control.
         asked: if waiting for a person: sentences about the questions, and who can answer them.
+        deadline: if waiting for a person: the time until which the run is kept, in Unix seconds.
         unanswerable: True if the run waits only for answers that this client cannot give.
         questions: the questions that this client gets as its answer, by key.
         challenges: authentication challenges in results of calls since the previous answer.
@@ -171,6 +172,7 @@ class Outcome:
     pending_total: int = 0
     yielded: str | None = None
     asked: tuple[str, ...] = ()
+    deadline: float | None = None
     questions: tuple[tuple[str, Question | ApprovalQuestion], ...] = ()
     unanswerable: bool = False
     challenges: tuple[str, ...] = ()

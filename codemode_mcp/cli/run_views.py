@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.audit.timeline import size
+from codemode_mcp.audit.timeline import deadline, size
 from codemode_mcp.calls.outcome import MadeCall
 from codemode_mcp.control.display import columns, counted, cut, plain, wrapped
 from codemode_mcp.control.merging import is_here, where
@@ -44,10 +44,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Ite
         yield cut("  ".join(cells).rstrip(), width)
 
 
-def run_row(run: ReportedRun[Endpoint | None]) -> tuple[str, ...]:
+def run_row(run: ReportedRun[Endpoint | None], now: float) -> tuple[str, ...]:
     view = run.view
     waits = [f"approval of {view['approvals']}"] if view["approvals"] else []
     waits += [f"answers to {view['questions']}"] if view["questions"] else []
+    if waits and view["expiresMs"] is not None:
+        waits.append(f"until {deadline(view['expiresMs'], now)}")
     process = "another" if where(view) == "elsewhere" else "none"
     if run.source is not None and is_here(view):
         process = str(run.source.pid)
@@ -91,12 +93,13 @@ def summary(view: Mapping[str, Any]) -> str:
     return f"run {view['id']}: {state_text(view)}, began {_ago(view['ageMs'])}, {counted(view['callCount'], 'call')}"
 
 
-def heading(view: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines about a run above its calls."""
+def heading(view: Mapping[str, Any], now: float) -> Iterator[str]:
+    """Yield the lines about a run above its calls. `now`: Unix seconds."""
     ended = f", ended {_ago(view['endedMs'])}" if view["endedMs"] is not None else ""
-    expires = (
-        f", dropped in {_duration(view['expiresMs'])} unless a wait comes" if view["expiresMs"] is not None else ""
-    )
+    expires = ""
+    if view["expiresMs"] is not None:
+        until = f"{_duration(view['expiresMs'])}, at {deadline(view['expiresMs'], now)}"
+        expires = f", dropped in {until}, unless a wait comes"
     yield f"{view['id']}  {state_text(view)}"
     yield f"  began {_ago(view['ageMs'])}{ended}{expires}"
     yield f"  caller {caller_text(view)}, {counted(view['waits'], 'wait')}, {counted(view['timers'], 'timer')}"

@@ -207,7 +207,9 @@ class Control:
             case "decide":
                 if self._runs.view(request.run) is None:
                     await self._runs.take_over(request.run, self._may_take_over)
-                return {"decided": await self._decide(request, by)}
+                decided = await self._decide(request, by)
+                kept = self._runs.view(request.run)
+                return {"decided": decided, "expiresMs": None if kept is None else kept.expires_ms}
             case "cancel":
                 return {"cancelled": await self._runs.cancel(request.run, self._may_take_over)}
             case "clients":

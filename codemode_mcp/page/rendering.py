@@ -7,13 +7,14 @@ escaped for HTML. A template has to do nothing for this, so that it can forget n
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from codemode_mcp.audit.timeline import duration, moment, size, svg_number
+from codemode_mcp.audit.timeline import deadline, duration, moment, size, svg_number
 from codemode_mcp.control.display import counted, plain
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def environment() -> Environment:
         "exact": exact,
         "milliseconds": milliseconds,
         "moment": moment,
+        "from_now": from_now,
         "bytes": size,
         "lines": lines,
         "pretty": pretty,
@@ -87,6 +89,11 @@ def pretty(value: Any) -> Markup:
 def milliseconds(value: int | None) -> str:
     """Return milliseconds in words."""
     return "" if value is None else duration(value / 1000)
+
+
+def from_now(value: int | None) -> str:
+    """Return the time that is some milliseconds from now."""
+    return "" if value is None else deadline(value, time.time())
 
 
 def ago(value: int | None) -> str:

@@ -76,10 +76,13 @@ def keeps_output(run: Run, client: Client | None) -> bool:
     return client is not None and (client.polls or bool(run.questions.returned_to(client)))
 
 
-def waiting(run: Run, reason: WaitingReason, now: float, command: str, address: str | None = None) -> Outcome:
+def waiting(
+    run: Run, reason: WaitingReason, now: float, wall: float, command: str, address: str | None = None
+) -> Outcome:
     """Return the answer for a suspended run, without its output.
 
     Args:
+        now, wall: the time on both clocks; see `records`.
         command: the command that runs codemode-mcp in a terminal.
         address: the address of the page about the approvals of the run; None if no page is open.
     """
@@ -96,6 +99,7 @@ def waiting(run: Run, reason: WaitingReason, now: float, command: str, address: 
         questions=run.questions.hand_out(client),
         unanswerable=is_unanswerable(run, client) and not run.questions.put_later(client),
         asked=_asked(run, client, command, address),
+        deadline=None if run.expires is None or not run.waits_for_person else wall + run.expires - now,
     )
 
 

@@ -96,6 +96,7 @@ class Calls:
         on_late: called with the id of a run that another process has, after this process has stored the end of one of
             its calls.
         on_late_failure: called with the run and a sentence about a call that failed after its program had ended.
+        prolong: keeps a suspended run longer; see `Persisting.prolong`.
     """
 
     def __init__(
@@ -105,10 +106,12 @@ class Calls:
         spawn: Callable[..., object],
         on_late: Callable[[str], None],
         on_late_failure: Callable[[Run, str], None],
+        prolong: Callable[[Run], Awaitable[None]],
     ) -> None:
         self._storage = CallStorage(services.store, settings, spawn, services.clock, on_late)
         self._notify = services.notify
         self._on_late_failure = on_late_failure
+        self._prolong = prolong
         self._dispatcher = services.dispatcher
         self._settings = settings
         self._spawn = spawn
@@ -387,7 +390,9 @@ class Calls:
         if not run.approvals.calls:
             self._notify(run.id)
         self._release_slot(run, live)
+        self._spawn(self._prolong, run)
         verdict = await run.approvals.wait(request, self._clock())
+        self._spawn(self._prolong, run)
         if verdict.approved and run.has_expired(self._clock()):
             verdict = Verdict(approved=False, why="its program was suspended for too long by then", by="nobody")
         live.events.decided(request, verdict)
@@ -416,7 +421,10 @@ class Calls:
 
     async def _ask(self, run: Run, live: LiveCall, question: Question) -> JsonObject:
         answer = partial(run.questions.put, live.call.id, question, self._clock())
-        return await (answer() if run.recorder is None else recorded_answer(run, live, question, answer))
+        self._spawn(self._prolong, run)
+        found = await (answer() if run.recorder is None else recorded_answer(run, live, question, answer))
+        self._spawn(self._prolong, run)
+        return found
 
     def _report_started(self, run: Run, live: LiveCall) -> None:
         if live.start_reported:

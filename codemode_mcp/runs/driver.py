@@ -113,14 +113,14 @@ class Driver:
         on_late: Callable[[str], None],
         on_late_failure: Callable[[Run, str], None],
     ) -> None:
-        self.calls = Calls(services, settings, spawn, on_late, on_late_failure)
+        self._persisting = Persisting(services, settings, fallback, spawn)
+        self.calls = Calls(services, settings, spawn, on_late, on_late_failure, self._persisting.prolong)
         self._services = services
         self._settings = settings
         self._spawn = spawn
         self._clock = services.clock
         self._guests = Guests(settings, services.clock)
         self._deliveries = Deliveries(services.dispatcher, services.values, services.proposer)
-        self._persisting = Persisting(services, settings, fallback, spawn)
 
     def close(self) -> None:
         """Free the guest that is kept for the next program."""
@@ -459,7 +459,8 @@ class Driver:
         address = self._services.page_address(run.id)
         client = None if run.observation is None else run.observation.client
         keeps_output = answers.keeps_output(run, client)
-        outcome = answers.waiting(run, reason, self._clock(), self._services.terminal_command, address)
+        now, wall = self._clock(), self._services.wall()
+        outcome = answers.waiting(run, reason, now, wall, self._services.terminal_command, address)
         if keeps_output:
             return outcome
         outcome = run.with_outputs(outcome)

@@ -95,7 +95,7 @@ class RunManager:
         self._remember = None if services.remember is None else self._remember_soon
         restoring = Restoring(services, self._driver.calls, live.ledger, self._remember)
         self._takeover = Takeover(services, self.settings, live, restoring, group.start_soon)
-        self.operator = Operator(services, live, self._takeover, partial(self.observe, cancel=True))
+        self.operator = Operator(services, self.settings, live, self._takeover, partial(self.observe, cancel=True))
         self.polling = Polling(live, self._begin, self.settings, services.clock)
 
     def __repr__(self) -> str:

@@ -82,6 +82,11 @@ class MemoryStore(RunStore):
             raise expired_run(run_id, expired.expires - expired.suspended, expired.made())
         raise unknown_run(run_id)
 
+    async def prolong(self, run_id: str, expires: float) -> None:
+        run = self._suspended.get(run_id)
+        if run is not None and self._clock() < run.expires < expires:
+            self._suspended[run_id] = replace(run, expires=expires)
+
     async def release(self, run_id: str, owner: str) -> None:
         self._claimed.discard(run_id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.json_text import compact_json
@@ -62,6 +63,9 @@ def next_step(waiting: Outcome) -> str:
             f"Tell the user what is asked. A client that can show the question resumes the program with {resume}; "
             f"to give up, call {cancel}."
         )
+    if waiting.deadline is not None:
+        until = datetime.fromtimestamp(waiting.deadline, UTC)
+        step += f" The program is kept until {until:%Y-%m-%d %H:%M} UTC; a decision prolongs this."
     suspended = f"The program is suspended: {why_waiting(waiting)}."
     # One byte for the space between two sentences. Long sentences are cut in the middle, because their end says what to
     # do.

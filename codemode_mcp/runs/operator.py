@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.store import Totals
     from codemode_mcp.runs.takeover import Takeover
     from codemode_mcp.runs.views import RunView
-    from codemode_mcp.settings import StoreKind
+    from codemode_mcp.settings import CodeModeSettings, StoreKind
 
 TAKEOVER_SECONDS = 2.0
 """Maximum seconds to wait until the calls of a run that was taken over wait for an approval."""
@@ -34,8 +34,14 @@ class Operator:
     """
 
     def __init__(
-        self, services: Services, live: LiveRuns, takeover: Takeover, cancel: Callable[[str, str], Awaitable[Outcome]]
+        self,
+        services: Services,
+        settings: Callable[[], CodeModeSettings],
+        live: LiveRuns,
+        takeover: Takeover,
+        cancel: Callable[[str, str], Awaitable[Outcome]],
     ) -> None:
+        self._settings = settings
         self._store = services.store
         self._clock = services.clock
         self._live = live
@@ -97,9 +103,13 @@ class Operator:
         origin: Literal["page", "terminal"] = "page" if by == AT_PAGE else "terminal"
         verdict = Verdict(approved, "" if approved else f"denied by {by}", remember if approved else "no", origin)
         try:
-            return run.approvals.decide(calls, verdict, by)
+            decided = run.approvals.decide(calls, verdict, by)
         except ValueError as error:
             raise ProgramError("invalid_input", str(error)) from None
+        if decided:
+            # The store is told with the decided calls; the operator sees the new time now.
+            run.prolong(self._clock() + self._settings().approval_ttl_seconds)
+        return decided
 
     async def take_over(self, run_id: str, serves: Callable[[str], bool] = bool) -> bool:
         """Take over a suspended run that no process drives, so that its calls can be decided here.

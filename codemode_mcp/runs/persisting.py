@@ -109,6 +109,21 @@ class Persisting:
         run.store = store
         run.advance("suspend")
 
+    async def prolong(self, run: Run) -> None:
+        """Keep a suspended run for a person's time from now on, because a person is asked, or has decided."""
+        async with run.writing:
+            pass  # a suspension that is being written may not know of the question yet
+        now, before = self._clock(), run.expires
+        if run.store is None or run.has_expired(now):
+            return
+        until = now + self._settings().approval_ttl_seconds
+        if run.prolong(until):
+            try:
+                await run.store.prolong(run.id, until)
+            except StoreUnavailable as error:
+                run.expires = before
+                log.error("run %s is not kept longer: %s", run.id[:12], error.message)
+
     async def checkpoint(self, run: Run, data: bytes) -> None:
         """Store a run that continues, before it sends calls that must not be sent twice."""
         # A checkpoint answers no request, so the output is not reported yet.
@@ -180,7 +195,7 @@ class Persisting:
         async with run.writing:
             run.check_fence()
             now = self._clock()
-            expires = now + self._settings().snapshot_ttl_seconds
+            expires = now + run.lifetime(self._settings())
             suspended = SuspendedRun(
                 run.id, run.owner, data, manifest, reason, now, expires, share=run.context.quota_share, made=run.made
             )

@@ -115,7 +115,7 @@ class Polling:
         outcome = await observation.outcome()
         if outcome.status != "waiting":
             outcome = replace(outcome, outputs=tuple(run.history))
-        return Polled(outcome, outcome.usage.ms / 1000, self._settings().snapshot_ttl_seconds)
+        return Polled(outcome, outcome.usage.ms / 1000, run.lifetime(self._settings()))
 
     async def answer(
         self, run_id: str, owner: str | None, caller: Caller, client: Client, answers: Mapping[str, JsonObject]
@@ -179,7 +179,8 @@ class Polling:
 
     def _working(self, run: Run | None) -> Polled:
         age = None if run is None else self._clock() - run.began
-        return Polled(None, age, self._settings().snapshot_ttl_seconds)
+        left = self._settings().snapshot_ttl_seconds if run is None else run.lifetime(self._settings())
+        return Polled(None, age, left)
 
     def _ended(self, ended: EndedRun) -> Polled:
         outcome = ended.outcome[1]

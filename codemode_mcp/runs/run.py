@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox import messages
     from codemode_mcp.sandbox.guest import Guest
     from codemode_mcp.sandbox.messages import Completion
+    from codemode_mcp.settings import CodeModeSettings
     from upstream_clients.tools import Question
 
     OnOutput = Callable[[Sequence[Mapping[str, Any]]], None]
@@ -278,6 +279,22 @@ class Run:
     def given_up(self) -> bool:
         """True if the run was aborted or has expired, or is about to be aborted."""
         return self.state in ("aborted", "expired") or (self.observation is not None and self.observation.aborted)
+
+    @property
+    def waits_for_person(self) -> bool:
+        """True if a call waits for an approval, or for an answer to a question of its server."""
+        return bool(self.approvals.calls or self.questions.calls)
+
+    def lifetime(self, settings: CodeModeSettings) -> int:
+        """Return the seconds for which the run is kept if it is suspended now."""
+        return settings.approval_ttl_seconds if self.waits_for_person else settings.snapshot_ttl_seconds
+
+    def prolong(self, until: float) -> bool:
+        """Keep the suspended run until a time. Return False if it is kept longer anyway, or is not suspended."""
+        if self.state != "waiting" or self.observation is not None or self.expires is None or until < self.expires:
+            return False
+        self.expires = until
+        return True
 
     def has_expired(self, now: float) -> bool:
         """Return True if the run was suspended for too long and is about to be dropped. `now`: monotonic seconds."""

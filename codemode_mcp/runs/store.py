@@ -235,6 +235,13 @@ class RunStore(Protocol):
         """
         ...
 
+    async def prolong(self, run_id: str, expires: float) -> None:
+        """Keep a run that this process has suspended until a later time.
+
+        Nothing is changed if another process has the run now, or if it has expired.
+        """
+        ...
+
     async def release(self, run_id: str, owner: str) -> None:
         """Release a claimed run that was not changed. The state in this process stays valid until `forget`."""
         ...
@@ -382,7 +389,8 @@ def check_quotas(settings: CodeModeSettings, share: str, own: int, total: int) -
         raise ProgramError(
             "too_many_pending_tool_calls",
             f"the program would have to be suspended, but {own} programs {whose} are suspended already "
-            f"({name} is {limit}); finish one with wait, or cancel it with wait and cancel: true",
+            f"({name} is {limit}); finish one with wait, or cancel it with wait and cancel: true; the user can end "
+            "those that wait for a person with codemode-mcp runs cancel",
             Exceeded(name, own + 1, limit),
         )
     if total >= settings.max_suspended_runs:

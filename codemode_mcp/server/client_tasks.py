@@ -141,8 +141,11 @@ class ClientTasks:
 
     def created(self, outcome: Outcome) -> dict[str, Any]:
         """Return the `CreateTaskResult` for the outcome of an `exec` that was suspended."""
-        age, left = outcome.usage.ms / 1000, self._runs.settings().code_mode.snapshot_ttl_seconds
-        self._note(outcome.run_id, self._wall() - age)
+        age, now = outcome.usage.ms / 1000, self._wall()
+        left: float = self._runs.settings().code_mode.snapshot_ttl_seconds
+        if outcome.deadline is not None:
+            left = outcome.deadline - now
+        self._note(outcome.run_id, now - age)
         return {"resultType": "task", **self._task(outcome.run_id, "working", age, left, _message(outcome))}
 
     async def answer(self, exchange: Exchange, method: str) -> dict[str, Any]:

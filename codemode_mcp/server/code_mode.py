@@ -88,7 +88,8 @@ class Surface:
         self._lasting = lasting
         self.version = __version__
         self.state_keys = runs.state_keys
-        self.state_seconds = runs.settings().code_mode.snapshot_ttl_seconds
+        settings = runs.settings().code_mode
+        self.state_seconds = max(settings.snapshot_ttl_seconds, settings.approval_ttl_seconds)
         self.notes_of: Callable[[RequestId], RunNotes] | None = None
         self.client: ConnectedClient | None = None
         self._interrupted: dict[RequestId, Interrupted] = {}

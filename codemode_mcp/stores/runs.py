@@ -230,6 +230,11 @@ class DurableStore:
         run = replace(run, suspended=now + run.suspended, expires=now + run.expires)
         return replace(found.claim, run=run, current=current)
 
+    async def prolong(self, run_id: str, expires: float) -> None:
+        token, left = self._token_of(run_id), expires - self._clock()
+        if token is not None:
+            await self._execute(lambda: suspending.prolong(run_id, token, left))
+
     async def release(self, run_id: str, owner: str) -> None:
         known = self._known.get(run_id)
         if known is None or (token := known.token) is None:

@@ -137,6 +137,22 @@ def write_run(write: RunWrite, process: str, blobs: Blobs) -> Work[int]:
     return token
 
 
+def prolong(run_id: str, token: int, left: float) -> Work[None]:
+    """Implement `RunStore.prolong`.
+
+    Args:
+        token: the fencing token of this process.
+        left: seconds from now.
+    """
+    now: float = yield Now()
+    until = now + left
+    yield Query(
+        "UPDATE runs SET expires = ?, version = version + 1 "
+        "WHERE id = ? AND state = 'waiting' AND token = ? AND expires > ? AND expires < ?",
+        (until, escaped(run_id), token, now, until),
+    )
+
+
 def _write_calls(run: SuspendedRun, process: str, known: bool, blobs: Blobs) -> Work[None]:
     run_id = escaped(run.id)
     rows: list[Row] = []

@@ -104,7 +104,8 @@ class Servers:
                 shown = {**found, "calls": [], "waiting": self.waiting, "waitingOmitted": 0}
                 return {"ok": True, "server": self.server(place.pid), "run": shown}
             case "decide":
-                return {"ok": True, "decided": [number for number, _ in request.calls]}
+                decided = [number for number, _ in request.calls]
+                return {"ok": True, "decided": decided, "expiresMs": self.runs[place.pid - 1][0]["expiresMs"]}
         return {"ok": True, "cancelled": True}
 
     def server(self, pid: int) -> dict[str, Any]:
@@ -261,6 +262,23 @@ def test_a_run_that_only_the_store_knows_is_shown_with_the_calls_that_may_have_c
         servers.runs[0][0]["made"] = calls
         cli_runs.show(ONE)
         assert said in capsys.readouterr().out
+
+
+def test_the_time_until_which_a_run_waits_for_a_person_is_shown_and_told_with_the_decision(
+    servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers.runs = [[run(ONE, approvals=1, expiresMs=3 * 24 * 3600 * 1000)]]
+    servers.waiting = [waiting(1, {"a": 1})]
+    until = r"20\d\d-\d\d-\d\d \d\d:\d\d UTC"
+    cli_runs.list_runs()
+    assert re.search(rf"approval of 1, until {until}", capsys.readouterr().out)
+    cli_runs.show(ONE)
+    assert re.search(rf"dropped in 72 h, at {until}, unless a wait comes", capsys.readouterr().out)
+    cli_runs.list_runs(as_json=True)
+    assert json.loads(capsys.readouterr().out)["servers"][0]["runs"][0]["expiresMs"] == 259_200_000
+    cli_runs.approve(ONE)
+    told = " ".join(capsys.readouterr().err.split())
+    assert re.search(rf"approved: call 1 the client must call wait by {until}", told)
 
 
 def test_a_process_of_another_configuration_is_not_asked_to_resume_a_run(

@@ -647,7 +647,7 @@ async def test_a_request_that_is_given_up_while_a_person_is_asked_sends_nothing(
 
 async def test_a_run_that_expires_waits_for_no_approval_any_more(engine: Engine) -> None:
     source = files()
-    async with bench(engine, source, rules=RULES, snapshot_ttl_seconds=60) as it:
+    async with bench(engine, source, rules=RULES, approval_ttl_seconds=60) as it:
         waiting = await it.execute(REMOVE, client=FakeClient("return"))
         key, _ = only_question(waiting)
         it.clock.advance(61)
@@ -688,7 +688,7 @@ async def test_a_call_that_is_given_up_in_the_moment_of_its_approval_is_not_sent
 
 async def test_a_decision_about_a_run_past_its_time_sends_nothing(engine: Engine) -> None:
     source, client = files(), LateClient()
-    async with bench(engine, source, rules=RULES, snapshot_ttl_seconds=10, max_request_ms=60_000) as it:
+    async with bench(engine, source, rules=RULES, approval_ttl_seconds=10, max_request_ms=60_000) as it:
         outcomes: list[Outcome] = []
 
         async def execute() -> None:

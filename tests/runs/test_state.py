@@ -200,6 +200,13 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             assert refused == ("snapshot_expired" if self.swept.get(name) == owner else "invalid_input")
 
+    @rule(name=NAMES, seconds=st.floats(0, 30))
+    def prolong(self, name: str, seconds: float) -> None:
+        finished(self.store.prolong(name, self.now + seconds))
+        owner, until = self.suspended.get(name, ("", 0.0))
+        if until > self.now:
+            self.suspended[name] = owner, max(until, self.now + seconds)
+
     @rule(name=NAMES)
     def release(self, name: str) -> None:
         if name in self.claimed:

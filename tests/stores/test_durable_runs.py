@@ -975,3 +975,22 @@ async def test_an_expired_run_names_its_calls_that_were_made_before_and_after_it
         "expired",
         (MadeCall("mcp:files:write", "completed", 3), MadeCall("mcp:files:pay", "outcome unknown", 1)),
     )
+
+
+async def test_a_run_is_kept_longer_by_the_process_that_has_suspended_it_and_by_no_other(
+    shared: SharedDatabase,
+) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.suspend(suspended(first))
+    for process, seconds, kept in ((second, 5000, 900), (first, 100, 900), (first, 5000, 5000)):
+        await process.store.prolong("run_a", process.clock() + seconds)
+        (view,) = await second.store.views()
+        assert view.expires_ms == pytest.approx(kept * 1000, abs=2000)
+    await shared.advance(4000)
+    await first.store.sweep()
+    await claimed(second)
+    await second.store.suspend(suspended(second, lives=50))
+    await first.store.prolong("run_a", first.clock() + 9000)
+    await shared.advance(60)
+    await second.store.prolong("run_a", second.clock() + 9000)
+    assert "suspended for more than 50 s" in await refusal(first)

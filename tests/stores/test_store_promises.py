@@ -47,6 +47,7 @@ ACTIONS = {
     "forget": 1,
     "send": 4,
     "settle": 3,
+    "prolong": 1,
     "look": 3,
     "dies": 1,
     "time": 1,
@@ -148,6 +149,8 @@ class Promises(RuleBasedStateMachine):
                 self.send(p, run)
             case "settle":
                 self.settle(p, run, number)
+            case "prolong":
+                self.prolong(p, run, (1.0, 900.0, 2000.0, 9000.0)[number])
             case "look":
                 self.look(p, run)
             case "dies":
@@ -284,6 +287,13 @@ class Promises(RuleBasedStateMachine):
         assert self.may_write(p, run_id)
         known.calls, known.data, known.expires = calls, run.snapshot, run.expires
         known.driver = None if lets_go else p
+
+    def prolong(self, p: int, number: int, seconds: float) -> None:
+        run_id, known = self.one(number)
+        now = self.shared.clock()
+        self.do(self.processes[p].store.prolong(run_id, now + seconds))
+        if self.may_write(p, run_id) and known.expires > now:
+            known.expires = max(known.expires, now + seconds)
 
     def release(self, p: int, number: int) -> None:
         run_id, known = self.one(number)

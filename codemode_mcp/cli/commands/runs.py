@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -57,7 +58,8 @@ def list_runs(config: ServedConfigOption = None, as_json: JsonOption = False) ->
         return
     shown = found.runs[:MAX_RUNS]
     if shown:
-        _print(run_views.table(run_views.RUN_HEAD, [run_views.run_row(each) for each in shown], _table_width()))
+        rows = [run_views.run_row(each, time.time()) for each in shown]
+        _print(run_views.table(run_views.RUN_HEAD, rows, _table_width()))
     totals = run_views.totals_line(found.stores)
     if totals is not None:
         _print([totals])
@@ -112,7 +114,7 @@ def show(run: RunArgument, config: ServedConfigOption = None, as_json: JsonOptio
     if as_json:
         print_json({"server": server, **view})
         return
-    _print(run_views.heading(view))
+    _print(run_views.heading(view, time.time()))
     if endpoint is None or not is_here(view):
         _print([f"  {run_views.location_text(view)};", f"  {run_views.made_line(view)}"])
         if endpoint is None and where(view) == "stored" and view["endedMs"] is None:
@@ -204,6 +206,7 @@ def export(
 
 
 def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: bool, remember: Remember) -> None:
+    from codemode_mcp.audit.timeline import deadline
     from codemode_mcp.cli import run_views
     from codemode_mcp.cli.run_lookup import find_run, stop_unserved
     from codemode_mcp.cli.serving_processes import ask_process
@@ -253,9 +256,13 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
     say_line("")
     confirm(verb, f"{names} as shown above")
     seen = tuple((each["call"], each["digest"]) for each in chosen)
-    decided = ask_process(endpoint, Request("decide", view["id"], seen, approved, remember))["decided"]
+    answer = ask_process(endpoint, Request("decide", view["id"], seen, approved, remember))
+    decided = answer["decided"]
     if decided:
         say_line(f"{done}: call{'' if len(decided) == 1 else 's'} {', '.join(map(str, decided))}")
+        if answer.get("expiresMs") is not None:
+            until = deadline(answer["expiresMs"], time.time())
+            say_line(f"the client must call wait by {until}")
     missed = ", ".join(str(each["call"]) for each in chosen if each["call"] not in decided)
     if missed:
         stop_line(1, f"not {done}, since they no longer wait: {missed}; codemode-mcp runs show RUN has their state")

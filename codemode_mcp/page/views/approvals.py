@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from codemode_mcp.control.protocol import MAX_DECIDED, digest_of
 from codemode_mcp.control.protocol import Request as ControlRequest
+from codemode_mcp.page.rendering import from_now
 from codemode_mcp.page.site import Problem, one_of
 from codemode_mcp.page.views.runs import runs_of, waiting_runs
 from codemode_mcp.policy.approval import Remember, can_be_remembered
@@ -61,14 +62,16 @@ def routes(site: Site) -> Sequence[Route]:
         remember = one_of(body.get("remember", "no"), Remember, "remember")
         run = request.path_params["run"]
         wanted = ControlRequest("decide", run, _seen(body.get("calls")), approved, remember if approved else "no")
-        decided = (await site.ask(wanted))["decided"]
+        answer = await site.ask(wanted)
+        decided = answer["decided"]
         if not decided:
             raise Problem("Nothing was decided: these calls no longer wait.", 409)
         done = "approved" if approved else "denied"
         numbers = ", ".join(map(str, decided))
-        return JSONResponse(
-            {"message": f"Call{'' if len(decided) == 1 else 's'} {numbers} {done}.", "decided": decided}
-        )
+        message = f"Call{'' if len(decided) == 1 else 's'} {numbers} {done}."
+        if answer["expiresMs"] is not None:
+            message += f" The client must call wait by {from_now(answer['expiresMs'])}."
+        return JSONResponse({"message": message, "decided": decided})
 
     return (
         Route("/approvals", list_approvals),
