@@ -68,3 +68,23 @@ def join_surrogates(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def result_text(content: Any) -> str | None:
+    """Return the text that `unwrap` of a program reads from the content of a result; None if there is none.
+
+    The text of an embedded resource counts alone if the resource is the only block that is no text.
+    """
+    if not isinstance(content, list):
+        return None
+    texts: list[str] = []
+    others: list[Any] = []
+    for block in content:
+        if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
+            texts.append(block["text"])
+        else:
+            others.append(block)
+    match others:
+        case [{"type": "resource", "resource": {"text": str(text)}}]:
+            return text
+    return "\n".join(texts) if texts else None

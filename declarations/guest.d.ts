@@ -120,8 +120,9 @@ declare function show(result: McpToolResult): void;
 /** Ends this step of the program; `wait` resumes it here. */
 declare function yield_control(reason?: string): Promise<void>;
 /**
- * The structured content of a result, else the JSON or text of its content; throws if `isError` is set. An integer beyond
- * 2^53 is a bigint: it is passed on and printed with all its digits.
+ * The structured content of a result, else the JSON or text of its content: of its only embedded resource if that has text
+ * and stands beside nothing but texts. A note of the answer names what is left out. Throws if `isError` is set; the error has
+ * the result in `result`, and its structured content in `data.structuredContent`. An integer beyond 2^53 is a bigint.
  */
 declare function unwrap<T>(result: McpToolResult<T>): T;
 /** Keeps a JSON value for later programs of the same owner. */

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.json_text import result_text
 from codemode_mcp.strict_json import no_constant
 from declarations.observed import NOTHING, Shape, merge, to_schema
 
@@ -128,14 +129,9 @@ def _unwrapped(result: Mapping[str, Any]) -> object:
     structured = result.get("structuredContent")
     if structured is not None:
         return structured
-    texts = [
-        block["text"]
-        for block in result.get("content") or ()
-        if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
-    ]
-    if not texts or sum(map(len, texts)) > MAX_TEXT:
+    text = result_text(result.get("content"))
+    if text is None or len(text) > MAX_TEXT:
         return _NO_VALUE
-    text = "\n".join(texts)
     try:
         return json.loads(text, parse_int=_integer, parse_float=_number, parse_constant=no_constant)
     except ValueError:

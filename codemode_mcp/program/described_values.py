@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.json_text import result_text
 from codemode_mcp.program.syntax import words
 
 if TYPE_CHECKING:
@@ -172,14 +173,9 @@ def unwrap_value(value: Any) -> Any:
     content = value.get("content")
     if not isinstance(content, list):
         return UNDEFINED
-    texts = [
-        each["text"]
-        for each in content
-        if isinstance(each, dict) and each.get("type") == "text" and isinstance(each.get("text"), str)
-    ]
-    if not texts:
+    text = result_text(content)
+    if text is None:
         return content
-    text = "\n".join(texts)
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

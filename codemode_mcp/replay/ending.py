@@ -187,8 +187,7 @@ def _outcome(played: Played, matching: Matching, results: RecentResults, about: 
     found = stuck(about.settings, full=played.turn.full) if played.is_stuck else _verdict(played, results, about)
     report = played.report
     if isinstance(found, Completed):
-        made = answers.rejection_notes(about.positions, found.report.rejections)
-        made += answers.unchecked_notes(matching.names, found.report.unchecked)
+        made = answers.program_notes(about.positions, matching.names, about.catalog, found.report)
         if found.report.value is None and not played.outputs:
             made += answers.absent_value_notes(matching.absent_key)
         dropped = found.report.dropped_size
@@ -202,8 +201,7 @@ def _outcome(played: Played, matching: Matching, results: RecentResults, about: 
             dropped=dropped,
             value=found.report.value,
         )
-    made = answers.rejection_notes(about.positions, found.rejections)
-    made += answers.unchecked_notes(matching.names, found.unchecked)
+    made = answers.program_notes(about.positions, matching.names, about.catalog, found)
     dropped = 0 if report is None else report.dropped_size
     return replace(_failed(found.code, found.message, played), notes=made, dropped=dropped)
 

@@ -22,17 +22,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from codemode_mcp.calls.outcome import WaitingReason
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.program.positions import Positions
     from codemode_mcp.runs.observation import Observation
     from codemode_mcp.runs.questions import Client, OpenQuestion
     from codemode_mcp.runs.run import Run
-    from codemode_mcp.sandbox.messages import Thrown, UncheckedError
+    from codemode_mcp.runs.verdicts import Failed
+    from codemode_mcp.sandbox.messages import LeftOut, Thrown, TurnReport, UncheckedError
     from upstream_clients.tools import Question
 
 SHOWN_PENDING = 20
 SHOWN_QUESTIONS = 5
 SHOWN_UNCHECKED = 3
 """Maximum numbers of pending calls, questions, and unchecked results with `isError` that an answer lists."""
+
+SHOWN_LEFT_OUT = 5
+SHOWN_PARTS = 1000
+"""Maximum number of tools of which an answer names what `unwrap` has left out, and of characters for each."""
 
 SHOWN_TEXT = 300
 """Maximum characters that are shown of a result with `isError` that its program did not check."""
@@ -190,6 +196,19 @@ def _asked_for(question: Question) -> str:
             return "for the client's folders"
 
 
+def program_notes(
+    positions: Positions | None, tools: Mapping[int, str], catalog: Catalog, found: TurnReport | Failed
+) -> tuple[str, ...]:
+    """Return the notes about what a program has not handled, not checked, and not seen.
+
+    Args:
+        tools: the tools of the latest calls, by the number of the call.
+        found: the last turn of the program, or the verdict on it.
+    """
+    notes = rejection_notes(positions, found.rejections) if found.rejections else ()
+    return notes + unchecked_notes(tools, found.unchecked) + left_out_notes(catalog, found.left_out)
+
+
 def rejection_notes(positions: Positions | None, rejections: Sequence[Thrown]) -> tuple[str, ...]:
     """Return notes about the rejections that a program did not handle."""
     assert positions is not None
@@ -216,6 +235,20 @@ def unchecked_notes(tools: Mapping[int, str], unchecked: Sequence[UncheckedError
     if len(unchecked) > SHOWN_UNCHECKED:
         least = "At least " if len(unchecked) >= MAX_UNCHECKED else ""
         notes.append(f"{least}{len(unchecked) - SHOWN_UNCHECKED} more results with isError were not checked.")
+    return tuple(notes)
+
+
+def left_out_notes(catalog: Catalog, left_out: Sequence[LeftOut]) -> tuple[str, ...]:
+    """Return notes about the parts of results that `unwrap` has left out."""
+    notes = []
+    for each in left_out[:SHOWN_LEFT_OUT]:
+        entry = catalog.get(each.tool)
+        whose = escape_line(entry.path if entry is not None else each.tool or "a result")
+        value = f"; its value is {escape_line(each.taken, SHOWN_PARTS)}" if each.taken else ""
+        more = f"; {each.count - 1} more of its results had such parts" if each.count > 1 else ""
+        notes.append(f"unwrap left out {escape_line(each.parts, SHOWN_PARTS)} of {whose}{value}{more}.")
+    if len(left_out) > SHOWN_LEFT_OUT:
+        notes.append(f"unwrap left out parts of the results of {len(left_out) - SHOWN_LEFT_OUT} more tools.")
     return tuple(notes)
 
 

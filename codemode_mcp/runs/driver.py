@@ -376,8 +376,8 @@ class Driver:
 
     async def _complete(self, run: Run, report: TurnReport) -> Outcome:
         run.advance("complete")
-        notes = answers.rejection_notes(run.positions, report.rejections)
-        notes += answers.unchecked_notes(run.recent_tools, report.unchecked) + self._leave_calls(run)
+        notes = answers.program_notes(run.positions, run.recent_tools, run.context.catalog, report)
+        notes += self._leave_calls(run)
         run.empty = report.value is None and not run.history
         notes += answers.absent_value_notes(run.absent_key) if run.empty else ()
         made = run.made() if self._settings().on_output_limit == "fail" else ()
@@ -389,8 +389,8 @@ class Driver:
         if failed.code == "memory_limit_exceeded":
             used = 0 if run.guest is None else run.guest.memory_size
             run.exceeded = Exceeded("memoryLimitBytes", used, run.memory_limit)
-        notes = answers.rejection_notes(run.positions, failed.rejections) if failed.rejections else ()
-        notes += answers.unchecked_notes(run.recent_tools, failed.unchecked) + self._leave_calls(run)
+        notes = answers.program_notes(run.positions, run.recent_tools, run.context.catalog, failed)
+        notes += self._leave_calls(run)
         return await self._end(run, "failed", notes=notes, error=failed.message, code=failed.code)
 
     async def _abort(self, run: Run) -> Outcome:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from codemode_mcp.program.positions import Positions
     from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.sandbox.guest import Turn
-    from codemode_mcp.sandbox.messages import Thrown, TurnReport, UncheckedError
+    from codemode_mcp.sandbox.messages import LeftOut, Thrown, TurnReport, UncheckedError
     from codemode_mcp.settings import CodeModeSettings
 
 SEARCHED_IN_LOOP = 1000
@@ -67,6 +67,7 @@ class Failed:
     message: str
     rejections: tuple[Thrown, ...] = ()
     unchecked: tuple[UncheckedError, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     exceeded: Exceeded | None = None
 
 
@@ -212,7 +213,7 @@ def _thrown(error: Thrown, report: TurnReport, about: Circumstances, *, full: bo
     message = _with_expression(message, error, about.catalog)
     message = _with_nearest_function(message, error, about.namespaces)
     message = _with_nearest_program(message, error, about.catalog)
-    return Failed(code, message, report.rejections, report.unchecked, exceeded)
+    return Failed(code, message, report.rejections, report.unchecked, report.left_out, exceeded)
 
 
 def _out_of_memory(settings: CodeModeSettings, where: str, advice: str = KEEP_LESS) -> str:

@@ -315,6 +315,22 @@ class UncheckedError(Struct, frozen=True, rename={"call": "id"}):
     text: str
 
 
+class LeftOut(Struct, frozen=True):
+    """Parts of the results of one tool that `unwrap` has left out.
+
+    Attributes:
+        tool: the id of the tool; empty if it is not known.
+        parts: descriptions of the parts of the first such result.
+        taken: a description of the value instead, if that is no text of a text block or structured content.
+        count: the number of such results.
+    """
+
+    tool: str
+    parts: str
+    taken: str
+    count: int
+
+
 class TurnReport(Struct, frozen=True, rename="camel"):
     """The state of a guest after a turn.
 
@@ -330,6 +346,7 @@ class TurnReport(Struct, frozen=True, rename="camel"):
             its own limit.
         rejections: unhandled rejections, once the program is over.
         unchecked: results with `isError` that the program never checked, once it is over.
+        left_out: parts of results that `unwrap` has left out, once it is over.
         returning: True if the program has returned, so that an error is one of the conversion of its value to JSON.
         too_large: characters of its value if it is too large to be handed over; otherwise 0.
     """
@@ -344,6 +361,7 @@ class TurnReport(Struct, frozen=True, rename="camel"):
     dropped_size: int
     rejections: tuple[Thrown, ...]
     unchecked: tuple[UncheckedError, ...]
+    left_out: tuple[LeftOut, ...]
     returning: bool
     too_large: int
 
@@ -504,7 +522,7 @@ def decode_turn(text: str) -> TurnReport:
             calls = _decode_waiting(whole).calls
         except msgspec.ValidationError:
             return _decode_report(whole)
-        return TurnReport("pending", None, None, None, calls, (), 0, 0, (), (), False, 0)
+        return TurnReport("pending", None, None, None, calls, (), 0, 0, (), (), (), False, 0)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InternalError(f"the sandbox answered with a message that is not valid ({type(error).__name__})") from None
 

@@ -65,6 +65,7 @@ TURN: dict[str, Any] = {
     "droppedSize": 0,
     "rejections": [THROWN],
     "unchecked": [{"id": 1, "text": "x"}],
+    "leftOut": [{"tool": "mcp:a:b", "parts": "1 image", "taken": "", "count": 1}],
     "returning": False,
     "tooLarge": 0,
 }

@@ -30,7 +30,7 @@ JSON = st.recursive(
 
 REST: dict[str, Any] = {
     "state": "pending", "value": None, "error": None, "fault": None, "calls": [], "outputs": [], "droppedItems": 0,
-    "droppedSize": 0, "rejections": [], "unchecked": [], "returning": False, "tooLarge": 0,
+    "droppedSize": 0, "rejections": [], "unchecked": [], "leftOut": [], "returning": False, "tooLarge": 0,
 }  # fmt: skip
 
 
@@ -122,6 +122,9 @@ def test_a_short_report_of_another_form_is_refused(text: str) -> None:
         {"unchecked": None},
         {"unchecked": [{"id": "1", "text": "x"}]},
         {"unchecked": [{"id": 1, "text": None}]},
+        {"leftOut": None},
+        {"leftOut": [{"tool": None, "parts": "", "taken": "", "count": 1}]},
+        {"leftOut": [{"tool": "", "parts": "", "taken": ""}]},
     ],
 )
 def test_a_report_of_another_form_is_refused_as_a_whole(parts: dict[str, Any]) -> None:

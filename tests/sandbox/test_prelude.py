@@ -218,6 +218,7 @@ def test_names_that_are_no_strings_are_type_errors_and_send_nothing(run: RunCode
 
 # unwrap
 
+FILE = {"type": "resource", "resource": {"uri": "repo://a.txt", "mimeType": "text/plain", "text": "THE FILE"}}
 RESULTS: list[tuple[Any, Any]] = [
     ({"content": [], "structuredContent": {"a": 1}}, {"a": 1}),
     ({"content": [{"type": "text", "text": "x"}], "structuredContent": {"a": 1}}, {"a": 1}),
@@ -230,6 +231,14 @@ RESULTS: list[tuple[Any, Any]] = [
      [{"type": "image", "data": "AA==", "mimeType": "image/png"}]),
     ({"content": [None, 1, {"type": "text"}, {"type": "text", "text": "7"}]}, 7),
     ({"content": [{"type": "text", "text": "x"}], "structuredContent": None}, "x"),
+    ({"content": [{"type": "text", "text": "read a.txt"}, FILE]}, "THE FILE"),
+    ({"content": [FILE, {"type": "text", "text": "read a.txt"}]}, "THE FILE"),
+    ({"content": [FILE]}, "THE FILE"),
+    ({"content": [{"type": "text", "text": "read"}, {"type": "resource", "resource": {"text": "[1]"}}]}, [1]),
+    ({"content": [{"type": "text", "text": "two files"}, FILE, FILE]}, "two files"),
+    ({"content": [{"type": "text", "text": "x"}, FILE], "structuredContent": {"a": 1}}, {"a": 1}),
+    ({"content": [{"type": "text", "text": "x"}, {"type": "resource", "resource": {"blob": "AA=="}}]}, "x"),
+    ({"content": [{"type": "text", "text": "x"}, {"type": "resource", "resource": None}]}, "x"),
 ]  # fmt: skip
 
 

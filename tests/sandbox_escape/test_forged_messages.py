@@ -140,7 +140,8 @@ def test_a_hostile_to_json_gives_a_value_and_no_message(run: RunCode, kind: str)
 def turn(**parts: Any) -> str:
     rest = {
         "state": "pending", "value": None, "error": None, "fault": None, "calls": [], "outputs": [],
-        "droppedItems": 0, "droppedSize": 0, "rejections": [], "unchecked": [], "returning": False, "tooLarge": 0,
+        "droppedItems": 0, "droppedSize": 0, "rejections": [], "unchecked": [], "leftOut": [], "returning": False,
+        "tooLarge": 0,
     }  # fmt: skip
     return json.dumps({**rest, **parts})
 

@@ -44,8 +44,8 @@ function stackAbove(above) {
 // `fields` is a function, since reading the arguments of the guest may throw, which has to reject the promise.
 // With `boxed` the answer is an array with at most one value, since JSON has no undefined.
 // `above` is the function of ours that the guest has called. With `app`, `show` takes the result. `program` is the saved
-// program that the answer begins, if it is no error; see 76_programs.js.
-function request(op, fields, boxed = false, call = false, above = request, app = false, program = null) {
+// program that the answer begins, if it is no error; see 76_programs.js. `tool` is the id of the tool, if it is known.
+function request(op, fields, boxed = false, call = false, above = request, app = false, program = null, tool = null) {
   const site = mapSize(pending) < MAX_SITES ? stackAbove(above) : "";
   const made = deferred();
   const promise = made[0];
@@ -64,7 +64,7 @@ function request(op, fields, boxed = false, call = false, above = request, app =
     return promise;
   }
   const id = post(op, text);
-  mapSet(pending, id, { __proto__: null, resolve, reject, site, boxed, call, timer: null, app: app ? text : null, program });
+  mapSet(pending, id, { __proto__: null, resolve, reject, site, boxed, call, timer: null, app: app ? text : null, program, tool });
   if (call) liveCalls += 1;
   return promise;
 }
@@ -92,7 +92,7 @@ let callLimit = 0;
 let liveCalls = 0;
 let refusal = null;
 
-function requestCall(op, fields, above, app = false, program = null) {
+function requestCall(op, fields, above, app = false, program = null, tool = null) {
   if (liveCalls >= callLimit) {
     if (refusal === null) {
       const message = "too many calls in flight: " + liveCalls + " are unsettled; await some before making more";
@@ -101,7 +101,7 @@ function requestCall(op, fields, above, app = false, program = null) {
     }
     return refusal;
   }
-  return request(op, fields, false, true, above, app, program);
+  return request(op, fields, false, true, above, app, program, tool);
 }
 
 // error: null | { name, message, code, data }
@@ -121,7 +121,7 @@ function settle(id, value, error) {
     runProgram(waiting, id, value);
     return;
   }
-  if (waiting.call && error === null) watchError(id, value);
+  if (waiting.call && error === null) watchResult(id, value, waiting.tool);
   if (waiting.app !== null && error === null && value !== null && typeof value === "object") weakSet(appCalls, value, waiting.app);
   if (error === null) waiting.resolve(waiting.boxed ? unbox(value) : value);
   else waiting.reject(bridgeError(error, OUR_FRAME + waiting.site));
@@ -136,9 +136,13 @@ const appCalls = new NativeWeakMap();
 const unchecked = new NativeMap();
 const MAX_UNCHECKED = 32;
 
-function watchError(id, result) {
-  if (result === null || typeof result !== "object" || !hasOwn(result, "isError") || result.isError !== true) return;
-  if (mapSize(unchecked) >= MAX_UNCHECKED) return;
+// The tools of results, for the notes of `unwrap`.
+const resultTools = new NativeWeakMap();
+
+function watchResult(id, result, tool) {
+  if (result === null || typeof result !== "object") return;
+  if (tool !== null) weakSet(resultTools, result, tool);
+  if (!hasOwn(result, "isError") || result.isError !== true || mapSize(unchecked) >= MAX_UNCHECKED) return;
   mapSet(unchecked, id, errorText(result));
   const replace = (target, value) => {
     mapDelete(unchecked, id);

@@ -189,16 +189,113 @@ function isPromise(v) {
   }
 }
 
-function firstText(content) {
-  if (!isArray(content)) return undefined;
-  let text;
-  for (let i = 0; i < content.length; i++) {
-    const block = content[i];
-    if (block !== null && typeof block === "object" && block.type === "text" && typeof block.text === "string") {
-      text = text === undefined ? block.text : text + "\n" + block.text;
-    }
+function isText(block) {
+  return block !== null && typeof block === "object" && block.type === "text" && typeof block.text === "string";
+}
+
+function textResource(block) {
+  const resource = block !== null && typeof block === "object" && block.type === "resource" ? block.resource : undefined;
+  return resource !== null && typeof resource === "object" && typeof resource.text === "string" ? resource : undefined;
+}
+
+function parsed(text) {
+  try {
+    return parseExactly(text);
+  } catch {
+    return text;
   }
-  return text;
+}
+
+// Return true if a text beside structured content is that content in another form: its JSON, a string in it, or the
+// content of a wrapper that SDKs put around what is no object.
+function repeats(text, structured) {
+  const first = stringCharCodeAt(text, 0);
+  if (text === "" || first === 123 || first === 91) return true; // { [
+  const names = objectKeys(structured);
+  if (names.length === 1 && names[0] === "result") return true;
+  for (let i = 0; i < names.length; i++) if (structured[names[i]] === text) return true;
+  return false;
+}
+
+// The parts of results that `unwrap` has left out, by tools: those of the first result, and the number of results.
+const leftOut = new NativeMap();
+const MAX_LEFT_OUT = 32;
+const MAX_PARTS = 3;
+
+const isOther = (block) => !isText(block);
+const isData = (block) => !isText(block) && textResource(block) === undefined;
+
+// `isLeft` is true for the blocks that are left out. `taken`: the value instead, if it is no usual one.
+function noteLeftOut(result, isLeft, taken = "") {
+  const tool = weakGet(resultTools, result) ?? "";
+  const known = mapGet(leftOut, tool);
+  if (known !== undefined) known.count += 1;
+  else if (mapSize(leftOut) < MAX_LEFT_OUT) {
+    mapSet(leftOut, tool, { __proto__: null, parts: partsText(result.content, isLeft, taken !== ""), taken, count: 1 });
+  }
+}
+
+function partsText(content, isLeft, quotes) {
+  let text = "";
+  let count = 0;
+  for (let i = 0; i < content.length; i++) {
+    if (!isLeft(content[i])) continue;
+    count += 1;
+    if (count <= MAX_PARTS) text += (count === 1 ? "" : ", ") + partText(content[i], quotes) + place(i);
+  }
+  return count > MAX_PARTS ? text + " and " + (count - MAX_PARTS) + " more" : text;
+}
+
+function place(number) {
+  return " in result.content[" + number + "]";
+}
+
+// Return a description of a part, with its name and its size, but without its data. With `quotes`, a text begins it.
+function partText(block, quotes) {
+  const type = read(block, "type");
+  const kind = "1 " + (typeof type === "string" && type !== "" ? clip(type, 40) : "unknown block");
+  const held = type === "resource" ? read(block, "resource") : block;
+  if (held === null || typeof held !== "object") return kind;
+  const uri = held.uri ?? held.name;
+  const named = kind + (typeof uri === "string" ? " " + clip(uri, 200) : "");
+  if (typeof held.text === "string") {
+    return quotes ? named + " " + jsonStringify(clip(held.text, 200)) : named + " (" + withThousands(held.text.length) + " characters)";
+  }
+  const data = held.blob ?? held.data;
+  const size = typeof data === "string" ? withThousands(mathFloor((data.length * 3) / 4)) + " bytes" : "";
+  const mimeType = typeof held.mimeType === "string" ? clip(held.mimeType, 100) : "";
+  if (size === "" && mimeType === "") return named;
+  return named + " (" + mimeType + (size !== "" && mimeType !== "" ? ", " : "") + size + ")";
+}
+
+// Return the error of a result with `isError`. Its message has all texts, and the structured content unless the text is
+// its JSON. The program finds the whole result in `result`.
+const MAX_STRUCTURED = 2000;
+
+function toolError(result, content) {
+  const structured = result.structuredContent ?? null;
+  let text = "";
+  let left = false;
+  for (let i = 0; i < content.length; i++) {
+    const from = isText(content[i]) ? content[i] : textResource(content[i]);
+    if (from === undefined) left = true;
+    else text += (text === "" ? "" : "\n") + from.text;
+  }
+  if (left) noteLeftOut(result, isData);
+  const value = parsed(text);
+  const isJson = value !== text;
+  const shown = structured === null || (isJson && toJsonText(value) === toJsonText(structured)) ? "" : clip(toJsonText(structured), MAX_STRUCTURED);
+  const says = "the tool reported an error: ";
+  let message = "the tool reported an error without a text";
+  if (text !== "") message = (isJson ? says : "") + text + (shown === "" ? "" : "\nstructuredContent: " + shown);
+  else if (shown !== "") message = says + shown;
+  const data = structured === null ? null : { structuredContent: structured };
+  const error = bridgeError(
+    { __proto__: null, name: "ToolError", message: clip(message, MAX_ERROR_TEXT), code: "nested_tool_failed", data },
+    new NativeError().stack,
+  );
+  defineProperty(error, "result", hidden(result));
+  return error;
 }
 
 defineGlobal("unwrap", exposed("unwrap", (result) => {
@@ -210,19 +307,32 @@ defineGlobal("unwrap", exposed("unwrap", (result) => {
     const part = isArray(result.contents) ? ", such as its contents[0].text" : "";
     throw new NativeTypeError("unwrap() takes the result of a tool call, not " + shape(result) + "; that is data already, use it as it is" + part);
   }
-  const text = firstText(result.content);
-  if (result.isError === true) {
-    const message = text === undefined || text === "" ? "the tool reported an error without a text" : text;
-    const plain = { __proto__: null, name: "ToolError", message: clip(message, MAX_ERROR_TEXT), code: "nested_tool_failed", data: null };
-    throw bridgeError(plain, new NativeError().stack);
+  const content = isArray(result.content) ? result.content : [];
+  if (result.isError === true) throw toolError(result, content);
+  const structured = result.structuredContent;
+  let text; // of all text blocks, one below the other
+  let other = -1; // the number of the only block that is no text; -2 if there are several
+  for (let i = 0; i < content.length; i++) {
+    const block = content[i];
+    if (!isText(block)) other = other === -1 ? i : -2;
+    else text = text === undefined ? block.text : text + "\n" + block.text;
   }
-  if (result.structuredContent !== undefined && result.structuredContent !== null) return result.structuredContent;
+  if (structured !== undefined && structured !== null) {
+    const beside = text !== undefined && typeof structured === "object" && !repeats(text, structured);
+    if (beside || other !== -1) noteLeftOut(result, beside ? () => true : isOther);
+    return structured;
+  }
+  const file = other >= 0 ? textResource(content[other]) : undefined;
+  if (file !== undefined) {
+    // Servers that read files send a status beside the file.
+    if (text !== undefined && text !== "" && text !== file.text) {
+      noteLeftOut(result, isText, "the text of the resource" + (typeof file.uri === "string" ? " " + clip(file.uri, 200) : "") + place(other));
+    }
+    return parsed(file.text);
+  }
   if (text === undefined) return result.content;
-  try {
-    return parseExactly(text);
-  } catch {
-    return text;
-  }
+  if (other !== -1) noteLeftOut(result, isOther);
+  return parsed(text);
 }));
 
 function headerRequest(server) {
@@ -243,7 +353,7 @@ function alias(object, name, v) {
 // `app`: true if the tool has an app, which `show` attaches to the answer.
 function caller(name, id, app = false) {
   const target = jsonStringify(id);
-  const call = (...args) => requestCall("call", () => callFields(target, args), call, app);
+  const call = (...args) => requestCall("call", () => callFields(target, args), call, app, null, id);
   return exposed(name, call);
 }
 

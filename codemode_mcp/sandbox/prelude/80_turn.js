@@ -98,6 +98,7 @@ function collect() {
   }
   let rejections = "";
   let errors = "";
+  let parts = "";
   if ((state === "done" || state === "failed") && !describing) {
     describing = true;
     mapForEach(unhandled, (entry) => {
@@ -109,11 +110,16 @@ function collect() {
     mapForEach(unchecked, (text, id) => {
       errors += (errors === "" ? "" : ",") + '{"id":' + id + ',"text":' + jsonStringify(text) + "}";
     });
+    mapForEach(leftOut, (left, tool) => {
+      parts +=
+        (parts === "" ? "" : ",") + '{"tool":' + jsonStringify(tool) + ',"parts":' + jsonStringify(left.parts) +
+        ',"taken":' + jsonStringify(left.taken) + ',"count":' + left.count + "}";
+    });
   }
   const text =
     '{"state":"' + state + '","value":' + result + ',"error":' + failure + ',"fault":' + fault_ +
     ',"calls":[' + calls + '],"outputs":[' + outputs + '],"droppedItems":' + droppedItems +
-    ',"droppedSize":' + droppedSize + ',"rejections":[' + rejections + '],"unchecked":[' + errors + '],"returning":' + returning + ',"tooLarge":' + tooLarge + "}";
+    ',"droppedSize":' + droppedSize + ',"rejections":[' + rejections + '],"unchecked":[' + errors + '],"leftOut":[' + parts + '],"returning":' + returning + ',"tooLarge":' + tooLarge + "}";
   calls = "";
   outputs = "";
   return text;
