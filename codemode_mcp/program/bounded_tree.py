@@ -30,13 +30,14 @@ class BoundedTree:
 
     Args:
         units: the program, as `utf16_units` returns it.
+        nodes: maximum number of nodes that are visited.
     """
 
-    def __init__(self, units: str) -> None:
+    def __init__(self, units: str, nodes: int = _MAX_NODES) -> None:
         tree = parse(units)
         self.units = units
         self.root = None if tree is None else tree.root_node
-        self._left = _MAX_NODES
+        self._left = nodes
 
     def spend(self, nodes: int) -> None:
         """Count visited nodes against the budget."""
@@ -68,6 +69,14 @@ class BoundedTree:
         if index is None or index.type not in ("string", "number"):
             return None
         return self.string(index) if index.type == "string" else self.text(index)
+
+    def pattern_keys(self, pattern: Node) -> Iterator[str]:
+        """Yield the names of the members that an object pattern reads."""
+        for part in pattern.named_children:
+            name = part.child_by_field_name("left") if part.type == "object_assignment_pattern" else part
+            name = part.child_by_field_name("key") if part.type == "pair_pattern" else name
+            if name is not None and name.type in ("shorthand_property_identifier_pattern", "property_identifier"):
+                yield self.text(name)
 
     def path(self, span: Span) -> list[Node]:
         """Return the nodes that cover a span, outermost first."""

@@ -34,10 +34,19 @@ class Result:
     Attributes:
         names: the ids of the tool and the expressions that call it, spelled by `did_you_mean.normalize_name`.
         text: the result as JSON.
+        path: the expression that calls the tool, for messages.
     """
 
     names: frozenset[str]
     text: str
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A result of a tool that is no longer known. `path`: the expression that calls the tool."""
+
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +105,12 @@ def describe_value(name: str, value: Any) -> str:
         return f"{name} is a promise: await it"
     unwrapped = unwrap_value(value) if _is_result(value) else UNDEFINED
     unwrap = f"unwrap({name.removeprefix('await ') if name.count('(') == 0 else '...'})"
-    more = "" if unwrapped is UNDEFINED else f"; {unwrap} is {_kind(unwrapped)}"
-    return f"{name or 'the object'} is {_kind(value)}{more}"
+    more = "" if unwrapped is UNDEFINED else f"; {unwrap} is {kind_of(unwrapped)}"
+    return f"{name or 'the object'} is {kind_of(value)}{more}"
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """Describe a value, as in `an object with: content (array)`."""
     match value:
         case _Undefined():
             return "undefined"
@@ -158,10 +168,10 @@ def is_index(key: str) -> bool:
 
 def _is_result(value: Any) -> bool:
     """Return True if a value is a result of MCP's `tools/call`."""
-    return isinstance(value, dict) and isinstance(value.get("content"), list) and set(value) <= _RESULT_MEMBERS
+    return isinstance(value, dict) and isinstance(value.get("content"), list) and set(value) <= RESULT_MEMBERS
 
 
-_RESULT_MEMBERS: Final = words("content structuredContent isError _meta resultType")
+RESULT_MEMBERS: Final = words("content structuredContent isError _meta resultType")
 
 
 def unwrap_value(value: Any) -> Any:
@@ -187,6 +197,11 @@ def elements(value: Any) -> Sequence[Any]:
     if isinstance(value, Loose):
         return value.elements or ()
     return value[:MAX_CANDIDATES] if isinstance(value, list) else ()
+
+
+def is_there(value: Any, key: str) -> bool:
+    """Return True if an object has a member."""
+    return isinstance(value, dict) and key in value
 
 
 def is_missing(value: Any, key: str) -> bool:

@@ -18,20 +18,24 @@ from codemode_mcp.did_you_mean import normalize_name
 from codemode_mcp.program.bounded_tree import BoundedTree, BudgetExceededError
 from codemode_mcp.program.described_values import (
     MAX_CANDIDATES,
+    RESULT_MEMBERS,
     UNDEFINED,
     Loose,
     Promised,
     Result,
+    Unseen,
     can_cause_error,
     describe_value,
     elements,
     is_index,
     is_missing,
+    is_there,
+    kind_of,
     member,
     parsed,
     unwrap_value,
 )
-from codemode_mcp.program.syntax import FUNCTIONS, TRANSPARENT, Span, span_of, words
+from codemode_mcp.program.syntax import FUNCTIONS, TRANSPARENT, Span, span_of, utf16_units, words
 from codemode_mcp.program.variable_values import Variables
 
 if TYPE_CHECKING:
@@ -43,6 +47,11 @@ _MAX_DEPTH: Final = 40
 """Maximum depth of expressions that are followed."""
 _CHARACTERS_PER_NODE: Final = 100
 """Characters of JSON that are parsed, or members that are listed, in the time of one node."""
+
+_MAX_READ: Final = 50_000
+_MAX_NODES_READ: Final = 20_000
+"""Maximum characters of a program whose reads of members are described, and nodes that are visited for that, in about
+0.04 s."""
 
 _SAME_ELEMENTS: Final = words("filter slice sort reverse toSorted toReversed concat")
 _ONE_ELEMENT: Final = words("find findLast at pop shift")
@@ -89,6 +98,56 @@ def _describe_owner(evaluator: _Evaluator, node: Node, kind: str) -> str:
     return _unanimous(texts)
 
 
+def unread_results(code: str, results: Sequence[Result]) -> list[str]:
+    """Describe the members that a program reads of results of calls, and that are members of their data instead.
+
+    Such a read is undefined, and silent. Promises of results are among them.
+
+    Args:
+        code: the program that has run.
+    """
+    if len(code) > _MAX_READ:
+        return []
+    evaluator = _Evaluator(utf16_units(code), results, assumes=True)
+    found: dict[str, None] = {}
+    try:
+        for owner, key, values in evaluator.reads():
+            if text := _describe_read(evaluator, owner, key, values):
+                found[text] = None
+    except BudgetExceededError:
+        pass
+    return list(found)
+
+
+def _describe_read(evaluator: _Evaluator, owner: Node, key: str, values: Sequence[Any]) -> str:
+    """Describe the read of a member that no value has; empty if a value may have it, or is no result."""
+    is_name = owner.type == "identifier"
+    name = evaluator.tree.text(owner) if is_name else "result"
+    if key in _OF_OBJECTS or (is_name and f"unwrap({name})" in evaluator.tree.units):
+        return ""
+    texts = []
+    paths = set()
+    for value in values:
+        result = value.value if isinstance(value, Promised) else value
+        path = evaluator.path_of(result)
+        if path is None:
+            return ""
+        paths.add(path)
+        if isinstance(value, Promised):
+            promise = evaluator.tree.text(owner) or name
+            instead = f"(await {promise})" if key in RESULT_MEMBERS else f"unwrap(await {promise})"
+            texts.append(f"{promise} is a promise of the result of {path}, not the result; use {instead}.{key}")
+        elif key in RESULT_MEMBERS or is_there(result, key):
+            return ""
+        else:
+            unwrapped = unwrap_value(result)
+            known = "" if unwrapped is UNDEFINED else f", which is {kind_of(unwrapped)}"
+            instead = f"unwrap({name})" if known and not is_there(unwrapped, key) else f"unwrap({name}).{key}"
+            more = known if not known or instead.endswith(")") else f". unwrap({name}) is {kind_of(unwrapped)}"
+            texts.append(f".{key} is not a member of the result of {path}; use {instead}{more}")
+    return texts[0] if len(paths) == 1 else ""
+
+
 def _unanimous(texts: list[str]) -> str:
     """Return the text that all candidates share; empty if they differ."""
     different = list(dict.fromkeys(texts))
@@ -98,9 +157,12 @@ def _unanimous(texts: list[str]) -> str:
 class _Evaluator:
     """Follows the expressions of one program over the results of its calls."""
 
-    def __init__(self, units: str, results: Sequence[Result]) -> None:
-        self.tree = BoundedTree(units)
+    def __init__(self, units: str, results: Sequence[Result], *, assumes: bool = False) -> None:
+        """`assumes`: a call of a tool without a result in `results` has had one."""
+        self.tree = BoundedTree(units, _MAX_NODES_READ) if assumes else BoundedTree(units)
         self._results = results
+        self._assumes = assumes
+        self._has_aliases = _ALIAS.search(units) is not None
         self._parsed_results: dict[int, Any] = {}
         self._variables = Variables(self.tree, self.values)
         self._depth = 0
@@ -116,6 +178,51 @@ class _Evaluator:
         finally:
             self._depth -= 1
         return found[:MAX_CANDIDATES]
+
+    def path_of(self, value: Any) -> str | None:
+        """Return the expression that calls the tool whose result a value is; None for other values."""
+        if isinstance(value, Unseen):
+            return value.path
+        if not isinstance(value, dict) or not (isinstance(value.get("content"), list) or "structuredContent" in value):
+            return None
+        return next((self._results[n].path for n, each in self._parsed_results.items() if each is value), None)
+
+    def reads(self) -> Iterator[tuple[Node, str, list[Any]]]:
+        """Yield the reads of members in the program, in order: the expression of the object, the key, and the values
+        that the object may have had. Members that are called, tested or assigned to are left out."""
+        nodes = [] if self.tree.root is None else list(self.tree.walk(self.tree.root, into_functions=True))
+        for node in sorted(nodes, key=lambda node: node.start_byte):
+            parent = node.parent
+            if parent is None:
+                continue
+            key, owner = self.tree.key(node), node.child_by_field_name("object")
+            # A member of an object is no result, except for `value` of `Promise.allSettled`.
+            if owner is not None and owner.type == "member_expression" and self.tree.key(owner) != "value":
+                continue
+            if key is not None and owner is not None and not _is_used(node, parent):
+                yield owner, key, self.values(owner)
+            if node.type == "object_pattern":
+                values = self._taken_apart(node)
+                for name in self.tree.pattern_keys(node):
+                    yield node, name, values
+
+    def _taken_apart(self, pattern: Node) -> list[Any]:
+        """Return the values that a pattern may have taken apart."""
+        parent = pattern.parent
+        if parent is None:
+            return []
+        value, right = parent.child_by_field_name("value"), parent.child_by_field_name("right")
+        match parent.type:
+            case "variable_declarator" if value is not None:
+                return self.values(value)
+            case "assignment_expression" if right is not None:
+                return self.values(right)
+            case "for_in_statement" if right is not None:
+                return [each for value in self.values(right) for each in elements(value)]
+            case "array_pattern":
+                number = parent.named_children.index(pattern)
+                return [elements(each)[number] for each in self._taken_apart(parent) if len(elements(each)) > number]
+        return self._variables.passed(pattern)
 
     def owners(self, node: Node) -> Iterator[tuple[str, str, Any]]:
         """Yield the objects of which an expression reads a missing member: expression, key and value."""
@@ -206,7 +313,7 @@ class _Evaluator:
         if callee is None or arguments is None:
             return []
         given = arguments.named_children
-        name = self.tree.text(callee)
+        name = self._name(callee)
         if re.match(r"(?:MCP|API|tools)[.\[]", name):
             return self._result(name, given)
         match name:
@@ -223,11 +330,25 @@ class _Evaluator:
                 return [[list(pair) for pair in each.items()] for each in self._objects(given[0])]
             case "Promise.all" if given:
                 return self._all(given[0])
+            case "Promise.allSettled" if given:
+                return [Promised(_settlements(each.value)) for each in self._all(given[0])]
         if callee.type == "member_expression":
             return self._method(callee, given)
         if callee.type == "identifier":
             return self._returned(callee)
         return []
+
+    def _name(self, callee: Node) -> str:
+        """Return the expression of a callee. A variable that holds a server, or a tool, is replaced by the server."""
+        key = self.tree.key(callee)
+        variable = callee if key is None else callee.child_by_field_name("object")
+        if not self._has_aliases or variable is None or variable.type != "identifier":
+            return self.tree.text(callee)
+        for name, source, _ in self._variables.bindings(variable):
+            held = ".".join(filter(None, (self.tree.text(source), name, key)))
+            if _TOOL.fullmatch(held):
+                return held
+        return self.tree.text(callee)
 
     def _objects(self, node: Node) -> Iterator[dict[str, Any]]:
         """Yield the objects that an expression may have been, whose members are listed."""
@@ -264,9 +385,11 @@ class _Evaluator:
                 except (ValueError, RecursionError):
                     continue
             found.append(Promised(self._parsed_results[number]))
+        if not found and self._assumes and _TOOL.fullmatch(name):
+            return [Promised(Unseen(name))]
         return found
 
-    def _all(self, node: Node) -> list[Any]:
+    def _all(self, node: Node) -> list[Promised]:
         """Evaluate `Promise.all` of an array of calls, or of a call for each element of an array."""
         if node.type == "array":
             values = [self.values(child) for child in node.named_children]
@@ -315,6 +438,30 @@ class _Evaluator:
                     found += [each for child in node.named_children for each in self.values(child)]
         is_async = any(child.type == "async" for child in function.children)
         return list(map(_promised, found)) if is_async else found
+
+
+_ALIAS: Final = re.compile(r"=\s*MCP\s*[.\[]")
+"""The beginning of an assignment of a server, or of a call."""
+
+_OF_OBJECTS: Final = words("then catch finally constructor toString valueOf hasOwnProperty")
+"""Members that every object or promise has."""
+
+_TOOL: Final = re.compile(r"MCP\.[\w$]+\.(?!\$)[\w$]+")
+"""A call of a tool, not of `$api`, `resources` or `prompts`."""
+
+
+def _is_used(node: Node, parent: Node) -> bool:
+    """Return True if a member is called, tested or assigned to, and not only read."""
+    first = parent.children[0] if parent.children else None
+    if parent.type in ("call_expression", "assignment_expression", "update_expression"):
+        return first == node
+    return parent.type == "unary_expression" and first is not None and first.type in ("typeof", "delete")
+
+
+def _settlements(values: Any) -> Any:
+    """Return the elements that `Promise.allSettled` gives for those of `Promise.all`."""
+    found = [{"status": "fulfilled", "value": each} for each in elements(values)]
+    return found if isinstance(values, list) else Loose(tuple(found))
 
 
 def _settled(value: Any) -> Any:

@@ -122,6 +122,13 @@ class Variables:
             return []
         return [each for value in self._values(source) for each in elements(value)]
 
+    def passed(self, pattern: Node) -> list[Any]:
+        """Return the values that calls pass to the parameter with a pattern; none if it is no parameter."""
+        path = self._tree.path(span_of(pattern))
+        number = max((n for n, node in enumerate(path) if node.type in FUNCTIONS), default=0)
+        given = parameters(path[number]) if path[number].type in FUNCTIONS else []
+        return self._passed(path[number], path[:number], given.index(pattern)) if pattern in given else []
+
     def _passed(self, function: Node, outside: Sequence[Node], position: int) -> list[Any]:
         """Return the values that calls of a function pass to one of its parameters."""
         call = next((each for each in reversed(outside) if each.type == "call_expression"), None)

@@ -190,6 +190,9 @@ def _outcome(played: Played, matching: Matching, results: RecentResults, about: 
         made = answers.program_notes(about.positions, matching.names, about.catalog, found.report)
         if found.report.value is None and not played.outputs:
             made += answers.absent_value_notes(matching.absent_key)
+        if answers.needs_explanation(found.report.value, played.outputs):
+            nothing = found.report.value is None and not played.outputs
+            made += answers.unread_notes(about.positions, results.of(about.catalog), nothing=nothing)
         dropped = found.report.dropped_size
         return Outcome(
             "replay",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.calls.outcome import Outcome, PendingCall, PendingStatus, SnapshotUse, Usage
 from codemode_mcp.json_text import json_text
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.calls.outcome import WaitingReason
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.program.described_values import Result
     from codemode_mcp.program.positions import Positions
     from codemode_mcp.runs.observation import Observation
     from codemode_mcp.runs.questions import Client, OpenQuestion
@@ -39,6 +40,12 @@ SHOWN_UNCHECKED = 3
 SHOWN_LEFT_OUT = 5
 SHOWN_PARTS = 1000
 """Maximum number of tools of which an answer names what `unwrap` has left out, and of characters for each."""
+
+SHOWN_UNREAD = 3
+"""Maximum number of reads of absent members that an answer explains."""
+
+MAX_HOLLOW = 1000
+"""A text with more characters, and a value or output with more members, says something."""
 
 SHOWN_TEXT = 300
 """Maximum characters that are shown of a result with `isError` that its program did not check."""
@@ -261,6 +268,45 @@ def absent_value_notes(key: str | None) -> tuple[str, ...]:
     if key is None or key.startswith(RESERVED_KEYS):
         return ()
     return (f"load({json_text(key[:100])}) returned undefined: no value is stored under this key.",)
+
+
+def unread_notes(positions: Positions | None, results: Sequence[Result], *, nothing: bool) -> tuple[str, ...]:
+    """Return notes about reads of members that results of calls do not have, for a program without a result.
+
+    Args:
+        nothing: True if the program has neither a value nor output.
+    """
+    if positions is None or "MCP" not in positions.code:
+        return ()
+    from codemode_mcp.program.expression_values import unread_results  # imported late: few programs need it
+
+    why = "The program returned undefined" if nothing else "The result may be empty for this reason"
+    found = unread_results(positions.code, results)[:SHOWN_UNREAD]
+    return tuple(f"{why}: {escape_line(each, SHOWN_PARTS)}." for each in found)
+
+
+def needs_explanation(value: Any, outputs: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True if a program has ended with a value and outputs that say nothing, as those from undefined do."""
+    left: list[Any] = [value, *outputs[:MAX_HOLLOW]]
+    for number, each in enumerate(left):
+        if number >= MAX_HOLLOW:
+            return False
+        match each:
+            case {"type": "text", "text": str(text)} | str(text):
+                if text and (len(text) > MAX_HOLLOW or _HOLLOW.search(text) is None):
+                    return False
+            case {"type": "json", "value": inner}:
+                left.append(inner)
+            case list():
+                left += each[:MAX_HOLLOW]
+            case dict():
+                left += list(each.values())[:MAX_HOLLOW]
+            case _ if each:
+                return False
+    return True
+
+
+_HOLLOW: Final = re.compile(r"\b(?:undefined|null|NaN)\b")
 
 
 _FOR_EACH: Final = re.compile(r"\.forEach\(\s*async\b")

@@ -43,6 +43,7 @@ import asyncio
 import heapq
 import math
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio.to_thread
@@ -89,6 +90,9 @@ if TYPE_CHECKING:
 
 DEADLINE_GRACE = 0.25
 """Seconds after the deadline in which a guest that is computing may finish its turn."""
+
+EXPLAINED_IN_LOOP = 300
+"""The empty result of a program of at most so many characters is explained in the event loop, otherwise in a thread."""
 
 OUTPUT_CHARACTERS = 8 * 1024 * 1024
 """Characters of output that one run may produce before the guest discards the rest."""
@@ -376,10 +380,15 @@ class Driver:
 
     async def _complete(self, run: Run, report: TurnReport) -> Outcome:
         run.advance("complete")
-        notes = answers.program_notes(run.positions, run.recent_tools, run.context.catalog, report)
+        catalog = run.context.catalog
+        notes = answers.program_notes(run.positions, run.recent_tools, catalog, report)
         notes += self._leave_calls(run)
         run.empty = report.value is None and not run.history
         notes += answers.absent_value_notes(run.absent_key) if run.empty else ()
+        if answers.needs_explanation(report.value, run.history):
+            explain = partial(answers.unread_notes, run.positions, run.results.of(catalog), nothing=run.empty)
+            short = run.positions is not None and len(run.positions.code) <= EXPLAINED_IN_LOOP
+            notes += explain() if short else await anyio.to_thread.run_sync(explain)
         made = run.made() if self._settings().on_output_limit == "fail" else ()
         return await self._end(run, "completed", notes=notes, value=report.value, made=made)
 

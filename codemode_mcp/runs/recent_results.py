@@ -43,7 +43,12 @@ class RecentResults:
         """Return the results with the names by which a program calls their tools."""
         from codemode_mcp.program.described_values import Result  # only programs that fail need it
 
-        return [Result(_names(called, catalog), text) for called, text in self._kept]
+        return [Result(_names(called, catalog), text, _path(called, catalog)) for called, text in self._kept]
+
+
+def _path(called: str, catalog: Catalog) -> str:
+    entry = catalog.get(called)
+    return called if entry is None else entry.path
 
 
 def _names(called: str, catalog: Catalog) -> frozenset[str]:
