@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +113,18 @@ async def test_one_call_is_approved_and_another_is_denied(browser: Browser, plac
     await until(lambda: len(place.recorded("call_decided")) == 3)
     assert {each["by"] for each in place.recorded("call_decided")} == {"page"}
     assert "a person at the page" in json.dumps(place.recorded("call_decided"))
+
+
+async def test_the_pages_say_until_when_a_run_waits_and_what_its_client_must_do(browser: Browser, place: Place) -> None:
+    run = await place.waiting(ONE)
+    until_when = r"20\d\d-\d\d-\d\d \d\d:\d\d UTC"
+    for path, words in (("/approvals", "kept until"), (f"/runs/{run}", "until"), (f"/approvals/{run}", "Kept until")):
+        async with showing(browser, place.config, path) as shown:
+            assert re.search(rf"{words} {until_when}", await shown.page.inner_text("main")), path
+    async with showing(browser, place.config, f"/approvals/{run}") as shown:
+        await shown.page.get_by_role("button", name="Approve call 1").click()
+        await shown.status("Call 1 approved. The client must call wait by ")
+    await place.wait(run)
 
 
 async def test_all_calls_are_decided_together(browser: Browser, place: Place) -> None:

@@ -83,7 +83,7 @@ async def test_a_failed_program_names_its_calls_that_must_not_be_repeated_in_bot
     engine: Engine, end: str, code: str
 ) -> None:
     settings: dict[str, Any] = {
-        "timeout_ms": 500,
+        "timeout_ms": 1_000 if code == "timeout" else 20_000,
         "memory_limit_bytes": 32 * 1024 * 1024,
         "max_output_bytes": 2048,
         "max_snapshot_bytes": 64 * 1024,
