@@ -89,7 +89,7 @@ class CallEvents:
             why=cut(record.refused, MAX_REASON) or None,
             **record.seen,
             dispatched=record.dispatched,
-            repeatable=record.repeatable,
+            repeatable=record.may_be_repeated,
             task=True if record.is_task else None,
             late=True if late else None,
             is_error=True if is_error else None,

@@ -48,7 +48,7 @@ class CallRecord:
         began, ended: monotonic seconds. `began` is when the program made the call.
         size: bytes of the result as JSON.
         dispatched: True if the request may have reached the tool.
-        repeatable: True if sending it twice does no harm.
+        repeatable: True if its tool may be called twice without harm.
         read_only: True if it may be cancelled when its program ends.
         why_queued: why it is not sent yet, in words; empty if unknown.
     """
@@ -72,6 +72,11 @@ class CallRecord:
     is_unknown: bool = False
     challenges: tuple[str, ...] = ()
     server_error: tuple[int, str, Any] | None = None
+
+    @property
+    def may_be_repeated(self) -> bool:
+        """True if making the call again does no harm, for its tool or because it was not sent."""
+        return self.repeatable or not self.dispatched
 
     def milliseconds(self, now: float) -> int:
         """Return the duration of the call, so far if it has not ended."""

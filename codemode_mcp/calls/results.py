@@ -91,7 +91,7 @@ def tool_call_error(record: CallRecord, message: str, code: str) -> GuestError:
     data: dict[str, object] = {
         "tool": record.tool,
         "dispatched": record.dispatched,
-        "repeatable": record.repeatable,
+        "repeatable": record.may_be_repeated,
         **({"outcome": "unknown"} if record.is_unknown else {}),
     }
     return GuestError(message, name="ToolCallError", code=code, data=json_text(data))

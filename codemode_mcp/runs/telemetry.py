@@ -58,7 +58,7 @@ def telemetry_json(usage: Usage, limits: CodeModeSettings, now: float) -> dict[s
             "bytes": record.size,
             "status": record.status,
             "dispatched": record.dispatched,
-            "repeatable": record.repeatable,
+            "repeatable": record.may_be_repeated,
         }
         for record in usage.calls
     ]

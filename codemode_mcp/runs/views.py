@@ -48,7 +48,7 @@ class CallView:
         ms: the duration of the call so far, including the time that it waited.
         size: bytes of the result's JSON.
         dispatched: True if the request may have reached the tool.
-        repeatable: True if the call may be sent twice without harm.
+        repeatable: True if making the call again does no harm.
         input: the arguments as JSON text; None if they are not remembered.
         input_size: characters of the arguments.
     """
@@ -295,7 +295,7 @@ class Track:
             ms=0 if never_began else record.milliseconds(now),
             size=record.size,
             dispatched=record.dispatched,
-            repeatable=record.repeatable,
+            repeatable=record.may_be_repeated,
             input=kept.input,
             input_size=kept.input_size,
         )

@@ -40,3 +40,13 @@ async def test_a_refused_call_names_every_problem_and_is_not_sent(session: Sessi
     ]
     assert not [event for event in events(folder / "counter") if event.startswith("call")]
     assert await session.value('return unwrap(await MCP.counter.count({ name: "x" }))') == "x"
+
+
+async def test_a_call_that_was_not_sent_may_be_repeated_whatever_its_tool_does(session: Session) -> None:
+    answer = await session.exec("""
+        await MCP.counter.count({ name: "sent" });
+        try { await MCP.counter.count({ name: 7 }) } catch (error) { return error.data }
+    """)
+    assert answer.value == {"tool": "mcp:counter:count", "dispatched": False, "repeatable": True}
+    calls = [(call["dispatched"], call["repeatable"]) for call in answer.telemetry["calls"]]
+    assert calls == [(True, False), (False, True)]
