@@ -13,7 +13,9 @@ SDK is not imported.
 Invariants:
 
 - A call that may have reached a lost server is not repeated here. It fails with a message that says so, and its caller
-  decides.
+  decides. A call that a server has refused because it has lost the session is repeated once (`upstream`).
+- A refusal of something optional, such as the stream of the server's own messages, is no loss. Only the answer to a
+  request shows that a session is lost (`error_mapping`).
 - The server's token is sent to that server only (`http`). No secret reaches a message, a log or a program.
 - The tool list of an earlier process is used for look-ups only. A call is admitted by the tool as the server lists it
   right before the call is sent.
@@ -40,6 +42,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -51,6 +54,7 @@ from upstream_clients import error_mapping
 from upstream_clients.backoff import Backoff
 from upstream_clients.dispatcher import Dispatcher
 from upstream_clients.errors import UpstreamCallError
+from upstream_clients.line_messages import MAX_QUOTED
 from upstream_clients.list_changed import ListChanges
 from upstream_clients.list_state import ITEM_LISTS
 from upstream_clients.listing import Listing
@@ -59,6 +63,7 @@ from upstream_clients.liveness import LivenessMonitor
 from upstream_clients.log_listeners import keep_log_level
 from upstream_clients.negotiate import negotiate
 from upstream_clients.question_routing import ConnectionQuestions
+from upstream_clients.redaction import redacted_start
 from upstream_clients.resource_updates import keep_subscribed
 from upstream_clients.stderr import StderrTail
 from upstream_clients.token_store import LoginStore
@@ -95,6 +100,9 @@ LOGIN_PATIENCE = 900.0
 
 MAX_WARNINGS = 10
 """Reasons of one outage that are logged as warnings. A reason may quote the server, whose words may vary."""
+
+MAX_STRAYS = 10
+"""Texts of one connection that are no messages, and are logged."""
 
 MISSING_COMMAND_FAILURES = 4
 """Failures that a missing command counts as, since a person has to change something first."""
@@ -163,8 +171,10 @@ class Connection:
         """Time at which the current connection became ready."""
         self._over = anyio.Event()
         """Set when the current connection can no longer be used."""
-        self._lost = False
-        """True if the transport has reported the loss of the current connection."""
+        self._lost_session = ""
+        """The reason for the end of the current connection, if the server has lost its session; else empty."""
+        self._strays = 0
+        """Number of texts of the current connection that are no messages."""
         self._restarting = False
         """True from `restart` until the next connection begins."""
         self._warned: set[str] = set()
@@ -279,10 +289,10 @@ class Connection:
         return end
 
     async def _run_connection_over(self, kind: Kind, deadline: float) -> _End:
-        self._over, self._lost = anyio.Event(), False
+        self._over, self._strays, self._lost_session = anyio.Event(), 0, ""
         self._upstream.answers.clear()
         changes = ListChanges(self._upstream, on_listed=self._save_listing, sleep=self._sleep, clock=self._clock)
-        watch = error_mapping.HttpWatch(on_lost=self._lose)
+        watch = error_mapping.HttpWatch()
         started, self._started = self._started, None
         on_line = partial(self._upstream.log.add, "stderr")
         stderr = StderrTail(self._spec.name, self._spec.redact, on_line) if started is None else started.stderr
@@ -298,6 +308,7 @@ class Connection:
                         on_list_changed=changes.schedule_relist,
                         on_log_message=self._upstream.report_log_message,
                         on_updated=self._upstream.report_update,
+                        on_stray=self._log_stray,
                         direct=opened.direct,
                     )
                     opened.set_cancel_sender(dispatcher.tell_cancelled)
@@ -316,7 +327,7 @@ class Connection:
                                 use_list=opened.use_list,
                                 log_level=self._upstream.log_level,
                             )
-                            await self._serve(dispatcher, agreement, link, changes)
+                            await self._serve(dispatcher, agreement, link, changes, watch)
                     finally:
                         self._upstream.pid = self._upstream.ready_at = None
                         # Closing takes a bounded time, whatever ended the connection.
@@ -327,11 +338,10 @@ class Connection:
         # From the most specific reason to the least.
         ready_at, self._ready_at = self._ready_at, None
         if ready_at is not None:
-            return _End(error_mapping.lost(self._spec, stderr.telling_line), lived=self._clock() - ready_at)
+            reason = self._lost_session or error_mapping.lost(self._spec, stderr.telling_line)
+            return _End(reason, lived=self._clock() - ready_at)
         if watch.logged_out:
             return _End(error_mapping.login_needed(self._spec), logged_out=True, login=watch.login)
-        if failure is None and self._over.is_set() and watch.failure is not None:
-            return _End(error_mapping.not_started(self._spec, watch.failure))
         if failure is None:
             return _End(error_mapping.connect_timeout(self._spec, stderr.telling_line, stderr.stray_line))
         return _End(
@@ -340,15 +350,20 @@ class Connection:
             needs_person=error_mapping.is_command_missing(self._spec, failure),
         )
 
-    def _lose(self) -> None:
-        """End the connection after its transport has reported the loss."""
-        self._lost = True
-        self._over.set()
-        if self._ready_at is None:
-            self._scope.cancel()
+    def _log_stray(self, text: str) -> None:
+        """Log the beginning of a text of the server that is no message."""
+        self._strays += 1
+        if self._strays <= MAX_STRAYS:
+            shown = redacted_start(" ".join(text.split()), MAX_QUOTED, self._spec.redact)
+            self._upstream.log.add("connection", f"passed over, because it is not an MCP message: {shown}")
 
     async def _serve(
-        self, dispatcher: Dispatcher, agreement: Agreement, link: LiveConnection, changes: ListChanges
+        self,
+        dispatcher: Dispatcher,
+        agreement: Agreement,
+        link: LiveConnection,
+        changes: ListChanges,
+        watch: error_mapping.HttpWatch,
     ) -> None:
         """List the tools, then serve calls until the connection can no longer be used."""
         async with anyio.create_task_group() as serving:
@@ -413,9 +428,14 @@ class Connection:
             serving.start_soon(self._save_first_question, view)
             serving.start_soon(self._close_when_idle)
             serving.start_soon(self._close_when_hung, link)
+            watch.on_doubt = lambda: serving.start_soon(_probe, link)
             await self._over.wait()
-            if self._lost:
-                # The server may still refuse open requests, each with its reason. The others are given up below.
+            watch.on_doubt = lambda: None
+            self._lost_session = link.lost_session
+            if link.lost_session:
+                if link.has_answered:
+                    self._backoff.reset()  # the server works, so a call that it has refused is repeated without delay
+                # The server refuses other open requests for the same reason. The rest is given up below.
                 with anyio.move_on_after(LAST_ANSWERS_TIMEOUT):
                     await dispatcher.settled()
             serving.cancel_scope.cancel()
@@ -469,6 +489,12 @@ class Connection:
                 self._over.set()
                 return
             await anyio.sleep(left)
+
+
+async def _probe(link: LiveConnection) -> None:
+    """Send a request whose error ends the connection if the session is lost."""
+    with suppress(UpstreamCallError):
+        await link.probe()
 
 
 def _connected(spec: UpstreamSpec, link: LiveConnection, listing: Listing) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from upstream_clients.large_results import LargeResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from upstream_clients.tools import ProgressFn
 
@@ -71,12 +71,17 @@ class RequestsInFlight(ABC):
     def __init__(self) -> None:
         self.count = 0
         """Number of answers read here so far."""
+        self.has_notified = False
+        """True if the server got a notification after its latest answer."""
         self._ids = count(_FIRST_ID)
         self._pending: dict[int, Pending] = {}
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._pending)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._pending)
 
     def __contains__(self, request_id: object) -> bool:
         return request_id in self._pending
@@ -182,6 +187,7 @@ class DirectRequests(EncodedRequests):
             self._lines = unwritten
         else:
             params = {"requestId": request_id, "reason": "caller cancelled"}
+            self.has_notified = True
             self._put(_encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
 
     def _put(self, line: bytes) -> None:
@@ -207,6 +213,7 @@ class DirectRequests(EncodedRequests):
         if read is None or pending is None:
             return False
         self.count += 1
+        self.has_notified = False
         pending.on_answer(read[1])
         return True
 

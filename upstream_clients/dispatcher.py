@@ -30,7 +30,7 @@ from upstream_clients.jsonrpc import (
     sendable,
 )
 from upstream_clients.large_results import text_of
-from upstream_clients.line_messages import ReadingAllowance
+from upstream_clients.line_messages import NotAMessage, ReadingAllowance
 from upstream_clients.list_state import ANNOUNCEMENTS
 from upstream_clients.questions import CURRENT, METHODS
 from upstream_clients.tracing import span_of
@@ -98,6 +98,7 @@ class Dispatcher:
         on_log_message: takes the params of log messages of the server, and the owner of the call that they are about;
             None if the call is not known.
         on_updated: takes the URI of a resource that the server reports as updated.
+        on_stray: takes the beginning of a text that is no message, which may have secrets.
         direct: requests that are sent past the dispatcher. Only unusual answers to them reach the dispatcher.
     """
 
@@ -110,10 +111,14 @@ class Dispatcher:
         on_list_changed: Callable[[ListName], None],
         on_log_message: Callable[[Mapping[str, Any], str | None], None] | None = None,
         on_updated: Callable[[str], None] | None = None,
+        on_stray: Callable[[str], None] | None = None,
         direct: RequestsInFlight | None = None,
     ) -> None:
         self._on_log_message = on_log_message
         self._on_updated = on_updated
+        self._on_stray = on_stray
+        self._has_notified = False
+        """True if the server got a notification after its latest answer."""
         self.questions = questions
         self.direct = direct
         self.subscriptions: dict[RequestId, Subscription] = {}
@@ -259,6 +264,7 @@ class Dispatcher:
         message: Message = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             message["params"] = params
+        self._has_notified = True
         await self._send(message, headers)
 
     async def _send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
@@ -293,7 +299,8 @@ class Dispatcher:
 
     async def _take(self, item: Incoming) -> None:
         if isinstance(item, Exception):
-            logger.debug("the server sent a line that is not an MCP message: %s", type(item).__name__)
+            if self._on_stray is not None and isinstance(item, NotAMessage) and str(item):
+                self._on_stray(str(item))
             pause = self._allowance.spend(item)
         else:
             form = form_of(item)
@@ -313,7 +320,10 @@ class Dispatcher:
         """Give an answer to its request. Return False if no request waits for it."""
         request_id = message.get("id")
         if request_id is None:
+            request_id = self._only_request() if "error" in message else None
+        if request_id is None:
             return False
+        self._has_notified = False
         key = key_of(request_id)
         if self.direct is not None and isinstance(key, int) and key in self.direct:
             # `direct` did not take this answer itself: its form is unusual, or an earlier message was still unread.
@@ -330,6 +340,13 @@ class Dispatcher:
             return False
         answered.set_result(message)
         return True
+
+    def _only_request(self) -> RequestId | None:
+        """Return the request that an error without an id belongs to; None if that is not certain."""
+        requests = [*self._waiting, *(self.direct or ())]
+        # Some servers answer a notification that they do not know with such an error.
+        has_notified = self._has_notified or (self.direct is not None and self.direct.has_notified)
+        return requests[0] if len(requests) == 1 and not has_notified else None
 
     def _take_notification(self, method: str, params: Mapping[str, Any]) -> None:
         if (names := ANNOUNCEMENTS.get(method)) is not None:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from upstream_clients.errors import UpstreamCallError
-from upstream_clients.jsonrpc import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_REQUEST, JsonRpcError
+from upstream_clients.errors import SessionLost, UpstreamCallError
+from upstream_clients.jsonrpc import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_REQUEST, SERVER_ERROR, JsonRpcError
 from upstream_clients.redaction import cut
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class HttpFault:
         status: the HTTP status; None without an HTTP answer.
         sent: True if the request may have reached the server.
         answered: True if the error's code and message are the server's own JSON-RPC answer.
-        session_lost: True if the server has lost the session, so it has not handled the request.
+        session_lost: True if the server has lost the session. Unless `sent`, it has not handled the request.
         login: True if a person has to log in first (401), or again for more rights (403). The error's message says so.
         usable: True if other requests can still be sent over the connection.
     """
@@ -71,20 +72,20 @@ class HttpFault:
 
 @dataclass(slots=True)
 class HttpWatch:
-    """The latest failures of an HTTP client, for the task that owns the connection.
+    """The latest requests of an HTTP client, for the task that owns the connection.
 
     Attributes:
-        on_lost: called when the connection cannot be used any more and no call gets an error for it.
-        refused_status: HTTP status of the latest POST that was refused.
-        failure: reason of the latest failed POST, for a person.
+        on_doubt: called when the session may be lost, which another request will show.
+        in_session: True if the latest POST belongs to a session of the server.
+        refused_status: HTTP status of the latest POST, if it was refused.
         logged_out: True if the latest request was refused because a login is needed first.
         logged_in: True if the latest request was sent with a stored login.
         login: stamp of the login of the latest request. Another login is a reason to try again.
     """
 
-    on_lost: Callable[[], None]
+    on_doubt: Callable[[], object] = lambda: None
+    in_session: bool = False
     refused_status: int | None = None
-    failure: str | None = None
     logged_out: bool = False
     logged_in: bool = False
     login: Stamp = None
@@ -99,12 +100,66 @@ def is_transport_failure(error: JsonRpcError) -> bool:
     return error.code == CONNECTION_CLOSED and error.message == "Connection closed" and error.data is None
 
 
-def is_session_lost(error: JsonRpcError) -> bool:
-    """Return True if a legacy HTTP server was restarted: it has not handled the request, and needs a new session."""
+_SESSION_CODES = (None, INVALID_REQUEST, SERVER_ERROR, -32001, -32002, 32600)
+"""Codes of errors by which servers, and bridges in front of them, refuse a request whose session they do not know."""
+
+
+def _set_of(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_ABOUT_SESSION = _set_of("session sessions sessionid session-id mcp-session-id initialized")
+_IS_LOST = _set_of(
+    "not no unknown invalid expired terminated closed lost gone ended missing doesn cannot inactive stale deleted "
+    "removed uninitialized unrecognized nonexistent"
+)
+_OTHER_WORDS = _set_of(
+    "mcp id the a this your is was has have been found exist exists does t or and valid active such provided given "
+    "longer already could find bad request unauthorized error http server please reinitialize re-initialize "
+    "initialize start new one again reconnect connect with for in of to on header restarted available"
+)
+_SEPARATORS = re.compile(r"[\s.,;:!?()\[\]{}<>=\"'`/]+")
+
+
+def names_lost_session(text: str) -> bool:
+    """Return True if an error says that the session of the connection is lost, and nothing else.
+
+    A tool may have sessions of its own, whose loss is another matter: `browser session expired`.
+    """
+    words = {word for word in _SEPARATORS.split(text[:_MAX_QUOTE].lower()) if word}
+    unknown = words - _ABOUT_SESSION - _IS_LOST - _OTHER_WORDS
+    is_said = not words.isdisjoint(_ABOUT_SESSION) and not words.isdisjoint(_IS_LOST)
+    return is_said and all(any(map(str.isdigit, word)) for word in unknown)  # the id of the session, or a status
+
+
+_JSON_TEXT = re.compile(r'"([^"\\]{1,500})"')
+
+
+def is_session_refused(status: int, code: int | None, body: str) -> bool:
+    """Return True if an HTTP error status, for a request with a session, says that the server has lost the session.
+
+    The specification requires 404. Several servers use another status, and mention the session.
+
+    Args:
+        code: the code of the JSON-RPC error in the body; None without one.
+    """
+    if status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE) and code in _SESSION_CODES:
+        return True
+    if status == HTTPStatus.BAD_REQUEST and "session" in body.lower():
+        return True
+    return any(map(names_lost_session, _JSON_TEXT.findall(body) or [body]))
+
+
+def is_session_lost(error: JsonRpcError, *, in_session: bool) -> bool:
+    """Return True if a legacy server has lost the session: it was restarted, or the session has expired.
+
+    Args:
+        in_session: True if the request belonged to a session.
+    """
     fault = HttpFault.of(error)
     if fault is not None:
         return fault.session_lost
-    return error.code == INVALID_REQUEST and error.message in ("Session not found", "Session terminated")
+    return in_session and error.code in _SESSION_CODES and names_lost_session(error.message)
 
 
 def is_logged_out(error: JsonRpcError) -> bool:
@@ -132,20 +187,28 @@ def login_trouble(spec: UpstreamSpec, error: LoginError) -> str:
     return spec.redact(f"the login cannot be used now: {error}")
 
 
-def call_error(spec: UpstreamSpec, method: str, error: JsonRpcError) -> UpstreamCallError:
-    """Return the error of a failed request for its caller."""
+def call_error(
+    spec: UpstreamSpec, method: str, error: JsonRpcError, *, session_lost: bool = False
+) -> UpstreamCallError:
+    """Return the error of a failed request for its caller. `session_lost`: see `is_session_lost`."""
     fault = HttpFault.of(error)
     server = f"server {spec.name!r}"
-    if is_session_lost(error):
-        return UpstreamCallError(
-            spec.name,
-            f"{server} was restarted and has forgotten this session; it is being connected again, repeat the call",
-            dispatched=False,
-        )
+    said = spec.cut(spec.redact_learned(error.message), _MAX_QUOTE)
+    if session_lost:
+        status = f"error {error.code}" if fault is None else f"HTTP {fault.status}"
+        answer = f"{status}: {said}" if said else status
+        if fault is not None and fault.sent:
+            return UpstreamCallError(
+                spec.name,
+                f"{server} lost this session while it handled {method} ({answer}); it is being connected again, and it "
+                "is unknown whether the server acted",
+                dispatched=True,
+            )
+        return SessionLost(spec.name, answer)
     if fault is not None and fault.login:
         return UpstreamCallError(spec.name, error.message, dispatched=False)
     if fault is not None and not fault.answered:
-        what = error.message if fault.status is None else http_reason(spec, fault.status)
+        what = error.message if fault.status is None else http_reason(spec, fault.status) + _words(said)
         return UpstreamCallError(spec.name, f"{server}: {what}", dispatched=fault.sent)
     if error.code == HEADER_MISMATCH:
         return UpstreamCallError(
@@ -160,7 +223,6 @@ def call_error(spec: UpstreamSpec, method: str, error: JsonRpcError) -> Upstream
             f"{server} closed the connection before it answered {method}; it is unknown whether the server acted on it",
             dispatched=True,
         )
-    said = spec.cut(spec.redact_learned(error.message), _MAX_QUOTE)
     return UpstreamCallError(
         spec.name,
         f"{server} answered {method} with error {error.code}: {said}",
@@ -169,6 +231,24 @@ def call_error(spec: UpstreamSpec, method: str, error: JsonRpcError) -> Upstream
         server_message=said,
         server_data=None if fault is not None else _small(spec.redact_learned_in(error.data)),
     )
+
+
+_SESSION_ADVICE = "see its log, and if several processes answer at this address, let them share their sessions"
+"""A next step if a server has lost a session that it has just begun."""
+
+
+def lost_again(subject: str, error: SessionLost) -> UpstreamCallError:
+    """Return the error of a call that the server has refused in a new session too. `subject`: the tool, in words."""
+    return UpstreamCallError(
+        error.server,
+        f"server {error.server!r} has refused {subject} twice, because it does not know the session ({error.answer}), "
+        f"although the second session was new; nothing was done; {_SESSION_ADVICE}",
+        dispatched=False,
+    )
+
+
+def _words(said: str) -> str:
+    return f"; it says: {said}" if said else ""
 
 
 def _small(data: Any) -> Any:
@@ -264,6 +344,8 @@ def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | Non
             return f'command {spec.command!r} {where}; check "command" of {key}'
         case PermissionError():
             return f'command {spec.command!r} may not be executed; check its permissions and "command" of {key}'
+        case SessionLost():
+            return f"it does not know the session that it has just begun ({error.answer}); {_SESSION_ADVICE}"
         case UpstreamCallError():
             return error.message.removeprefix(f"server {spec.name!r}").lstrip(": ")
         case InvalidAnswer():
@@ -278,7 +360,8 @@ def _refusal(spec: UpstreamSpec, error: JsonRpcError, exit_code: int | None) -> 
         if fault.status is None:
             return error.message
         if not fault.answered or fault.status in (401, 403):
-            return http_reason(spec, fault.status)
+            said = "" if fault.answered else spec.cut(error.message, _MAX_QUOTE)
+            return http_reason(spec, fault.status) + _words(said)
     if is_transport_failure(error):
         if spec.is_process:
             return f"it exited{_exit_words(exit_code)} before it answered; run the command by hand to see why"
@@ -300,6 +383,9 @@ def http_reason(spec: UpstreamSpec, status: int) -> str:
         403: f'check "headers" or "auth" of {key}',
         404: f'check the path in "url" of {key}',
         405: f'check "url" and "type" of {key}',
+        408: "it did not get the whole request in time; try again",
+        410: f'it no longer serves this address; look for its new one, for "url" of {key}',
+        413: "the request is larger than it accepts; pass less at a time",
         429: "it allows fewer requests; try again later",
     }.get(status, f'check "url" of {key}' if status < 500 else "the server has a problem of its own; see its log")
     try:

@@ -45,6 +45,22 @@ class UpstreamCallError(UpstreamClientError):
         self.server_data = server_data
 
 
+class SessionLost(UpstreamCallError):
+    """A server has refused a request because it has lost the session. It is connected again, so the call is repeated.
+
+    Attributes:
+        answer: the server's answer in short.
+    """
+
+    def __init__(self, server: str, answer: str) -> None:
+        super().__init__(
+            server,
+            f"server {server!r} has lost this session ({answer}); it is being connected again",
+            dispatched=False,
+        )
+        self.answer = answer
+
+
 class TaskLost(UpstreamCallError):
     """The end of a task cannot be found out, so it is unknown whether the tool has acted."""
 

@@ -5,6 +5,7 @@ Used instead of httpx2's reader, which reads the text of an event several times,
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,6 +49,8 @@ class EventBuffer:
         self._part_bytes = 0
         self._event_bytes = 0
         """Bytes of the current event's complete lines."""
+        self._is_first = True
+        """True until the first line, which may begin with a byte order mark."""
         self._ends_in_return = False
         """True if the last chunk ended in a carriage return. A line feed may follow."""
         self._name = ""
@@ -94,6 +97,8 @@ class EventBuffer:
         return end
 
     def _read_line(self, line: bytes) -> Event | None:
+        if self._is_first:
+            self._is_first, line = False, line.removeprefix(BOM_UTF8)
         if not line:
             return self._finish_event()
         if line.startswith(b":"):

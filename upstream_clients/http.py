@@ -20,7 +20,7 @@ import httpx2
 from upstream_clients.challenge import read_challenge
 from upstream_clients.error_mapping import (
     HttpFault,
-    http_reason,
+    is_session_refused,
     login_needed,
     login_trouble,
     more_rights_needed,
@@ -28,7 +28,7 @@ from upstream_clients.error_mapping import (
 )
 from upstream_clients.errors import LoginError
 from upstream_clients.fetch import same_origin
-from upstream_clients.jsonrpc import INTERNAL_ERROR
+from upstream_clients.jsonrpc import INTERNAL_ERROR, readable_error
 from upstream_clients.line_messages import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -86,18 +86,19 @@ class McpHttpClient(httpx2.AsyncClient):
 
     Args:
         bearer: the login, for servers that may have one.
-        answers_in_body: False for HTTP+SSE, where answers come on the stream of events. There no one receives the error
-            of a failed POST, so it counts as the loss of the connection.
+        is_session: True for HTTP+SSE, where the URL of each POST names the session.
     """
 
     def __init__(
-        self, spec: UpstreamSpec, watch: HttpWatch, bearer: Bearer | None = None, *, answers_in_body: bool = True
+        self, spec: UpstreamSpec, watch: HttpWatch, bearer: Bearer | None = None, *, is_session: bool = False
     ) -> None:
         super().__init__(headers=dict(spec.headers), timeout=TIMEOUT, limits=LIMITS)
         self._bearer = bearer
         self._spec = spec
         self._watch = watch
-        self._answers_in_body = answers_in_body
+        self._is_session = is_session
+        self._has_stream = False
+        """True once the server has opened the stream of its own messages in this session."""
 
     # Not passed as the argument `transport`: with it, httpx2 ignores the proxies of the environment. Proxies have
     # transports of their own, which take no socket options.
@@ -108,39 +109,34 @@ class McpHttpClient(httpx2.AsyncClient):
         if request.method != "POST":
             try:
                 response = await self._send_logged_in(request, **options)
-            except LoginError as error:
-                self._watch.failure = login_trouble(self._spec, error)
+            except LoginError:
                 return httpx2.Response(HTTPStatus.UNAUTHORIZED, request=request)
-            # The stream of a legacy server's own messages. No request gets the error, so the loss is reported here.
-            if (
-                request.method == "GET"
-                and response.status_code == HTTPStatus.NOT_FOUND
-                and _SESSION_HEADER in request.headers
-            ):
-                self._watch.on_lost()
+            # The stream of a legacy server's own messages is optional, so a refusal says nothing. But if the server has
+            # opened it before, the session may be lost. The next request shows that.
+            if request.method == "GET" and _SESSION_HEADER in request.headers:
+                if response.status_code >= 400 and self._has_stream:
+                    self._watch.on_doubt()
+                self._has_stream = self._has_stream or response.is_success
             return response
+        self._watch.in_session = self._is_session or _SESSION_HEADER in request.headers
         if not _wants_answer(request):
             timeout = {**request.extensions.get("timeout", {}), "read": _NOTIFICATION_TIMEOUT}
             request.extensions = {**request.extensions, "timeout": timeout}
         try:
             response = await self._send_logged_in(request, **options)
         except LoginError as error:
-            self._watch.failure = login_trouble(self._spec, error)
-            return self._fail(
-                request, _Failure(HTTPStatus.BAD_GATEWAY, self._watch.failure, HttpFault(None, sent=False))
-            )
+            fault = HttpFault(None, sent=False)
+            return _Failure(HTTPStatus.BAD_GATEWAY, login_trouble(self._spec, error), fault).response(request)
         except httpx2.TransportError as error:
-            self._watch.failure = unreachable(self._spec, error)
             fault = HttpFault(None, sent=not isinstance(error, NEVER_SENT))
-            return self._fail(request, _Failure(HTTPStatus.BAD_GATEWAY, self._watch.failure, fault))
+            return _Failure(HTTPStatus.BAD_GATEWAY, unreachable(self._spec, error), fault).response(request)
         if response.status_code >= 400:
             self._watch.refused_status = response.status_code
             if (refusal := await self._login_refusal(response)) is not None:
-                self._watch.failure = refusal.message
                 await response.aclose()
-                return self._fail(request, refusal)
-            self._watch.failure = http_reason(self._spec, response.status_code)
-            return self._fail(request, await _read_failure(request, response))
+                return refusal.response(request)
+            return (await _read_failure(response, in_session=self._watch.in_session)).response(request)
+        self._watch.refused_status = None
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             response.stream = _BoundedBody(response.stream)
         return response
@@ -194,12 +190,6 @@ class McpHttpClient(httpx2.AsyncClient):
         fault = HttpFault(HTTPStatus.FORBIDDEN, sent=False, login=True)
         return _Failure(HTTPStatus.FORBIDDEN, more_rights_needed(self._spec, challenge.scope), fault)
 
-    def _fail(self, request: httpx2.Request, failure: _Failure) -> httpx2.Response:
-        if self._answers_in_body:
-            return failure.response(request)
-        self._watch.on_lost()
-        return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
-
 
 def socket_options() -> list[tuple[int, int, int]]:
     """Return the options by which a connection notices that its server has vanished."""
@@ -225,25 +215,28 @@ def _wants_answer(request: httpx2.Request) -> bool:
     return True
 
 
-async def _read_failure(request: httpx2.Request, response: httpx2.Response) -> _Failure:
-    """Return the failure for an HTTP error status, with the JSON-RPC error in its body if there is one."""
+async def _read_failure(response: httpx2.Response, *, in_session: bool) -> _Failure:
+    """Return the failure for an HTTP error status, with the error in its body if there is one."""
     status = response.status_code
     body = await _read_beginning(response)
-    code, message, data = _json_rpc_error(body)
-    # The specification requires 404; several servers answer 400 and mention the session.
-    session_lost = _SESSION_HEADER in request.headers and (
-        (status == HTTPStatus.NOT_FOUND and code in (None, -32600, -32000, -32001))
-        or (status == HTTPStatus.BAD_REQUEST and b"session" in body.lower())
+    answer = _error_in(body)
+    error: dict[str, Any] = readable_error(answer["error"]) if answer else {"code": INTERNAL_ERROR, "message": ""}
+    # An error status without a JSON-RPC answer comes from a proxy in front of the server, which has not passed the
+    # request on. With 5xx, the server itself may have failed while it handled the request.
+    is_answer = "jsonrpc" in answer or error is answer.get("error")
+    session_lost = in_session and is_session_refused(
+        status, error["code"] if is_answer else None, body.decode("utf-8", "replace")
+    )
+    fault = HttpFault(
+        status,
+        sent=status >= HTTPStatus.INTERNAL_SERVER_ERROR or (is_answer and not session_lost),
+        answered=is_answer,
+        session_lost=session_lost,
     )
     # The challenge stays readable in the replacement.
     headers = {key: value for key, value in response.headers.items() if key == "www-authenticate"}
-    if code is not None:
-        fault = HttpFault(status, sent=True, answered=True, session_lost=session_lost)
-        return _Failure(status, message, fault, code, headers, data)
-    # An error status without a JSON-RPC answer comes from a proxy in front of the server, which has not passed the
-    # request on. With 5xx, the server itself may have failed while it handled the request.
-    fault = HttpFault(status, sent=status >= 500, session_lost=session_lost)
-    return _Failure(status, f"HTTP {status} {response.reason_phrase}".strip(), fault, headers=headers)
+    data = error.get("data")
+    return _Failure(status, error["message"], fault, error["code"], headers, data if isinstance(data, dict) else {})
 
 
 async def _read_beginning(response: httpx2.Response) -> bytes:
@@ -260,15 +253,15 @@ async def _read_beginning(response: httpx2.Response) -> bytes:
     return body
 
 
-def _json_rpc_error(body: bytes) -> tuple[int | None, str, Mapping[str, Any]]:
+def _error_in(body: bytes) -> Mapping[str, Any]:
+    """Return the JSON object in the body of an error status if it has an `error`; else an empty one."""
     try:
-        match json.loads(body):
-            case {"error": {"code": int() as code, "message": str() as message, **more}}:
-                data = more.get("data")
-                return code, message, data if isinstance(data, dict) else {}
+        value = json.loads(body)
     except (ValueError, RecursionError):
-        pass
-    return None, "", {}
+        return {}
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
+    return value if isinstance(value, dict) and value.get("error") is not None else {}
 
 
 class _BoundedBody(httpx2.AsyncByteStream):

@@ -42,11 +42,14 @@ APPS_EXTENSION: Final = "io.modelcontextprotocol/ui"
 APP_MIME_TYPE: Final = "text/html;profile=mcp-app"
 """The MIME type of apps."""
 
+PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 CONNECTION_CLOSED: Final = -32000
+SERVER_ERROR: Final = -32000
+"""The code of an error that a server sends without an integer as code."""
 HEADER_MISMATCH: Final = -32020
 MISSING_CLIENT_CAPABILITY: Final = -32021
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
@@ -89,8 +92,8 @@ def form_of(value: Any) -> Form | None:
 
 
 def is_id(value: object) -> TypeGuard[RequestId]:
-    """Return True if a value can be the id of a request."""
-    return isinstance(value, str) or _is_integer(value)
+    """Return True if a value can be the id of a request. `7.0` can, since some peers write `7` so."""
+    return isinstance(value, str) or _is_integer(value) or (isinstance(value, float) and value.is_integer())
 
 
 def _is_integer(value: object) -> TypeGuard[int]:
@@ -98,13 +101,53 @@ def _is_integer(value: object) -> TypeGuard[int]:
 
 
 def key_of(request_id: RequestId) -> RequestId:
-    """Return the key of a request id in tables. `7` and `"7"` have one key, since some peers answer `7` as `"7"`."""
-    if isinstance(request_id, str):
-        try:
-            return int(request_id)
-        except ValueError:
-            return request_id
-    return request_id
+    """Return the key of a request id in tables.
+
+    `7`, `7.0` and `"7"` have one key, since some peers answer `7` as `7.0` or `"7"`.
+    """
+    try:
+        return int(request_id)
+    except ValueError:
+        return request_id
+
+
+def with_whole_id(message: Any) -> Any:
+    """Return a message whose id is the integer that it equals, such as `7` for `7.0`."""
+    if isinstance(message, dict) and isinstance(message.get("id"), float) and is_id(message["id"]):
+        message["id"] = int(message["id"])
+    return message
+
+
+def readable_error(error: Any) -> dict[str, Any]:
+    """Return the `error` of an answer with an integer as code and a text as message.
+
+    Some servers send other forms: a text alone, a code such as `"ENOENT"`, no message. All that they say is kept.
+    """
+    members: dict[str, Any] = error if isinstance(error, dict) else {"message": error}
+    code, message = members.get("code"), members.get("message")
+    is_text = isinstance(message, str) and bool(message.strip())
+    if _is_integer(code) and is_text:
+        return members
+    number = key_of(code) if is_id(code) else None
+    said = [] if isinstance(number, int) or not code else [code]
+    if is_text:
+        said.append(message)
+    else:
+        others = {name: each for name, each in members.items() if name != "code" and each not in (None, "", {}, [])}
+        said += [next(iter(others.values())) if len(others) == 1 else others] if others else []
+    found = {
+        "code": number if isinstance(number, int) else SERVER_ERROR,
+        "message": ": ".join(map(_text_of, said)) or "an error without a message",
+    }
+    return {**found, "data": members["data"]} if "data" in members else found
+
+
+def _text_of(value: Any) -> str:
+    """Return a text unchanged, and any other value as JSON."""
+    try:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return "a value that cannot be written as JSON"
 
 
 def has_envelope(params: Any) -> bool:

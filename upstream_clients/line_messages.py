@@ -1,7 +1,8 @@
 """Messages of a server, from bytes to lines to dicts.
 
 An answer that is not valid JSON-RPC, such as `{"id": 7, "result": null}`, fails its request. Otherwise the request
-would wait forever. An answer that is only unusual, with half of a surrogate pair or with deep nesting, is read.
+would wait forever. An answer that is only unusual is read: with half of a surrogate pair, with deep nesting, behind a
+byte order mark, in a list of its own, with an error in another form (`jsonrpc.readable_error`).
 
 Large answers are read in a thread, and in a way that lets other threads run.
 """
@@ -18,7 +19,18 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 
 from upstream_clients.direct import THREAD_BYTES, read_answer
-from upstream_clients.jsonrpc import INTERNAL_ERROR, JsonRpcError, Message, form_of, is_id, without_surrogates
+from upstream_clients.jsonrpc import (
+    INTERNAL_ERROR,
+    JsonRpcError,
+    Message,
+    form_of,
+    is_id,
+    key_of,
+    readable_error,
+    with_whole_id,
+    without_surrogates,
+)
+from upstream_clients.redaction import MAX_SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +39,14 @@ if TYPE_CHECKING:
 
 Incoming = Message | Exception
 """A message, or the reason why it cannot be read."""
+
+
+class NotAMessage(ValueError):
+    """A text that is no message. The argument is its beginning, which may have secrets."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text[: MAX_QUOTED + MAX_SECRET].strip())
+
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Size of one message of a server. A larger answer fails only its request."""
@@ -39,6 +59,9 @@ MESSAGES_BURST = 2000.0
 
 MESSAGE_BYTES = 4096
 """Size in bytes for which an unsolicited message counts as one more message."""
+
+MAX_QUOTED = 200
+"""Characters of a text that is no message which are shown."""
 
 _END_BYTES = 1024
 """Bytes that are kept at either end of a line that is too long, to find the id of its request."""
@@ -127,35 +150,65 @@ class LineBuffer:
         return line if head is None else TooLong(head, line)
 
 
-async def read_line(line: bytes | memoryview) -> Incoming:
-    """Read one line of a server, in a thread if it is large. Await this before the next line, to keep their order."""
+async def read_line(line: bytes | memoryview, request_id: RequestId | None = None) -> Incoming:
+    """Read one line of a server, in a thread if it is large. Await this before the next line, to keep their order.
+
+    Args:
+        request_id: the request in whose response the line came (HTTP). An answer in it belongs to this request.
+    """
     if len(line) < THREAD_BYTES:
-        return read_message(line)
-    return await anyio.to_thread.run_sync(_read_large, line)
+        return read_message(line, request_id)
+    return await anyio.to_thread.run_sync(_read_large, line, request_id)
 
 
-def _read_large(line: bytes | memoryview) -> Incoming:
+def _read_large(line: bytes | memoryview, request_id: RequestId | None) -> Incoming:
     read = read_answer(line)
     if read is None:
-        return read_message(line)
-    request_id, answer = read
-    return {"jsonrpc": "2.0", "id": request_id, "result": answer.result}
+        return read_message(line, request_id)
+    return {"jsonrpc": "2.0", "id": read[0] if request_id is None else request_id, "result": read[1].result}
 
 
-def read_message(line: bytes | memoryview) -> Incoming:
-    """Read one line of a server."""
-    text = str(line, "utf-8", "replace")
+def read_message(line: bytes | memoryview, request_id: RequestId | None = None) -> Incoming:
+    """Read one line of a server. See `read_line` for the argument."""
+    text = str(line, "utf-8", "replace").lstrip("\ufeff")
     try:
         value = _load(text)
     except (ValueError, RecursionError) as error:
         why = "the answer cannot be read: it is nested too deeply or is not JSON"
         if type(error) is ValueError:  # of `int`; that of `json` is another type
             why = f"the answer cannot be read: it has an integer of more than {sys.get_int_max_str_digits():,} digits"
-        return _failed_answer(text, text, why) or ValueError(f"not JSON: {type(error).__name__}")
-    return value if form_of(value) is not None else error_for_invalid_answer(value) or ValueError("not JSON-RPC")
+        failed = _failed_answer(text, text, why)
+    else:
+        value = with_whole_id(_without_list(value))
+        if isinstance(value, dict) and "method" not in value:
+            value = _usual_answer(value, request_id)
+        if form_of(value) is not None:
+            message: Message = value
+            return message
+        failed = _invalid_answer(value)
+    if failed is not None and request_id is not None and key_of(failed["id"]) != key_of(request_id):
+        failed = None
+    return failed or NotAMessage(text)
 
 
-def error_for_invalid_answer(value: Any) -> Message | None:
+def _without_list(value: Any) -> Any:
+    """Return the only message in a list, or its only answer, since some servers answer in a list."""
+    if isinstance(value, list):
+        found = [each for each in value if isinstance(each, dict) and (len(value) == 1 or "method" not in each)]
+        return found[0] if len(found) == 1 else value
+    return value
+
+
+def _usual_answer(value: Message, request_id: RequestId | None) -> Message:
+    """Return an answer in the form of `form_of` if it has a result or an error; any other value as it is."""
+    if not isinstance(value.get("result"), dict):
+        if value.get("error") is None:
+            return value
+        value = {**value, "error": readable_error(value["error"])}
+    return value if request_id is None else {**value, "jsonrpc": "2.0", "id": request_id}
+
+
+def _invalid_answer(value: Any) -> Message | None:
     """Return an error for the request that an invalid answer belongs to; None if it belongs to none."""
     match value:
         case {"jsonrpc": _, "id": request_id, **rest} if "method" not in rest and is_id(request_id):
@@ -167,7 +220,7 @@ def error_for_long_line(line: TooLong) -> Incoming:
     """Return an error for the request that a line answers, if its id is found near one end."""
     head, tail = line.head.decode("utf-8", "replace"), line.tail.decode("utf-8", "replace")
     why = f"the answer is larger than {MAX_MESSAGE_BYTES} bytes; ask for less at a time"
-    return _failed_answer(head, tail, why) or ValueError("a message that is too large")
+    return _failed_answer(head, tail, why) or NotAMessage(f"a message of more than {MAX_MESSAGE_BYTES} bytes")
 
 
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")

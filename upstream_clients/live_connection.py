@@ -88,6 +88,10 @@ class LiveConnection:
         self._param_headers: dict[str, dict[tuple[str, ...], str]] = {}
         self._in_flight = 0
         self._ids = count(_FIRST_ID)
+        self.lost_session = ""
+        """The reason for a person, once the server has refused a request because it has lost the session."""
+        self.has_answered = False
+        """True once a call has got a result."""
 
     @property
     def alive(self) -> bool:
@@ -168,7 +172,7 @@ class LiveConnection:
             )
             # Cleared at an answer only. If the call is cancelled, `leave` finds the id and notes an abandoned request.
             if call is not None:
-                call.request_id = None
+                call.request_id, self.has_answered = None, True
             return self._spec.redact_learned_in(result) if result.get("isError") else result
         except JsonRpcError as error:
             if call is not None:
@@ -222,13 +226,17 @@ class LiveConnection:
 
     def _call_error(self, method: str, error: JsonRpcError) -> UpstreamCallError:
         """Return the error of a request for its caller. End the connection or list again if the error requires that."""
+        in_session = not self.modern and (self._spec.is_process or self._watch.in_session)
+        session_lost = is_session_lost(error, in_session=in_session)
         # If the server cannot be reached, the connection ends, unless another request may still get its answer.
         broken = is_transport_failure(error) or is_logged_out(error)
-        if is_session_lost(error) or (broken and self._in_flight == 1):
+        if session_lost or (broken and self._in_flight == 1):
             self._over.set()
         elif error.code == HEADER_MISMATCH:
             self._on_stale()
-        raised = call_error(self._spec, method, error)
+        raised = call_error(self._spec, method, error, session_lost=session_lost)
+        if session_lost:
+            self.lost_session = raised.message
         match error.data:
             case {"elicitations": list() as elicitations} if error.code == URL_ELICITATION_REQUIRED:
                 return UrlElicitationRequired(raised, elicitations, self._dispatcher.questions.wait_completed)
@@ -271,6 +279,7 @@ class LiveConnection:
             self._dispatcher.questions.answered(request_id)
             if isinstance(answer, Answer):
                 self._in_flight -= 1
+                self.has_answered = True
                 if answer.result.get("isError"):
                     redacted = self._spec.redact_learned_in(answer.result)
                     answer = Answer(redacted, answer.text if redacted == answer.result else None)

@@ -6,7 +6,8 @@ It replaces the SDK's, which ends the connection at an event of more than 1 MiB.
 from __future__ import annotations
 
 import math
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
@@ -14,10 +15,10 @@ import anyio
 import httpx2
 from mcp.shared._httpx_utils import request_within_origin, sse_within_origin
 from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCMessage, JSONRPCRequest
 
 from upstream_clients.events import read_events
 from upstream_clients.line_messages import MAX_MESSAGE_BYTES, read_line
-from upstream_clients.sdk_streams import to_sdk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,14 +56,18 @@ async def open_events(
                                 endpoint = urljoin(url, str(event.data, "utf-8", "replace"))
                                 named.set()
                             elif event.name == "message" and event.data:
-                                await heard.send(to_sdk(await read_line(event.data)))
+                                await heard.send(await read_line(event.data))
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError, httpx2.TransportError, httpx2.SSEError):
                     pass  # the connection ends, also at an event that is too large
             named.set()  # also without an endpoint, so that the wait below ends
 
-        async def post(message: SessionMessage) -> None:
-            body = message.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
-            await request_within_origin(client, "POST", endpoint, json=body)
+        async def post(message: JSONRPCMessage) -> None:
+            body = message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+            response = await request_within_origin(client, "POST", endpoint, json=body)
+            if isinstance(message, JSONRPCRequest) and response.status_code >= HTTPStatus.BAD_REQUEST:
+                # No answer comes on the stream. The body is one: `client` has made it.
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    await heard.send(await read_line(response.content, message.id))
 
         async with heard, incoming, outgoing, written, anyio.create_task_group() as tasks:
             tasks.start_soon(read)
@@ -74,7 +79,7 @@ async def open_events(
                 # One after the other, since the order matters during the handshake. This costs little: a POST ends
                 # before its answer, which comes on the other stream.
                 async for message in written:
-                    await post(message)
+                    await post(message.message)
 
             tasks.start_soon(write)
             yield incoming, outgoing

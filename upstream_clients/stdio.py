@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections import deque
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 FLUSH_TIMEOUT = 0.3
 """Seconds to write the remaining messages to the server's pipe."""
+
+_MAY_BE_JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]")
 
 WATCH_INTERVAL = 0.5
 """Seconds between two checks whether the process lives. Its pipe usually ends with it, but a child may keep it open."""
@@ -99,7 +102,7 @@ async def open_process(
                     while (line := await output.receive()) is not None:
                         if take_answer(line):  # the dispatcher may have become idle since the line was queued
                             continue
-                        if isinstance(line, bytes) and line.strip() and not line.lstrip().startswith((b"{", b"[")):
+                        if isinstance(line, bytes) and line.strip() and not _MAY_BE_JSON.match(line):
                             stderr.note_stray(line)
                         await heard.send(
                             error_for_long_line(line) if isinstance(line, TooLong) else await read_line(line)

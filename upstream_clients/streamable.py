@@ -1,8 +1,9 @@
 """Streamable HTTP: the SDK's transport, and direct requests past its streams.
 
-There are two differences to the SDK's transport. Large answers are read in a thread, by `line_messages.read_line`. And
-`DirectPosts` sends a request with one task, and reads its answer from the bytes of the response, without a model or a
-stream in between.
+There are two differences to the SDK's transport. Messages are read by `line_messages.read_line`, without models: large
+ones in a thread, and an answer belongs to its POST, whatever its id. A message of a stream that is none of JSON-RPC is
+logged and passed over. And `DirectPosts` sends a request with one task, and reads its answer from the bytes of the
+response, without a stream in between.
 
 A direct request is sent once. The two common answers are read here: a plain body with the result, or a stream of events
 whose first message is the result. In three cases the answer goes through the dispatcher instead:
@@ -33,14 +34,15 @@ from mcp.shared._context_streams import create_context_streams
 from mcp.shared._httpx_utils import stream_within_origin
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.message import SessionMessage
-from mcp_types import PARSE_ERROR, JSONRPCError, JSONRPCRequest, JSONRPCResponse
+from mcp_types import JSONRPCRequest
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from upstream_clients.direct import THREAD_BYTES, EncodedRequests, read_answer
+from upstream_clients.error_mapping import HttpFault, is_session_lost
 from upstream_clients.events import EventBuffer, is_event_stream
 from upstream_clients.http import WANTS_ANSWER
+from upstream_clients.jsonrpc import INTERNAL_ERROR, JsonRpcError
 from upstream_clients.line_messages import read_line
-from upstream_clients.sdk_streams import to_sdk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 
     from upstream_clients.direct import Answer
     from upstream_clients.events import Event
+    from upstream_clients.jsonrpc import RequestId
+    from upstream_clients.line_messages import Incoming
     from upstream_clients.sdk_streams import SdkItem
 
 logger = logging.getLogger(__name__)
@@ -61,7 +65,7 @@ can be used for the next request."""
 
 
 class StreamableTransport(StreamableHTTPTransport):
-    """The SDK's transport, changed to read large messages in a thread."""
+    """The SDK's transport, changed to read messages as those of other transports are read, large ones in a thread."""
 
     def __init__(self, url: str, limit: int) -> None:
         """`limit`: maximum size of one event in bytes."""
@@ -74,25 +78,29 @@ class StreamableTransport(StreamableHTTPTransport):
         try:
             chunks = await _chunks(response)
         except httpx2.StreamError as error:
-            await self.fail(read_stream_writer, request_id, f"Failed to parse JSON response: {error}")
+            await self.fail(read_stream_writer, request_id, f"its answer cannot be read: {error}")
             return
         await self.take_body(chunks, read_stream_writer, request_id)
 
     async def take_body(self, chunks: list[bytes], read_stream_writer: StreamWriter, request_id: Any) -> None:
         """Take a plain body, which is the answer to a request."""
-        if _size(chunks) < THREAD_BYTES:
-            response = httpx2.Response(HTTPStatus.OK, content=b"".join(chunks))
-            await super()._handle_json_response(response, read_stream_writer, request_id=request_id)
-            return
-        item = to_sdk(await read_line(await anyio.to_thread.run_sync(b"".join, chunks)))
-        if isinstance(item, Exception):
-            await self.fail(read_stream_writer, request_id, f"Failed to parse JSON response: {item}")
-        else:
-            await read_stream_writer.send(item)
+        body = await anyio.to_thread.run_sync(b"".join, chunks) if _size(chunks) >= THREAD_BYTES else b"".join(chunks)
+        item = await self._take(body, read_stream_writer, request_id)
+        if not _is_answer(item):
+            said = _text_of(item)
+            why = f"its answer is not one of JSON-RPC: {said}" if said else "its answer is empty"
+            await self.fail(read_stream_writer, request_id, why)
 
     async def fail(self, read_stream_writer: StreamWriter, request_id: Any, why: str) -> None:
-        """Fail a request whose answer cannot be read."""
-        await self._resolve_abandoned_request(read_stream_writer, request_id, why, code=PARSE_ERROR)
+        """Fail a request that gets no answer."""
+        error = JsonRpcError(INTERNAL_ERROR, why, HttpFault(None, sent=True, usable=True).to_data())
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await read_stream_writer.send({"jsonrpc": "2.0", "id": request_id, "error": error.as_json()})  # type: ignore[arg-type]
+
+    async def _resolve_abandoned_request(
+        self, read_stream_writer: StreamWriter, request_id: Any, message: str, *, code: int = 0
+    ) -> None:
+        await self.fail(read_stream_writer, request_id, message)
 
     async def _handle_sse_event(
         self,
@@ -101,32 +109,37 @@ class StreamableTransport(StreamableHTTPTransport):
         original_request_id: Any = None,
         resumption_callback: Any = None,
     ) -> bool:
-        if sse.event != "message" or len(sse.data) < THREAD_BYTES:
-            return await super()._handle_sse_event(sse, read_stream_writer, original_request_id, resumption_callback)
-        data = sse.data.encode("utf-8", "replace")
-        complete = await self._take_large(data, read_stream_writer, original_request_id)
+        is_answered = False
+        if sse.event == "message" and sse.data:
+            data = sse.data.encode("utf-8", "replace")
+            is_answered = _is_answer(await self._take(data, read_stream_writer, original_request_id))
         if sse.id and resumption_callback:
             await resumption_callback(sse.id)
-        return complete
+        return is_answered and original_request_id is not None
 
-    async def _take_large(self, data: bytes | memoryview, read_stream_writer: StreamWriter, request_id: Any) -> bool:
-        """Handle a large event, as `_handle_sse_event` handles others."""
-        item = to_sdk(await read_line(data))
-        try:
-            if not isinstance(item, Exception):
-                is_answer = isinstance(item.message, JSONRPCResponse | JSONRPCError)
-                # As in the SDK: a stream answers only its own request, so a wrong id is corrected.
-                if is_answer and request_id is not None:
-                    item.message.id = request_id  # type: ignore[union-attr]  # see `is_answer`
-                await read_stream_writer.send(item)
-                return is_answer
-            if request_id is None:
-                await read_stream_writer.send(item)
-                return False
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return request_id is not None
-        await self.fail(read_stream_writer, request_id, f"Failed to parse SSE message: {item}")
-        return True
+    async def _take(
+        self,
+        data: bytes | memoryview,
+        read_stream_writer: StreamWriter,
+        request_id: RequestId | None,
+        *,
+        has_begun: bool = False,
+    ) -> Incoming:
+        """Take the text of a message, and return the message.
+
+        What is no message is passed on, too: the dispatcher logs it, and counts it.
+
+        Args:
+            has_begun: True if the server has sent messages about the request before.
+        """
+        item = await read_line(data, request_id)
+        if has_begun and isinstance(item, dict) and "error" in item:
+            error = JsonRpcError(item["error"]["code"], item["error"]["message"])
+            if is_session_lost(error, in_session=True):  # the server may have acted before it lost the session
+                item["error"]["data"] = HttpFault(HTTPStatus.OK, sent=True, session_lost=True).to_data()
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection is being closed
+            await read_stream_writer.send(item)  # type: ignore[arg-type]  # see `sdk_streams.SdkItem`
+        return item
 
     async def _handle_sse_response(self, response: httpx2.Response, ctx: RequestContext) -> None:
         await self.follow(response, ctx, None)
@@ -143,25 +156,24 @@ class StreamableTransport(StreamableHTTPTransport):
         assert isinstance(ctx.session_message.message, JSONRPCRequest)
         request_id = ctx.session_message.message.id
         callback = ctx.metadata.on_resumption_token_update if ctx.metadata else None
-        identity, retry = "", None
+        identity, retry, last, has_begun = "", None, "", False
         buffer = EventBuffer(self._limit)
 
         async def is_answered(event: Event) -> bool:
-            nonlocal identity, retry, take
+            nonlocal identity, retry, last, has_begun, take
             identity = event.identity or identity
             retry = event.retry if event.retry is not None else retry
-            if event.name == "message" and event.data and take is not None:
-                if await take(event.data):
+            is_last = False
+            if event.name == "message" and event.data:
+                if take is not None and await take(event.data):
                     return True
                 take = None  # later messages must not overtake this one
-            if event.name != "message" or len(event.data) < THREAD_BYTES:
-                data = str(event.data, "utf-8", "replace")
-                sse = httpx2.ServerSentEvent(event.name, data, event.identity, event.retry)
-                return await self._handle_sse_event(sse, ctx.read_stream_writer, request_id, callback)
-            complete = await self._take_large(event.data, ctx.read_stream_writer, request_id)
+                item = await self._take(event.data, ctx.read_stream_writer, request_id, has_begun=has_begun)
+                is_last, last = _is_answer(item), _text_of(item)
+                has_begun = has_begun or isinstance(item, dict)
             if event.identity and callback:
                 await callback(event.identity)
-            return complete
+            return is_last
 
         try:
             async with aclosing(response.aiter_bytes()) as chunks:
@@ -174,15 +186,24 @@ class StreamableTransport(StreamableHTTPTransport):
                 if await is_answered(event):
                     return
         except httpx2.SSEError as error:
-            await self._resolve_abandoned_request(ctx.read_stream_writer, request_id, f"SSE stream failed: {error}")
+            await self.fail(ctx.read_stream_writer, request_id, f"its stream of events cannot be read: {error}")
             return
         except Exception:
             logger.debug("a stream of events ended", exc_info=True)
         if identity:
             await self._handle_reconnection(ctx, identity, retry)
         else:
-            why = "SSE stream ended without a response"
-            await self._resolve_abandoned_request(ctx.read_stream_writer, request_id, why)
+            why = "its stream of events ended without an answer" + (f"; the last message was: {last}" if last else "")
+            await self.fail(ctx.read_stream_writer, request_id, why)
+
+
+def _is_answer(item: Incoming) -> bool:
+    return isinstance(item, dict) and "method" not in item
+
+
+def _text_of(item: Incoming) -> str:
+    """Return what is shown of a message that is no answer."""
+    return str(item.get("method", "")) if isinstance(item, dict) else str(item)
 
 
 async def _drain(chunks: AsyncIterator[bytes]) -> None:
@@ -272,7 +293,6 @@ class DirectPosts(EncodedRequests):
 
             async def take(message: bytes | memoryview) -> bool:
                 read = await _answer([message])
-                # The id in the answer is ignored: a stream answers only its own request.
                 return read is not None and self._take(post.request_id, read[1])
 
             await self._transport.follow(response, self._context(post, self._client), take)
@@ -283,10 +303,11 @@ class DirectPosts(EncodedRequests):
         try:
             chunks = await _chunks(response)
         except httpx2.StreamError as error:
-            await self._transport.fail(self._heard, post.request_id, f"Failed to parse JSON response: {error}")
+            await self._transport.fail(self._heard, post.request_id, f"its answer cannot be read: {error}")
             return
         read = await _answer(chunks)
-        if read is None or read[0] != post.request_id or not self._take(post.request_id, read[1]):
+        # The id in the answer is ignored: a response answers only its own request.
+        if read is None or not self._take(post.request_id, read[1]):
             await self._transport.take_body(chunks, self._heard, post.request_id)
 
     def _take(self, request_id: int, answer: Answer) -> bool:

@@ -29,7 +29,7 @@ import msgspec
 
 from upstream_clients.errors import TaskLost, UpstreamCallError, UpstreamUnavailable
 from upstream_clients.input_required import ask_all, read_input_required
-from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY
+from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, readable_error
 from upstream_clients.redaction import MAX_SECRET, cut
 
 if TYPE_CHECKING:
@@ -469,11 +469,12 @@ class Following:
     def _failed(self, task: Task) -> UpstreamCallError:
         server, code = self._call.server, None
         said = "an error without a message"
-        match task.raw.get("error"):
-            case {"code": int() as number, "message": str() as message} if not isinstance(number, bool):
-                code, said = number, f"error {number}: {cut(self._redact(message), 500)}"
-            case _ if task.message is not None:
-                said = f"an error: {cut(self._redact(task.message), 500)}"
+        given = task.raw.get("error")
+        error = None if given is None else readable_error(given)
+        if error is not None and (error is given or task.message is None):
+            code, said = error["code"], f"error {error['code']}: {cut(self._redact(error['message']), 500)}"
+        elif task.message is not None:
+            said = f"an error: {cut(self._redact(task.message), 500)}"
         why = f"server {server!r} answered tools/call with {said}"
         return UpstreamCallError(server, why, dispatched=True, code=code)
 

@@ -68,7 +68,7 @@ async def open_transport(
 
     assert spec.url is not None
     bearer = Bearer(spec) if spec.may_log_in else None
-    async with McpHttpClient(spec, watch, bearer, answers_in_body=kind == "http") as client:
+    async with McpHttpClient(spec, watch, bearer, is_session=kind == "sse") as client:
         if kind == "sse":
             from upstream_clients.sse import open_events
 

@@ -22,7 +22,8 @@ import anyio
 from upstream_clients.cache_hints import read_hint
 from upstream_clients.call import DirectCall, TaskCall
 from upstream_clients.direct import Answer
-from upstream_clients.errors import UpstreamCallError, UpstreamClientError, UpstreamUnavailable
+from upstream_clients.error_mapping import lost_again
+from upstream_clients.errors import SessionLost, UpstreamCallError, UpstreamClientError, UpstreamUnavailable
 from upstream_clients.fair_limiter import FairLimiter
 from upstream_clients.input_required import send_until_result
 from upstream_clients.log_listeners import LogListeners
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
         LogLevel,
         RequestOptions,
     )
+
+    _FirstAnswer = JsonObject | UrlElicitationRequired | SessionLost
+    """The answer to a direct call that is not its result, from which `_send` continues."""
 
 REQUESTS = frozenset(
     (
@@ -210,11 +214,13 @@ class Upstream(ResourceState):
         call: DirectCall,
         questions: CallQuestions,
         answer: Answer | UpstreamCallError | None,
-        finish: Callable[[float | None, JsonObject | UrlElicitationRequired], Awaitable[ToolOutcome]],
+        finish: Callable[[float | None, _FirstAnswer], Awaitable[ToolOutcome]],
     ) -> CallEnd:
         if answer is None:
             return self._why_ended(call, questions)
-        if isinstance(answer, UrlElicitationRequired) or (isinstance(answer, Answer) and is_unfinished(answer.result)):
+        if isinstance(answer, UrlElicitationRequired | SessionLost) or (
+            isinstance(answer, Answer) and is_unfinished(answer.result)
+        ):
             left = None if call.limit is None else call.limit - (self.calls.clock() - call.since)
             first = answer.result if isinstance(answer, Answer) else answer
             return Unfinished(partial(finish, left, first))
@@ -235,7 +241,7 @@ class Upstream(ResourceState):
         options: DirectCallOptions,
         user: CallUser | None,
         timeout: float | None,
-        first: JsonObject | UrlElicitationRequired,
+        first: _FirstAnswer,
     ) -> ToolOutcome:
         """Finish a direct call whose first answer is not a result yet, within `timeout` seconds."""
         admission = self._admission(tool, options)
@@ -289,24 +295,40 @@ class Upstream(ResourceState):
         options: CallOptions,
         user: CallUser | None,
         admission: _SendAdmission | None,
-        first: JsonObject | UrlElicitationRequired | None = None,
+        first: _FirstAnswer | None = None,
     ) -> JsonObject:
-        """Send a request until the server gives its result. `first`: the answer to a request that was sent already."""
+        """Send a request until the server gives its result. `first`: the answer to a request that was sent already.
+
+        If the server has refused the request because it has lost the session, the request is repeated once.
+        """
         asking, begin, task = options.get("asking"), options.get("begin"), options.get("task")
         on_progress, on_sent = options.get("on_progress"), options.get("on_sent")
         asked_for_task = False
+        lost: SessionLost | None = None
         call = TaskCall(self.calls.clock(), self._limit(options.get("timeout")))
         call.user = user
         questions = CallQuestions(self.name, _subject(method, params), asking, call.scope)
         self._observe_roots(questions, user)
 
         async def send(params: Mapping[str, Any]) -> JsonObject:
-            nonlocal begin, first, asked_for_task
-            if first is not None:
-                answer, first, call.sent = first, None, True
-                if isinstance(answer, UrlElicitationRequired):
-                    raise answer
-                return answer
+            nonlocal first, lost
+            if lost is None:
+                try:
+                    if first is None:
+                        return await send_once(params)
+                    answer, first, call.sent = first, None, True
+                    if isinstance(answer, UpstreamCallError):
+                        raise answer
+                    return answer
+                except SessionLost as error:
+                    lost, call.sent = error, False
+            try:
+                return await send_once(params)
+            except SessionLost as error:
+                raise lost_again(questions.subject, error) from error
+
+        async def send_once(params: Mapping[str, Any]) -> JsonObject:
+            nonlocal begin, asked_for_task
             async with self.admitted(call, questions) as link:
                 # The process may have been bound to other clients during the wait.
                 if not (call.sent or self._serves(user)):
@@ -345,9 +367,14 @@ class Upstream(ResourceState):
                     return raw
                 following = self._task_of(call, questions, options)
                 return await following.follow_created(created, modern=not asked_for_task)
+            raise self._why_ended(call, questions)
+        except UpstreamUnavailable as error:
+            if lost is None:
+                raise
+            # The first request was sent, and the server has not handled it.
+            raise UpstreamCallError(self.name, error.message, dispatched=False) from error
         finally:
             self.calls.discard(call)
-        raise self._why_ended(call, questions)
 
     @asynccontextmanager
     async def admitted(

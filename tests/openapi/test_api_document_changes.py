@@ -70,7 +70,7 @@ class Client:
 
     @asynccontextmanager
     async def opened(self, spec: UpstreamSpec) -> AsyncIterator[None]:
-        async with open_api(spec, HttpWatch(lambda: None), credentials_of(spec), clock=lambda: self.now) as found:
+        async with open_api(spec, HttpWatch(), credentials_of(spec), clock=lambda: self.now) as found:
             self.transport, self.direct = found
             yield
 

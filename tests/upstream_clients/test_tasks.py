@@ -370,7 +370,8 @@ async def test_the_limit_of_a_call_counts_on_in_a_later_process(tmp_path: Path) 
         ({"state": {"result": [1]}}, "a completed task has no result"),
         ({"state": {"status": "input_required", "inputRequests": [1]}}, "inputRequests is not an object"),
         ({"state": {"status": "input_required", "inputRequests": {"a": {"method": "tools/call"}}}}, "is not one of"),
-        ({"state": {"status": "failed", "error": "no"}}, "an error without a message"),
+        ({"state": {"status": "failed", "error": "no"}}, "answered tools/call with error -32000: no"),
+        ({"state": {"status": "failed"}}, "an error without a message"),
         ({"state": {"status": "failed", "error": {"code": True}, "statusMessage": "x" * 9999}}, "an error: xxx"),
     ],
 )

@@ -100,6 +100,11 @@ def list_items(request_id, method, params) -> None:
 
 
 def call(request_id, name, arguments) -> None:
+    if "lost" in flags and not os.path.exists(flags["lost"]):
+        with open(flags["lost"], "a") as file:
+            file.write("lost\n")
+        send(id=request_id, error={"code": -32001, "message": "Session not found"})
+        return
     result = {"content": [{"type": "text", "text": str(arguments.get("text", "done"))}]}
     match name:
         case "die":
