@@ -373,6 +373,13 @@ async def test_halves_of_surrogate_pairs_pass_in_both_directions(engine: Engine)
     assert source.calls == [("say", {"text": "\N{REPLACEMENT CHARACTER}"})]
 
 
+async def test_unwrap_reads_json_behind_a_byte_order_mark(engine: Engine) -> None:
+    source = ScriptedSource("s", {"json": text_result("\ufeff[1]"), "text": text_result("\ufeffx")})
+    async with bench(engine, source) as it:
+        outcome = await it.execute("return [unwrap(await MCP.s.json({})), unwrap(await MCP.s.text({}))]")
+    assert outcome.value == [[1], "\ufeffx"]
+
+
 async def test_progress_of_a_call_reaches_the_waiting_client(engine: Engine) -> None:
     slow, client = slow_source(), FakeClient()
     client.on_progress = slow.release.set

@@ -200,7 +200,7 @@ function textResource(block) {
 
 function parsed(text) {
   try {
-    return parseExactly(text);
+    return parseExactly(stringCharCodeAt(text, 0) === 0xfeff ? stringSlice(text, 1) : text); // without a byte order mark
   } catch {
     return text;
   }
