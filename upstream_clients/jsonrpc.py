@@ -114,7 +114,7 @@ def key_of(request_id: RequestId) -> RequestId:
 def with_whole_id(message: Any) -> Any:
     """Return a message whose id is the integer that it equals, such as `7` for `7.0`."""
     if isinstance(message, dict) and isinstance(message.get("id"), float) and is_id(message["id"]):
-        message["id"] = int(message["id"])
+        return {**message, "id": int(message["id"])}
     return message
 
 

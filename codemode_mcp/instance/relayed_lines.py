@@ -10,9 +10,8 @@ import anyio
 import anyio.lowlevel
 
 from codemode_mcp.instance import wire
-from codemode_mcp.server.handshake import read_message
-from codemode_mcp.server.line_stream import repair_surrogates
-from upstream_clients.jsonrpc import is_id
+from codemode_mcp.server.client_messages import Refused, read_message
+from codemode_mcp.server.line_stream import repaired_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -74,7 +73,7 @@ class RelayedLines:
             if self._held:
                 await anyio.sleep_forever()
             if not line or line[0] != _MARK:
-                text = repair_surrogates(line.decode("utf-8", "replace"))
+                text = repaired_line(line.decode("utf-8", "replace"))
                 if self._notes_calls:
                     self._note_call(text)
                 return text
@@ -91,7 +90,7 @@ class RelayedLines:
 
     def _note_call(self, text: str) -> None:
         message = read_message(text)
-        if message is not None and message.get("method") == "tools/call" and is_id(message.get("id")):
+        if not isinstance(message, Refused) and message.get("method") == "tools/call" and "id" in message:
             self.notes_of(message["id"]).write(None, dispatched=True)
 
     def unread(self, lines: Iterable[str]) -> None:

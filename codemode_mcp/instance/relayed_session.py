@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from typing import Any, Final, NamedTuple
 
 from codemode_mcp.instance import wire
@@ -79,6 +80,7 @@ class RelayedSession:
 
     def from_client(self, line: bytes) -> Outgoing | None:
         """Take a line of the client. Return what the instance gets; None if it gets nothing."""
+        line = line.removeprefix(BOM_UTF8)  # before anything else, since a mark behind it must not pass either
         if not line or line.startswith(wire.MARK) or line.isspace():
             return None
         form = _form_of(line)
@@ -89,6 +91,8 @@ class RelayedSession:
             return self._answer(line, number, message)
         if method == "notifications/initialized" or (method in _GREETING and number is not _ABSENT):
             self._greeting[method] = line
+        if isinstance(number, bool | list | dict):
+            return Outgoing(line, None)  # the instance refuses it, and cannot send this id back
         if number is not _ABSENT:
             key = _key(number)
             self._requests[key] = _Request(line, method)
@@ -184,6 +188,8 @@ class RelayedSession:
         if number is None:
             return Outgoing(line, None)
         key = _key(number)
+        if key not in self._questions and isinstance(number, str):
+            key = number  # some clients answer `7` as `"7"`
         if key not in self._questions:
             return None
         own = self._questions.pop(key)
@@ -309,7 +315,8 @@ def _params(message: Any, line: bytes) -> dict[str, Any]:
 
 
 def _key(number: object) -> str:
-    return json.dumps(number)
+    # Some clients write `1` as `1.0`. The instance answers it as `1`.
+    return json.dumps(int(number) if isinstance(number, float) and number.is_integer() else number)
 
 
 def _encode(message: dict[str, Any]) -> bytes:

@@ -9,7 +9,6 @@ Source: https://modelcontextprotocol.io/specification/2025-11-25/basic, and its 
 
 from __future__ import annotations
 
-import json
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from codemode_mcp.json_text import json_text
+from codemode_mcp.server.client_messages import NOT_INITIALIZED, invalid_params, read_or_refuse
 from codemode_mcp.server.connected_clients import ConnectedClient
 from codemode_mcp.server.exchange import METHODS
 from upstream_clients.errors import QuestionRefused
@@ -42,22 +42,13 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.code_mode import Surface
     from codemode_mcp.server.line_stream import Lines
-    from upstream_clients.jsonrpc import Message, RequestId
+    from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
 
 log = logging.getLogger("codemode_mcp.server")
 
 LAST_MESSAGE_SECONDS: Final = 1.0
 """Seconds for sending the last message about a cancelled request."""
-
-
-def read_message(line: str) -> Message | None:
-    """Return the JSON-RPC message in a line; None if the line is something else."""
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return None if form_of(message) is None else message
 
 
 # Params in their common form are valid. The SDK's models validate all others.
@@ -122,7 +113,7 @@ def _is_plain_capability(name: str, value: object) -> bool:
 
 def _is_plain_meta(params: Mapping[str, Any]) -> bool:
     meta = params.get("_meta", _EMPTY)
-    return isinstance(meta, dict) and is_id(meta.get("progressToken", 0))
+    return isinstance(meta, dict) and type(meta.get("progressToken", 0)) in (str, int)
 
 
 class HandshakeSession:
@@ -151,14 +142,16 @@ class HandshakeSession:
         self.capabilities: Mapping[str, Any] | None = None
         self.protocol_version = HANDSHAKE_VERSIONS[-1]
 
+    @property
+    def _is_greeted(self) -> bool:
+        return self.capabilities is not None
+
     async def serve(self) -> None:
         """Answer requests until the client closes its end."""
         try:
             async with self._surface.running(), anyio.create_task_group() as self._group:
                 while (line := await self._lines.receive()) is not None:
-                    message = read_message(line)
-                    if message is None:
-                        log.debug("a line of the client is not a JSON-RPC message")
+                    if (message := await read_or_refuse(line, self._lines.send)) is None:
                         continue
                     match form_of(message):
                         case "request":
@@ -232,11 +225,12 @@ class HandshakeSession:
             raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
         is_plain = _IS_PLAIN.get(method)
         if is_plain is None or not is_plain(params):
-            _check_params(method, self.protocol_version, params)
+            # As the SDK: before `initialize`, only the form of the revision is checked.
+            _check_params(method, self.protocol_version, params, parses=method == "ping" or self._is_greeted)
         if method == "ping":
             return {}
-        if self.capabilities is None:  # the SDK's answer before `initialize`
-            raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters", "")
+        if not self._is_greeted:
+            raise JsonRpcError(INVALID_PARAMS, NOT_INITIALIZED)
         # In these revisions, clients answer questions by responses. A newer client's `requestState` and
         # `inputResponses` are not sealed or checked here, so they are dropped.
         exchange.params = {
@@ -397,14 +391,15 @@ class _Exchange:
 # Validation by the SDK's models
 
 
-def _check_params(method: str, version: str, params: Mapping[str, Any]) -> None:
+def _check_params(method: str, version: str, params: Mapping[str, Any], *, parses: bool = True) -> None:
     from mcp_types import methods
     from pydantic import ValidationError
 
+    check = methods.parse_client_request if parses else methods.validate_client_request
     try:
-        methods.parse_client_request(method, version, params)
-    except ValidationError:
-        raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters", "") from None
+        check(method, version, params)
+    except ValidationError as error:
+        raise invalid_params(error, params) from None
 
 
 def _checked_greeting(params: Mapping[str, Any]) -> dict[str, Any]:

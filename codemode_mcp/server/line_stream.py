@@ -40,7 +40,7 @@ class Lines(Protocol):
     """The messages of one client as lines of JSON, in both directions."""
 
     async def receive(self) -> str | None:
-        """Return the next line without surrogates, or None after the client has closed its end."""
+        """Return the next line, as `repaired_line` does, or None after the client has closed its end."""
         ...
 
     def unread(self, lines: Iterable[str]) -> None:
@@ -96,7 +96,7 @@ class LineStream:
         line = self._read_ahead.popleft()
         if len(self._read_ahead) < MAX_READ_AHEAD:
             self._resume_reading()
-        return repair_surrogates(line)
+        return repaired_line(line)
 
     def unread(self, lines: Iterable[str]) -> None:
         """Put lines back. `receive` returns them before all others."""
@@ -298,11 +298,12 @@ async def open_line_stream(source: int, sink: int) -> AsyncIterator[LineStream]:
         lines._close()
 
 
-def repair_surrogates(line: str) -> str:
-    r"""Return a line of JSON without escaped surrogates, such as `\ud83d`, which have no UTF-8 form.
+def repaired_line(line: str) -> str:
+    r"""Return a line of JSON without a byte order mark and escaped surrogates, such as `\ud83d`.
 
-    A pair of surrogates becomes its character. A single surrogate becomes U+FFFD.
+    Surrogates have no UTF-8 form. A pair of them becomes its character. A single surrogate becomes U+FFFD.
     """
+    line = line.removeprefix("\ufeff")
     # Nearly no line has a surrogate. The others are not parsed here, because their reader parses them.
     if "\\ud" not in line and "\\uD" not in line:
         return line

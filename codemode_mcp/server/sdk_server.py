@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -28,11 +29,12 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from pydantic import ValidationError
 
 from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.server.client_messages import NOT_INITIALIZED, invalid_params, read_or_refuse
 from codemode_mcp.server.client_tasks import knows_tasks, not_declared
 from codemode_mcp.server.exchange import METHODS, TASK_METHODS
 from codemode_mcp.server.path_mode import path_mode_of
 from codemode_mcp.server.sdk_exchange import SdkExchange, SdkSession
-from upstream_clients.jsonrpc import HEADER_MISMATCH, JsonRpcError
+from upstream_clients.jsonrpc import HEADER_MISMATCH, INVALID_PARAMS, JsonRpcError
 
 if TYPE_CHECKING:
     import contextvars
@@ -238,6 +240,7 @@ class AnnouncingServer(Server[Any]):
 
         announcer.publish = lambda kind: bus.publish(_EVENTS[kind]())
         super().__init__(name, on_subscriptions_listen=listen, **{"lifespan": announcing, **others})
+        self.middleware.append(_name_invalid_params)
         self.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
 
     def create_initialization_options(
@@ -245,6 +248,20 @@ class AnnouncingServer(Server[Any]):
     ) -> InitializationOptions:
         options = notification_options or NotificationOptions(tools_changed=True)
         return super().create_initialization_options(options, *others, **more)
+
+
+async def _name_invalid_params(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Answer a request. If its params are not valid, name those that are wrong, which the SDK does not."""
+    params = ctx.params or {}
+    try:
+        return await call_next(replace(ctx, params=params))
+    except ValidationError as error:
+        found = invalid_params(error, params)
+        raise MCPError(found.code, found.message) from None
+    except MCPError as error:
+        if (error.code, error.data) == (INVALID_PARAMS, ""):  # the SDK's answer before `initialize`
+            raise MCPError(INVALID_PARAMS, NOT_INITIALIZED) from None
+        raise
 
 
 def guard_state(server: Server[Any], seconds: float, keys: StateKeys | None = None) -> None:
@@ -304,13 +321,10 @@ class _MessageStream:
         self._lines = lines
 
     async def receive(self) -> SessionMessage | Exception:
-        line = await self._lines.receive()
-        if line is None:
-            raise anyio.EndOfStream
-        try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-        except ValidationError as error:
-            return error
+        while (line := await self._lines.receive()) is not None:
+            if (message := await read_or_refuse(line, self._lines.send)) is not None:
+                return SessionMessage(jsonrpc_message_adapter.validate_python(message, by_name=False))
+        raise anyio.EndOfStream
 
     async def send(self, item: SessionMessage, /) -> None:
         await self._lines.send(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())

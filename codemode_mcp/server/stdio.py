@@ -12,7 +12,8 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit import telemetry
-from codemode_mcp.server.handshake import HandshakeSession, read_message
+from codemode_mcp.server.client_messages import read_or_refuse
+from codemode_mcp.server.handshake import HandshakeSession
 from codemode_mcp.server.line_stream import open_line_stream
 from upstream_clients.jsonrpc import form_of, has_envelope
 
@@ -83,11 +84,12 @@ async def serve_surface_lines(surface: Surface, caller: Caller, lines: Lines) ->
     opening: list[str] = []
     handshake = not telemetry.is_configured()  # only the SDK makes spans of requests
     while handshake and (line := await lines.receive()) is not None:
-        message = read_message(line)
-        is_request = message is not None and form_of(message) == "request"
+        if (message := await read_or_refuse(line, lines.send)) is None:
+            continue
+        is_request = form_of(message) == "request"
         if is_request or len(opening) < MAX_OPENING:
             opening.append(line)
-        if message is not None and is_request:
+        if is_request:
             handshake = message["method"] == "initialize" or not has_envelope(message.get("params"))
             break
     lines.unread(opening)

@@ -231,9 +231,37 @@ def test_a_line_that_is_no_request_is_passed_on_untouched_in_both_directions(dat
     assert brought(session) == [INITIALIZE, INITIALIZED]
 
 
-@pytest.mark.parametrize("data", [b"", b"  \r", b'\x01{"log":"x"}', b"\x01"])
+@pytest.mark.parametrize(
+    "data", [b"", b"  \r", b'\x01{"log":"x"}', b"\x01", b"\xef\xbb\xbf", b'\xef\xbb\xbf\x01{"log":"x"}']
+)
 def test_a_client_can_send_neither_blank_lines_nor_notes(data: bytes) -> None:
     assert RelayedSession().from_client(data) is None
+
+
+def test_a_byte_order_mark_at_the_beginning_of_the_session_reaches_no_instance() -> None:
+    session = RelayedSession()
+    assert send(session, b"\xef\xbb\xbf" + line(INITIALIZE)) == line(INITIALIZE)
+    session.from_instance(result(0))
+    assert brought(session) == [INITIALIZE]
+
+
+def test_ids_that_are_equal_as_numbers_are_one_id() -> None:
+    session = greeted()
+    send(session, request(5.0, "ping"))
+    assert session.from_instance(result(5)) == result(5)
+    assert not session.awaits_answers
+    question = request(7, "roots/list")
+    for answer in (result(7.0), result("7")):
+        assert session.from_instance(question) == question
+        assert send(session, answer) == answer
+        assert send(session, answer) is None
+
+
+@pytest.mark.parametrize("number", [True, [1], {}])
+def test_a_request_whose_id_cannot_be_sent_back_is_passed_on_and_not_awaited(number: object) -> None:
+    session = greeted()
+    assert send(session, request(number, "ping")) == request(number, "ping")
+    assert not session.awaits_answers
 
 
 LONG = {"name": "exec", "arguments": {"code": 'x","jsonrpc":"2.0","id":9}' * 400}}

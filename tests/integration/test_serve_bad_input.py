@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from attached import instance
 from harness import Raw, Session, raw, serve, write_config
 
 if TYPE_CHECKING:
@@ -32,6 +36,29 @@ async def call(client: Raw, **params: Any) -> dict[str, Any]:
     answer = await client.request("tools/call", {**client.envelope, **params})
     assert "result" in answer, answer
     return answer["result"]
+
+
+@pytest.mark.parametrize("how", ["private", "relay"])
+async def test_malformed_lines_and_byte_order_marks_are_answered_from_the_first_line_on(
+    tmp_path: Path, how: str
+) -> None:
+    config = write_config(tmp_path, {})
+    is_shared = how == "relay" and sys.platform != "win32"
+    async with (
+        instance(config) if is_shared else nullcontext(),
+        raw(config, serve=[] if is_shared else ["--private"]) as client,
+    ):
+        await client.send_bytes(b"{bad\n")
+        assert (await client.message())["error"]["code"] == -32700
+        await client.send_bytes(b'\xef\xbb\xbf{"jsonrpc": "2.0", "id": 5}\n')
+        assert (await client.answer_to(5))["error"]["code"] == -32600
+        greeting = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+        message = {"jsonrpc": "2.0", "id": 7.0, "method": "initialize", "params": greeting}
+        await client.send_bytes(b"\xef\xbb\xbf" + json.dumps(message).encode() + b"\n")
+        assert "result" in await client.answer_to(7)
+        client.envelope = {}
+        result = (await client.call("exec", {"code": "return 2"}))["result"]
+        assert result["structuredContent"]["value"] == 2
 
 
 EXEC = {

@@ -219,3 +219,89 @@ async def test_a_body_that_is_no_request_is_answered_in_time(served: Served, kin
     assert 400 <= answer.status_code < 500 or "error" in answer.json() or kind == "a result"
     assert len(answer.content) < 10_000
     assert (await served.request()).status_code == 200
+
+
+HANDSHAKE = {"mcp-protocol-version": "2025-06-18"}
+GREETING = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "raw", "version": "1"},
+}
+
+MALFORMED = [
+    (b"{bad", -32700, None, "not JSON"),
+    (b"", -32700, None, "not JSON"),
+    (b"\xef\xbb\xbf", -32700, None, "not JSON"),
+    (b"[" * 100_000, -32700, None, "nested too deeply"),
+    (b"5", -32600, None, "a message must be an object"),
+    (b"{}", -32600, None, '"method" is missing'),
+    (b'{"jsonrpc": "2.0", "id": 5}', -32600, 5, '"method" is missing'),
+    (b'{"jsonrpc": "1.0", "id": "a", "method": "ping"}', -32600, "a", '"jsonrpc" must be "2.0"'),
+    (b'{"id": 5, "method": "ping"}', -32600, 5, '"jsonrpc" must be "2.0"'),
+    (b'{"jsonrpc": "2.0", "id": 5, "method": "ping", "params": []}', -32600, 5, '"params" must be an object'),
+    (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600, None, '"id" must be a string or an integer'),
+    (b'{"jsonrpc": "2.0", "id": true, "method": "ping"}', -32600, None, '"id" must be a string or an integer'),
+    (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}', -32600, 1.5, '"id" must be a string or an integer'),
+    (b'[{"jsonrpc": "2.0", "id": 5, "method": "ping"}]', -32600, 5, "batches are not supported"),
+    (json.dumps([CALL] * 2).encode(), -32600, None, "batches are not supported"),
+    (b'{"method": "notifications/initialized"}', -32600, None, '"jsonrpc" must be "2.0"'),
+]
+
+
+@pytest.mark.parametrize("headers", [{}, HANDSHAKE], ids=["modern", "handshake"])
+async def test_a_malformed_message_is_refused_with_its_id_where_it_can_be_read(
+    served: Served, headers: dict[str, str]
+) -> None:
+    for body, code, request_id, words in MALFORMED:
+        answer = await served.request(content=body, headers=headers)
+        found = answer.json()
+        assert answer.status_code == 400, body[:100]
+        assert (found["jsonrpc"], found["id"], found["error"]["code"]) == ("2.0", request_id, code), body[:100]
+        assert words in found["error"]["message"]
+        assert "validation" not in answer.text
+
+
+@pytest.mark.parametrize("kind", ["Application/JSON", "APPLICATION/JSON; Charset=UTF-8", "application/json ;x=y"])
+async def test_media_types_are_compared_without_case(served: Served, kind: str) -> None:
+    headers = {"content-type": kind, "accept": "Application/JSON, TEXT/Event-Stream"}
+    assert (await served.request(headers=headers)).status_code == 200
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": GREETING})
+    answer = await served.request(content=body, headers={**HANDSHAKE, **headers})
+    assert answer.status_code == 200
+    assert '"protocolVersion":"2025-06-18"' in answer.text
+
+
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf"], ids=["without a mark", "with a byte order mark"])
+async def test_an_id_with_a_fraction_of_zero_is_the_integer(served: Served, before: bytes) -> None:
+    body = before + json.dumps({**CALL, "id": 7.0}).encode()
+    answer = (await served.request(content=body)).json()
+    assert (answer["id"], type(answer["id"])) == (7, int)
+    greeting = json.dumps({"jsonrpc": "2.0", "id": 7.0, "method": "initialize", "params": GREETING}).encode()
+    answer = await served.request(content=before + greeting, headers=HANDSHAKE)
+    assert '"id":7,' in answer.text.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({**GREETING, "capabilities": {"roots": True}}, "capabilities.roots must be an object"),
+        ({**GREETING, "clientInfo": {"name": "raw"}}, "clientInfo.version is missing"),
+        (None, "capabilities is missing"),
+    ],
+)
+async def test_invalid_params_of_initialize_are_named(served: Served, params: object, words: str) -> None:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", **({"params": params} if params else {})}
+    answer = await served.request(content=json.dumps(message), headers=HANDSHAKE)
+    assert f"Invalid request parameters: {words}" in answer.text
+    assert "-32602" in answer.text
+
+
+async def test_invalid_params_of_a_modern_request_are_named(served: Served) -> None:
+    for params, words in (
+        ({"cursor": 5}, "cursor must be a string"),
+        ({"_meta": {**MODERN["_meta"], "progressToken": []}}, "_meta"),
+    ):
+        body = json.dumps({**CALL, "params": {**MODERN, **params}})
+        error = (await served.request(content=body)).json()["error"]
+        assert error["code"] == -32602
+        assert words in error["message"]

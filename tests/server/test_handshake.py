@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from mcp_types import methods, version
 
 from codemode_mcp.policy.callers import Caller
+from codemode_mcp.server.client_messages import NOT_INITIALIZED
 from codemode_mcp.server.client_questions import as_request
 from codemode_mcp.server.handshake import HandshakeSession, is_plain_call, is_plain_greeting, is_plain_listing
 from codemode_mcp.server.line_stream import open_line_stream
@@ -439,16 +440,149 @@ async def test_a_changed_list_is_announced_to_a_client_that_has_seen_it(
         assert (await peer.receive())["method"] == "notifications/tools/list_changed"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [b"junk", b"[]", b"{}", b'{"jsonrpc": "2.0"}', b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', b"\xff\xfe", b""],
-)
+MALFORMED = {
+    b"junk": (-32700, None, "not JSON: Expecting value at character 0"),
+    b"{bad": (-32700, None, "not JSON"),
+    b'{"jsonrpc": "2.0", "id": 5, "method": "pi': (-32700, None, "not JSON"),
+    b"\xff\xfe": (-32700, None, "not JSON"),
+    b"[" * 100_000: (-32700, None, "nested too deeply"),
+    b"5": (-32600, None, "a message must be an object"),
+    b'"ping"': (-32600, None, "a message must be an object"),
+    b"null": (-32600, None, "a message must be an object"),
+    b"{}": (-32600, None, '"method" is missing'),
+    b'{"jsonrpc": "2.0"}': (-32600, None, '"method" is missing'),
+    b'{"jsonrpc": "2.0", "id": 5}': (-32600, 5, '"method" is missing'),
+    b'{"jsonrpc": "2.0", "id": "a", "method": 5}': (-32600, "a", '"method" must be a string'),
+    b'{"id": 5, "method": "ping"}': (-32600, 5, '"jsonrpc" must be "2.0"'),
+    b'{"jsonrpc": "1.0", "id": 5, "method": "ping"}': (-32600, 5, '"jsonrpc" must be "2.0"'),
+    b'{"jsonrpc": 2.0, "id": 5, "method": "ping"}': (-32600, 5, '"jsonrpc" must be "2.0"'),
+    b'{"jsonrpc": "2.0", "id": 5, "method": "ping", "params": []}': (-32600, 5, '"params" must be an object'),
+    b'{"jsonrpc": "2.0", "id": 5, "method": "ping", "params": "x"}': (-32600, 5, '"params" must be an object'),
+    b'{"jsonrpc": "2.0", "id": null, "method": "ping"}': (-32600, None, '"id" must be a string or an integer'),
+    b'{"jsonrpc": "2.0", "id": true, "method": "ping"}': (-32600, None, '"id" must be a string or an integer'),
+    b'{"jsonrpc": "2.0", "id": [1], "method": "ping"}': (-32600, None, '"id" must be a string or an integer'),
+    b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}': (-32600, 1.5, '"id" must be a string or an integer'),
+    b'{"jsonrpc": "2.0", "id": 1e999, "method": "ping"}': (-32600, None, '"id" must be a string or an integer'),
+    b"[]": (-32600, None, "batches are not supported; send each message alone"),
+    b"[1]": (-32600, None, "batches are not supported"),
+    b'[{"jsonrpc": "2.0", "id": 5, "method": "ping"}]': (-32600, 5, "batches are not supported"),
+}
+
+
+@pytest.mark.parametrize("line", MALFORMED, ids=lambda line: line[:60].decode("latin-1"))
 @FRONTS
-async def test_what_is_no_message_is_passed_over(front: str, line: bytes) -> None:
+async def test_a_malformed_request_is_answered_with_its_id_where_it_can_be_read(front: str, line: bytes) -> None:
+    code, request_id, words = MALFORMED[line]
     async with serving(front, Counter()) as peer:
         await peer.write(line)
-        await peer.write(b'{"jsonrpc": "2.0", "id": null, "method": "ping"}')
+        answer = await peer.receive()
+        assert (answer["jsonrpc"], answer["id"], answer["error"]["code"]) == ("2.0", request_id, code)
+        assert words in answer["error"]["message"]
         assert await peer.ask(1, "ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+@FRONTS
+async def test_each_request_of_a_batch_is_answered(front: str) -> None:
+    batch: list[object] = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in (5, "a", 6.0)]
+    async with serving(front, Counter()) as peer:
+        await peer.send([*batch, {"jsonrpc": "2.0", "method": "notifications/initialized"}, 7])
+        assert [(await peer.receive())["id"] for _ in range(3)] == [5, "a", 6]
+        await peer.send([{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(10_000)])
+        assert (await peer.receive())["id"] is None
+        assert (await peer.ask(1, "ping"))["result"] == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"   \r",
+        b"\xef\xbb\xbf",
+        b'{"jsonrpc": "1.0", "method": "notifications/initialized"}',
+        b'{"method": "notifications/initialized"}',
+        b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": [1]}',
+        b'{"jsonrpc": "2.0", "id": null, "result": {}}',
+        b'{"jsonrpc": "2.0", "id": 5, "result": null}',
+        b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "what?"}}',
+        b'{"jsonrpc": "2.0", "id": 5, "error": "no"}',
+        b'[{"jsonrpc": "2.0", "method": "notifications/initialized"}]',
+    ],
+)
+@FRONTS
+async def test_what_expects_no_answer_gets_none(front: str, line: bytes) -> None:
+    async with serving(front, Counter()) as peer:
+        await peer.write(line)
+        await peer.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        assert await peer.receive() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+@FRONTS
+@pytest.mark.parametrize(
+    "line",
+    [b'{"jsonrpc": "2.0", "id": 1.0, "method": "ping"}', b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"ping"}'],
+)
+async def test_a_request_in_an_unusual_form_is_answered(front: str, line: bytes) -> None:
+    async with serving(front, Counter()) as peer:
+        await peer.write(line)
+        assert await peer.receive() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+@FRONTS
+@pytest.mark.parametrize(
+    ("answer", "got"),
+    [
+        ({"result": None}, "the client answered with error -32600: the result is not an object"),
+        ({"result": "yes"}, "the client answered with error -32600: the result is not an object"),
+        ({"error": "no"}, "the client answered with error -32000: no"),
+        ({"error": {"code": "E1"}}, "the client answered with error -32000: E1"),
+        ({"error": {"code": -1, "data": 5}}, "the client answered with error -1: 5"),
+    ],
+)
+async def test_a_malformed_answer_to_a_question_ends_the_question(front: str, answer: dict[str, Any], got: str) -> None:
+    async with serving(front, Counter()) as peer:
+        await peer.greet()
+        await peer.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask"}})
+        question = await peer.receive()
+        await peer.send({"jsonrpc": "2.0", "id": float(question["id"]), **answer})
+        assert (await peer.until(1))[-1]["result"]["structuredContent"] == {"refused": got}
+
+
+@FRONTS
+@pytest.mark.parametrize(
+    ("method", "params", "words"),
+    [
+        ("initialize", {**GREETING, "capabilities": {"roots": True}}, "capabilities.roots must be an object"),
+        ("initialize", {**GREETING, "clientInfo": {"name": "x"}}, "clientInfo.version is missing"),
+        ("initialize", {**GREETING, "clientInfo": "x"}, "clientInfo must be an object"),
+        ("initialize", {**GREETING, "protocolVersion": 5}, "protocolVersion must be a string"),
+        ("initialize", {}, "capabilities is missing; clientInfo is missing; protocolVersion is missing"),
+        ("initialize", None, "capabilities is missing; clientInfo is missing; protocolVersion is missing"),
+        ("tools/call", {"name": "x", "arguments": []}, "arguments must be an object"),
+        (
+            "tools/call",
+            {"name": "x", "_meta": {"progressToken": 1.5}},
+            "_meta.progressToken must be a string or an integer",
+        ),
+        ("tools/list", {"cursor": 5}, "cursor must be a string"),
+        ("prompts/get", {"name": "x", "arguments": {"a": 5}}, "arguments.a must be a string"),
+        ("logging/setLevel", {"level": "loud"}, "level must be 'alert', 'critical', 'debug'"),
+        ("completion/complete", {"ref": {"type": "ref/x"}, "argument": {"name": "a", "value": "b"}}, "ref"),
+    ],
+)
+async def test_invalid_params_are_named(front: str, method: str, params: Any, words: str) -> None:
+    async with serving(front, Counter()) as peer:
+        await peer.greet()
+        error = (await peer.ask(1, method, params))["error"]
+        assert error["code"] == -32602
+        assert error["message"].startswith(f"Invalid request parameters: {words}")
+        assert "data" not in error
+
+
+@FRONTS
+async def test_a_request_before_initialize_is_answered_with_what_is_missing(front: str) -> None:
+    async with serving(front, Counter()) as peer:
+        error = (await peer.ask(1, "tools/list"))["error"]
+        assert error == {"code": -32602, "message": NOT_INITIALIZED}
 
 
 @FRONTS

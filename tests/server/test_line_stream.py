@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.server.line_stream import MAX_READ_AHEAD, open_line_stream, repair_surrogates
+from codemode_mcp.server.line_stream import MAX_READ_AHEAD, open_line_stream, repaired_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -195,7 +195,7 @@ async def test_lines_that_were_put_back_come_first() -> None:
 
 @given(st.text(st.characters(), max_size=5))
 def test_a_line_without_halves_of_pairs_keeps_its_value_and_one_with_them_can_be_encoded(text: str) -> None:
-    line = repair_surrogates(json.dumps({"a": text}))
+    line = repaired_line(json.dumps({"a": text}))
     line.encode()
     value = json.loads(line)["a"]
     value.encode()

@@ -20,6 +20,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from codemode_mcp.policy.callers import PEER, Caller
+from codemode_mcp.server.client_messages import Refused, read_body
 from codemode_mcp.server.http.auth import (
     HOW_TO_SEND_A_TOKEN,
     CredentialsRefused,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from codemode_mcp.server.http.auth import Principal, Verifier
     from codemode_mcp.server.http.guards import HostRules
     from codemode_mcp.settings import ExposeMode, HttpSettings
+    from upstream_clients.jsonrpc import Message as RpcMessage
 
 log = logging.getLogger("codemode_mcp.http")
 
@@ -60,6 +62,8 @@ PATH_MODES: Final[tuple[ExposeMode, ...]] = ("code", "search", "direct")
 """The modes that have a path of their own, below the path of the endpoint."""
 
 _MODE_PATHS: Final = tuple(f"/{mode}" for mode in PATH_MODES)
+
+_JSON: Final = b"application/json"
 
 _CALLER = "codemode_mcp.caller"
 """Key of the caller of a request in an ASGI scope."""
@@ -174,13 +178,15 @@ class Front:
         _allow(method, *METHODS)
         if self.handler is None:
             raise self._unavailable()
-        body = b""
+        body, message = b"", None
         if method == "POST":
             kind = header(headers, b"content-type") or ""
-            if kind.partition(";")[0].strip().lower() != "application/json":
+            if kind.partition(";")[0].strip().lower() != _JSON.decode():
                 raise Refusal(415, "the Content-Type of the request must be application/json")
-            body = await self._bodies.read(headers, receive, share)
-        if self.draining and _begins_work(method, body):
+            # The SDK knows it in small letters only.
+            scope["headers"] = [(name, _JSON if name == b"content-type" else value) for name, value in headers]
+            body, message = _message_in(await self._bodies.read(headers, receive, share))
+        if self.draining and (method == "GET" or _begins_work(message)):
             raise self._unavailable()
         self._set_caller(scope, principal)
         scope[PATH_MODE] = self._modes[path]
@@ -289,15 +295,18 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _begins_work(method: str, body: bytes) -> bool:
-    """Return True if a request begins a call, a session or a stream."""
-    if method == "GET":
-        return True
-    try:
-        message = json.loads(body) if body else None
-    except (ValueError, RecursionError):
-        return False  # the SDK refuses the body
-    return isinstance(message, dict) and message.get("method") in ("tools/call", "initialize", "subscriptions/listen")
+def _message_in(body: bytes) -> tuple[bytes, RpcMessage]:
+    """Return a body in the form that the SDK reads, and its message. Raises `Refusal`."""
+    read = read_body(body)
+    if isinstance(read, Refused):
+        request_id = read.ids[0] if len(read.ids) == 1 else None
+        raise Refusal(400, read.error.message, code=read.error.code, request_id=request_id)
+    return read
+
+
+def _begins_work(message: RpcMessage | None) -> bool:
+    """Return True if a message begins a call, a session or a stream."""
+    return message is not None and message.get("method") in ("tools/call", "initialize", "subscriptions/listen")
 
 
 def _check_framing(headers: Headers) -> None:

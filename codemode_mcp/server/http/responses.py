@@ -30,11 +30,19 @@ class Refusal(Exception):
         body: a JSON-RPC error.
     """
 
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        code: int | None = None,
+        request_id: object = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.headers = headers or {}
-        self.body = error_body(status, message)
+        self.body = error_body(status, message, code, request_id)
 
 
 def too_many_requests(wait: float) -> Refusal:
@@ -102,10 +110,10 @@ class JsonSend:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
 
-def error_body(status: int, message: str) -> bytes:
-    """Return a JSON-RPC error that answers no particular request."""
-    error = {"code": -32603 if status >= 500 else -32600, "message": message}
-    return json.dumps({"jsonrpc": "2.0", "id": None, "error": error}, ensure_ascii=False).encode()
+def error_body(status: int, message: str, code: int | None = None, request_id: object = None) -> bytes:
+    """Return a JSON-RPC error. Without an id, it answers no particular request."""
+    error = {"code": code or (-32603 if status >= 500 else -32600), "message": message}
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}, ensure_ascii=False).encode()
 
 
 def header(headers: Headers, name: bytes) -> str | None:
