@@ -101,6 +101,16 @@ def test_swagger_2_is_read_as_openapi_3() -> None:
     assert api.request("upload", {"photo": "AAE="}).headers["Content-Type"].startswith("multipart/form-data; boundary=")
 
 
+def test_media_types_of_swagger_2_are_compared_without_case() -> None:
+    types = ["Multipart/Form-Data", "APPLICATION/JSON", "Application/X-WWW-Form-Urlencoded"]
+    api = read({**SWAGGER, "consumes": types, "produces": ["Application/JSON"]})
+    assert api.request("create", {"name": "Rex"}).headers["Content-Type"].lower() == "application/json"
+    assert "form-urlencoded" in api.request("fill", {"name": "x", "list": []}).headers["Content-Type"]
+    assert api.request("upload", {"photo": "AAE="}).headers["Accept"] == "application/octet-stream, */*;q=0.1"
+    only_multipart = read({**SWAGGER, "consumes": types[:1]})
+    assert "multipart" in only_multipart.request("fill", {"name": "x", "list": []}).headers["Content-Type"]
+
+
 YAML = """
 openapi: 3.1.0
 info: {title: Dates, version: 2024-01-02}

@@ -114,6 +114,16 @@ def test_json_is_asked_for_where_there_is_any() -> None:
     assert accept({"text/csv": {}, "image/*": {}, "bad\r\n/x": {}}) == "text/csv, */*;q=0.1"
     assert accept({"application/vnd.api+json": {}}) == "application/vnd.api+json, */*;q=0.1"
     assert accept({}) == "application/json, */*;q=0.1"
+    both = {"application/vnd.api+json": {}, "Application/JSON": {"schema": {"type": "integer"}}}
+    operation = {"operationId": "call", "responses": {"200": {"description": "", "content": both}}}
+    (tool,) = read({"openapi": "3.0.0", "paths": {"/x": {"get": operation}}}, base_url="http://a").tools
+    assert tool["outputSchema"] == {"type": "integer"}
+
+
+def test_media_types_of_answers_are_compared_without_case(petstore: Api) -> None:
+    assert result(petstore, b"[1]", "Application/Problem+JSON; Charset=UTF-8")["structuredContent"] == [1]
+    assert result(petstore, b"x", "TEXT/Plain")["content"] == [{"type": "text", "text": "x"}]
+    assert result(petstore, b"x", "IMAGE/Png")["content"][0]["type"] == "image"
 
 
 def test_media_types_of_swagger_2_are_asked_for_without_a_schema_too() -> None:

@@ -120,7 +120,7 @@ def _json_content(content: dict[str, Mapping[str, Any]]) -> tuple[str, Mapping[s
         schema = content["*/*"].get("schema")
         if isinstance(schema, dict) and schema.get("type") not in ("string", "file"):
             found = [("*/*", content["*/*"])]
-    return min(found, key=lambda each: not each[0].startswith("application/json"), default=None)
+    return min(found, key=lambda each: not each[0].lower().startswith("application/json"), default=None)
 
 
 def _accept_produced(node: Mapping[str, Any]) -> str:

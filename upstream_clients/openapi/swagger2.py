@@ -137,7 +137,7 @@ def _operation(node: Mapping[str, Any], shared: Any, document: _Swagger) -> dict
     ]
     consumes = _types(node.get("consumes"), document.root.get("consumes"))
     if body is not None:
-        usable = [each for each in consumes if "form" not in each] or ["application/json"]
+        usable = [each for each in consumes if "form" not in each.lower()] or ["application/json"]
         media = {"schema": body.get("schema")}
         result["requestBody"] = {
             "content": dict.fromkeys(usable, media),
@@ -196,8 +196,9 @@ def _form(form: Mapping[str, Mapping[str, Any]], consumes: list[str]) -> dict[st
         if each.get("type") == "array":
             encoding[name] = {"style": "form", **_STYLES.get(str(each.get("collectionFormat", "csv")), {})}
     required = [name for name, each in form.items() if each.get("required") is True]
+    accepted = {each.lower() for each in consumes}
     is_multipart = has_file or (
-        "multipart/form-data" in consumes and "application/x-www-form-urlencoded" not in consumes
+        "multipart/form-data" in accepted and "application/x-www-form-urlencoded" not in accepted
     )
     media_type = "multipart/form-data" if is_multipart else "application/x-www-form-urlencoded"
     schema = {"type": "object", "properties": properties, "required": required}
@@ -208,7 +209,7 @@ def _response(schema: Any, produces: tuple[str, ...]) -> dict[str, Any]:
     media_types: list[str] = list(produces)
     if isinstance(schema, dict) and schema.get("type") == "file":
         schema = {"type": "string", "format": "binary"}
-        media_types = [each for each in produces if "json" not in each] or ["application/octet-stream"]
+        media_types = [each for each in produces if "json" not in each.lower()] or ["application/octet-stream"]
     media = {"schema": schema}
     return {"content": dict.fromkeys(media_types, media)}
 
