@@ -196,7 +196,7 @@ def call_error(
     said = spec.cut(spec.redact_learned(error.message), _MAX_QUOTE)
     if session_lost:
         status = f"error {error.code}" if fault is None else f"HTTP {fault.status}"
-        answer = f"{status}: {said}" if said else status
+        answer = f"{status}: {spec.cut(spec.redact(error.message), _MAX_QUOTE)}" if said else status
         if fault is not None and fault.sent:
             return UpstreamCallError(
                 spec.name,
@@ -208,7 +208,7 @@ def call_error(
     if fault is not None and fault.login:
         return UpstreamCallError(spec.name, error.message, dispatched=False)
     if fault is not None and not fault.answered:
-        what = error.message if fault.status is None else http_reason(spec, fault.status) + _words(said)
+        what = said if fault.status is None else http_reason(spec, fault.status) + _words(spec, error)
         return UpstreamCallError(spec.name, f"{server}: {what}", dispatched=fault.sent)
     if error.code == HEADER_MISMATCH:
         return UpstreamCallError(
@@ -247,8 +247,9 @@ def lost_again(subject: str, error: SessionLost) -> UpstreamCallError:
     )
 
 
-def _words(said: str) -> str:
-    return f"; it says: {said}" if said else ""
+def _words(spec: UpstreamSpec, error: JsonRpcError) -> str:
+    """Return the words in the body of an error status, which may repeat the credentials of the request."""
+    return f"; it says: {spec.cut(spec.redact(error.message), _MAX_QUOTE)}" if error.message else ""
 
 
 def _small(data: Any) -> Any:
@@ -358,10 +359,9 @@ def _refusal(spec: UpstreamSpec, error: JsonRpcError, exit_code: int | None) -> 
     fault = HttpFault.of(error)
     if fault is not None:
         if fault.status is None:
-            return error.message
+            return spec.cut(error.message, _MAX_QUOTE)
         if not fault.answered or fault.status in (401, 403):
-            said = "" if fault.answered else spec.cut(error.message, _MAX_QUOTE)
-            return http_reason(spec, fault.status) + _words(said)
+            return http_reason(spec, fault.status) + ("" if fault.answered else _words(spec, error))
     if is_transport_failure(error):
         if spec.is_process:
             return f"it exited{_exit_words(exit_code)} before it answered; run the command by hand to see why"

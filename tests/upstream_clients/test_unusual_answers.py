@@ -230,6 +230,7 @@ async def test_the_words_of_an_error_in_another_form_reach_the_caller(way: str) 
 
 
 async def test_the_words_of_an_error_are_bounded() -> None:
+    assert len(await outcome("body", "<html>" + "x y " * 10_000)) < 700
     assert len(await outcome("body", whole(id="ID", error={"reason": ["x y"] * 10_000}))) < 700
 
 
@@ -256,6 +257,17 @@ async def test_on_stdio_an_error_without_an_id_belongs_to_no_call_if_several_are
         calls = [source.call_tool("work", {}, timeout=0.5), source.call_tool("work", {}, timeout=0.5)]
         ends = await asyncio.gather(*calls, return_exceptions=True)
     assert [str(each) for each in ends] == ["server 'srv': tool 'work' timed out after 0.5 s"] * 2
+
+
+async def test_the_words_of_an_error_status_are_shown_without_secrets() -> None:
+    async def refuse(exchange: Exchange) -> None:
+        await exchange.answer('{"error": {"reason": "key hunter22 is not valid"}}', JSON, "403 Forbidden")
+
+    async with served(Bare("legacy", refuse), headers={"X-Key": "hunter22"}) as source:
+        with pytest.raises(UpstreamCallError) as raised:
+            await source.call_tool("work", {}, timeout=5)
+    assert raised.value.message.endswith("of mcpServers.srv; it says: key *** is not valid")
+    assert not raised.value.dispatched
 
 
 def test_a_text_that_is_no_message_shows_its_beginning_only() -> None:
