@@ -100,8 +100,10 @@ def is_transport_failure(error: JsonRpcError) -> bool:
     return error.code == CONNECTION_CLOSED and error.message == "Connection closed" and error.data is None
 
 
-_SESSION_CODES = (None, INVALID_REQUEST, SERVER_ERROR, -32001, -32002, 32600)
-"""Codes of errors by which servers, and bridges in front of them, refuse a request whose session they do not know."""
+_BRIDGE_CODES = (INVALID_REQUEST, -32001, 32600)
+_SESSION_CODES = (None, SERVER_ERROR, -32002, *_BRIDGE_CODES)
+"""Codes of errors by which servers refuse a request whose session they do not know. Over stdio, only bridges to other
+servers do so, and pass on the codes of common SDKs."""
 
 
 def _set_of(words: str) -> frozenset[str]:
@@ -150,7 +152,7 @@ def is_session_refused(status: int, code: int | None, body: str) -> bool:
     return any(map(names_lost_session, _JSON_TEXT.findall(body) or [body]))
 
 
-def is_session_lost(error: JsonRpcError, *, in_session: bool) -> bool:
+def is_session_lost(error: JsonRpcError, *, in_session: bool, is_process: bool = False) -> bool:
     """Return True if a legacy server has lost the session: it was restarted, or the session has expired.
 
     Args:
@@ -159,7 +161,8 @@ def is_session_lost(error: JsonRpcError, *, in_session: bool) -> bool:
     fault = HttpFault.of(error)
     if fault is not None:
         return fault.session_lost
-    return in_session and error.code in _SESSION_CODES and names_lost_session(error.message)
+    codes = _BRIDGE_CODES if is_process else _SESSION_CODES
+    return in_session and error.code in codes and names_lost_session(error.message)
 
 
 def is_logged_out(error: JsonRpcError) -> bool:
@@ -233,7 +236,7 @@ def call_error(
     )
 
 
-_SESSION_ADVICE = "see its log, and if several processes answer at this address, let them share their sessions"
+_SESSION_ADVICE = "see its log, and if several processes answer its requests, let them share their sessions"
 """A next step if a server has lost a session that it has just begun."""
 
 

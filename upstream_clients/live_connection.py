@@ -226,8 +226,9 @@ class LiveConnection:
 
     def _call_error(self, method: str, error: JsonRpcError) -> UpstreamCallError:
         """Return the error of a request for its caller. End the connection or list again if the error requires that."""
-        in_session = not self.modern and (self._spec.is_process or self._watch.in_session)
-        session_lost = is_session_lost(error, in_session=in_session)
+        is_process = self._spec.is_process
+        in_session = not self.modern and (is_process or self._watch.in_session)
+        session_lost = is_session_lost(error, in_session=in_session, is_process=is_process)
         # If the server cannot be reached, the connection ends, unless another request may still get its answer.
         broken = is_transport_failure(error) or is_logged_out(error)
         if session_lost or (broken and self._in_flight == 1):

@@ -296,6 +296,15 @@ async def test_an_event_beyond_the_limit_is_refused_before_it_has_come_whole() -
         list(buffer.feed(b"x"))
 
 
+async def test_a_byte_order_mark_before_the_first_event_is_left_out() -> None:
+    stream = b"\xef\xbb\xbfdata: first\n\ndata: \xef\xbb\xbfsecond\n\n"
+    for size in (1, 2, 3, len(stream)):
+        buffer = EventBuffer(1000)
+        pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
+        found = [bytes(event.data) for piece in pieces for event in buffer.feed(piece)]
+        assert found == [b"first", b"\xef\xbb\xbfsecond"]
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -16,6 +16,8 @@ from started_pools import settled_pool
 from test_direct_calls_over_http import EVENTS, JSON, WithSession, hang_up, say_done, served, text
 
 from upstream_clients import UpstreamCallError, UpstreamSpec
+from upstream_clients.error_mapping import is_session_lost
+from upstream_clients.jsonrpc import JsonRpcError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -459,3 +461,48 @@ async def test_a_call_that_the_older_transport_refuses_fails_alone(status: str, 
         assert raised.value.dispatched is dispatched
         assert text(await source.call_tool("work", {}, timeout=10)) == "done"
     assert len(set(calls)) == 1
+
+
+SAID = {
+    True: (
+        "Session not found",
+        "session not found.",
+        "Bad Request: No valid session ID provided",
+        "Invalid or expired session",
+        "Unknown MCP session",
+        "Mcp-Session-Id is invalid",
+        "Session 3f2a9c41-77 has been terminated",
+        "Not Found: Session has been terminated",
+        "Your session has expired, please reconnect",
+        "Server not initialized",
+        "The session does not exist",
+        "Session doesn't exist",
+        "no active session for id abc123",
+    ),
+    False: (
+        "",
+        "Session",
+        "Session not found: main",
+        "Browser session not found",
+        "database session expired",
+        "Request timed out",
+        "Not found",
+        "No such tool in this session",
+        "The session token of the user has expired",
+        "Session started",
+    ),
+}
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_only_an_error_about_the_session_of_the_connection_tells_its_loss(is_lost: bool) -> None:
+    for message in SAID[is_lost]:
+        error = JsonRpcError(-32001, message)
+        assert is_session_lost(error, in_session=True) is is_lost, message
+        assert is_session_lost(error, in_session=True, is_process=True) is is_lost, message
+        assert not is_session_lost(error, in_session=False), message
+
+
+def test_over_stdio_only_the_codes_of_bridges_tell_the_loss_of_a_session() -> None:
+    for code, is_lost in ((-32600, True), (32600, True), (-32000, False), (-32603, False), (-32602, False)):
+        assert is_session_lost(JsonRpcError(code, "Session not found"), in_session=True, is_process=True) is is_lost
