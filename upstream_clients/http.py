@@ -118,7 +118,7 @@ class McpHttpClient(httpx2.AsyncClient):
                     self._watch.on_doubt()
                 self._has_stream = self._has_stream or response.is_success
             return response
-        self._watch.in_session = self._is_session or _SESSION_HEADER in request.headers
+        in_session = self._watch.in_session = self._is_session or _SESSION_HEADER in request.headers
         if not _wants_answer(request):
             timeout = {**request.extensions.get("timeout", {}), "read": _NOTIFICATION_TIMEOUT}
             request.extensions = {**request.extensions, "timeout": timeout}
@@ -135,7 +135,7 @@ class McpHttpClient(httpx2.AsyncClient):
             if (refusal := await self._login_refusal(response)) is not None:
                 await response.aclose()
                 return refusal.response(request)
-            return (await _read_failure(response, in_session=self._watch.in_session)).response(request)
+            return (await _read_failure(response, in_session=in_session)).response(request)
         self._watch.refused_status = None
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             response.stream = _BoundedBody(response.stream)

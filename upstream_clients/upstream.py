@@ -245,9 +245,13 @@ class Upstream(ResourceState):
     ) -> ToolOutcome:
         """Finish a direct call whose first answer is not a result yet, within `timeout` seconds."""
         admission = self._admission(tool, options)
-        raw = await self._send(
-            "tools/call", params, {**options, "timeout": timeout, "begin": None}, user, admission, first
-        )
+        try:
+            raw = await self._send(
+                "tools/call", params, {**options, "timeout": timeout, "begin": None}, user, admission, first
+            )
+        except Misdirected:  # only after a lost session, so the first request was not handled
+            why = f"server {self.name!r} lost its session, and serves other clients by now; repeat the call"
+            raise UpstreamCallError(self.name, why, dispatched=False) from None
         return read_outcome(raw, self._output_check(tool))
 
     async def request(
