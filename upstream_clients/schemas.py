@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from upstream_clients.results import OutputCheck
     from upstream_clients.tools import JsonObject
 
-__all__ = ["SchemaParts", "UnusableSchema", "compile_check", "compile_schema", "is_legacy"]
+__all__ = [
+    "SchemaParts",
+    "UnusableSchema",
+    "compile_check",
+    "compile_schema",
+    "is_legacy",
+    "with_optional_defaults",
+]
 
 _MAX_REASON_CHARACTERS = 300
 
@@ -27,6 +34,19 @@ def is_legacy(schema: JsonObject) -> bool:
     """Return True if the schema is written in draft-04, -06 or -07. Without `$schema` it is in 2020-12."""
     dialect = schema.get("$schema")
     return isinstance(dialect, str) and any(draft in dialect for draft in ("draft-04", "draft-06", "draft-07"))
+
+
+def with_optional_defaults(schema: JsonObject) -> JsonObject:
+    """Return a schema of arguments that does not require those with a default, which the server assumes for them."""
+    properties = schema.get("properties")
+    if not isinstance(schema.get("required"), list) or not isinstance(properties, dict):
+        return schema
+    listed = [name for name in schema["required"] if isinstance(name, str)]
+    needed = [name for name in listed if not (isinstance(each := properties.get(name), dict) and "default" in each)]
+    if len(needed) == len(listed):
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "required"}
+    return {**rest, "required": needed} if needed else rest
 
 
 def compile_schema(schema: JsonObject) -> jsonschema_rs.Validator:

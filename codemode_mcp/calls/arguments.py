@@ -49,15 +49,17 @@ class ArgumentChecker:
         schema: Mapping[str, Any],
         signature: Callable[[], str],
         refuse: Callable[[JsonObject], Mapping[str, str]] | None = None,
+        note: Callable[[str], None] | None = None,
         *,
         keeps_numbers: bool = False,
     ) -> dict[str, Any]:
-        """Return the object to send for a call, with top-level defaults filled in.
+        """Return the object to send for a call: exactly the input of the program.
 
         Args:
             expression: the name of the tool as the program wrote it, for messages.
             signature: called for the tool's signature if something is wrong.
             refuse: returns the problem of each argument that programs may not give, whatever the schema says.
+            note: takes a phrase about arguments that are sent although the schema does not declare them.
             keeps_numbers: True for arguments that a program gets; see `rounded_numbers`.
 
         Raises:
@@ -72,25 +74,27 @@ class ArgumentChecker:
         if refused:
             given = {name: value for name, value in given.items() if name not in refused}
         check = self._check(schema)
-        arguments, problems = check(given)
+        problems = check(given)
         rounded = rounded_numbers.has_rounded(call)
         if rounded and not problems:
-            problems = rounded_numbers.problems(arguments, check.is_valid)
+            problems = rounded_numbers.problems(given, check.is_valid)
         if problems or refused:
             raise _refusal(expression, [*refused.values(), *problems], signature())
+        if note is not None and (undeclared := check.undeclared(given)):
+            note(undeclared)
         if rounded and not keeps_numbers:
-            arguments = {name: rounded_numbers.as_written(value) for name, value in arguments.items()}
-        return arguments
+            return {name: rounded_numbers.as_written(value) for name, value in given.items()}
+        return given
 
-    def complete(
+    def check_complete(
         self,
         arguments: dict[str, Any],
         schema: Mapping[str, Any],
         reserved: Collection[str],
         expression: str,
         signature: Callable[[], str],
-    ) -> dict[str, Any]:
-        """Return arguments with top-level defaults filled in, after the configuration has added some.
+    ) -> None:
+        """Check arguments again, after the configuration has added some.
 
         Args:
             schema: the tool's own schema.
@@ -99,10 +103,9 @@ class ArgumentChecker:
         Raises:
             ProgramError: `nested_tool_failed`, as `prepare`.
         """
-        complete, problems = self._check(schema).complete(arguments, reserved)
+        problems = self._check(schema).problems_without(arguments, reserved)
         if problems:
             raise _refusal(expression, problems, signature())
-        return complete
 
     @staticmethod
     def timeout(call: ToolCall, expression: str, signature: Callable[[], str]) -> float | None:

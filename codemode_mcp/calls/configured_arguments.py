@@ -48,7 +48,12 @@ class ConfiguredArguments:
         return self._secrets[server]
 
     def prepare(
-        self, call: ToolCall, entry: Entry, override: ToolOverride | None, signature: Callable[[], str]
+        self,
+        call: ToolCall,
+        entry: Entry,
+        override: ToolOverride | None,
+        signature: Callable[[], str],
+        note: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
         """Return the input of a program, checked against the schema that it sees; see `ArgumentChecker.prepare`."""
         refuse = None
@@ -58,8 +63,8 @@ class ConfiguredArguments:
             def refuse(given: JsonObject) -> Mapping[str, str]:
                 return {name: f"{path_text((name,))}: {_REFUSED}" for name in _reserved(given, own, entry)}
 
-        keeps = entry.source == "program"
-        return self._checker.prepare(call, entry.path, entry.tool.input_schema, signature, refuse, keeps_numbers=keeps)
+        keeps, schema = entry.source == "program", entry.tool.input_schema
+        return self._checker.prepare(call, entry.path, schema, signature, refuse, note, keeps_numbers=keeps)
 
     def complete(
         self, entry: Entry, override: ToolOverride | None, arguments: dict[str, Any], signature: Callable[[], str]
@@ -69,17 +74,28 @@ class ConfiguredArguments:
         They are checked against the tool's own schema, if the program sees another one.
 
         Raises:
-            ProgramError: see `ArgumentChecker.complete`.
+            ProgramError: see `ArgumentChecker.check_complete`.
         """
         if override is None and entry.listed is None:
             return arguments  # as nearly all calls
         is_changed = override is not None and override.changes_arguments
         if not is_changed and entry.original.input_schema is entry.tool.input_schema:
             return arguments
+        schema = entry.original.input_schema
         if override is not None:
-            arguments = {**override.default, **arguments, **override.fixed}
+            arguments = {**_hidden_defaults(schema, override), **override.default, **arguments, **override.fixed}
         reserved = () if override is None else (*override.reserved, *override.secret)
-        return self._checker.complete(arguments, entry.original.input_schema, reserved, entry.path, signature)
+        self._checker.check_complete(arguments, schema, reserved, entry.path, signature)
+        return arguments
+
+
+def _hidden_defaults(schema: JsonObject, override: ToolOverride) -> JsonObject:
+    """Return the defaults of hidden arguments that the tool requires, since programs cannot give them."""
+    if not override.hidden:
+        return {}
+    from codemode_mcp.catalog.shown_arguments import required_defaults  # not needed at the start
+
+    return {name: value for name, value in required_defaults(schema).items() if name in override.hidden}
 
 
 _REFUSED = "only the configuration of codemode-mcp may set this argument; leave it out"

@@ -38,6 +38,7 @@ class CallContext:
         owner: the owner of the run. If the caller is unknown, the run belongs to everyone who has its id.
         approval_via: see `settings.ApprovalSettings`.
         reads_apps: True for a request of a client that shows apps. Programs cannot read their resources.
+        undeclared: the ids of tools whose calls were noted, since they had undeclared arguments.
     """
 
     run_id: str
@@ -47,6 +48,7 @@ class CallContext:
     counts: Counts = field(default_factory=Counts)
     approval_via: Via = "auto"
     reads_apps: bool = False
+    undeclared: set[str] = field(default_factory=set)
 
     @property
     def share(self) -> str:

@@ -7,7 +7,7 @@ call of pass-through mode. The steps are, in this order:
 
 1. `resolve`: the id becomes an entry of the run's catalog. Unknown ids are refused with the nearest ones.
 2. `policy`: the rules deny the call, allow it, or require the approval of a person.
-3. `arguments`: options and input are checked against the tool's own schema, and defaults are added.
+3. `arguments`: options and input are checked against the tool's own schema. Nothing is added.
 4. `hooks`: plugins may deny the call or replace its input, which is then checked as in step 3. Then arguments that
    the configuration sets are added, which neither programs nor plugins see.
 5. `approval`: if budgets have room, a person decides, if policy requires it. They see the arguments that will be sent.
@@ -355,10 +355,12 @@ class Dispatcher:
 
             override = self._configured.overrides.get(entry.id)
             timeout = self._arguments.timeout(call, entry.path, signature)
+            undeclared = partial(_note_undeclared, entry, context, note)
             if override is None:
-                arguments = self._arguments.prepare(call, entry.path, entry.tool.input_schema, signature)
+                schema = entry.tool.input_schema
+                arguments = self._arguments.prepare(call, entry.path, schema, signature, None, undeclared)
             else:
-                arguments = self._configured.prepare(call, entry, override, signature)
+                arguments = self._configured.prepare(call, entry, override, signature, undeclared)
             if interception is not None and interception.has_hooks(entry.id):
                 event = event_of(entry, call.id, arguments, context)
                 arguments = dict(
@@ -517,7 +519,9 @@ class Dispatcher:
 
         override = self._configured.overrides.get(entry.id)
         timeout = self._arguments.timeout(call, entry.path, signature)
-        arguments = self._configured.prepare(call, entry, override, signature)
+        # A client that calls a tool itself gets the answer of the server as it is.
+        undeclared = None if begin is None else partial(_note_undeclared, entry, context, note)
+        arguments = self._configured.prepare(call, entry, override, signature, undeclared)
         interception = self._interception
         if interception is not None and not interception.is_ready:
             await interception.ready()
@@ -580,7 +584,8 @@ class Dispatcher:
             return context.catalog.signature(entry)
 
         override = self._configured.overrides.get(entry.id)
-        arguments = self._configured.prepare(call, entry, override, signature)
+        undeclared = partial(_note_undeclared, entry, context, note)
+        arguments = self._configured.prepare(call, entry, override, signature, undeclared)
         interception = self._interception
         if interception is not None and interception.has_hooks(entry.id):
             event = event_of(entry, call.id, arguments, context)
@@ -628,6 +633,13 @@ class Dispatcher:
 async def no_transform(source: str) -> Transformed:
     """Refuse TypeScript, in a process without a compiler."""
     raise RuntimeUnavailable("TypeScript cannot be compiled here; write the program in JavaScript")
+
+
+def _note_undeclared(entry: Entry, context: CallContext, note: Callable[[str], None], undeclared: str) -> None:
+    """Note arguments that a call is sent with although its tool does not declare them, once for a tool and a run."""
+    if entry.id not in context.undeclared:
+        context.undeclared.add(entry.id)
+        note(f"{escape_line(entry.id)} got undeclared arguments: {undeclared}")
 
 
 async def _finish(unfinished: Unfinished, ended: Callable[[CallEnd], None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import InternalError, PluginError, PolicyDenied, ProgramError
@@ -85,4 +86,14 @@ def event_of(entry: Entry, number: int, arguments: JsonObject, context: CallCont
         idempotent=effects.idempotent,
         open_world=effects.open_world,
         call=number,
+        defaults=_defaults(entry.tool.input_schema),
     )
+
+
+def _defaults(schema: JsonObject) -> JsonObject:
+    """Return the defaults of top-level arguments. They are copies, which a plugin may change."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return {}
+    stated = {name: rule for name, rule in properties.items() if isinstance(rule, dict) and "default" in rule}
+    return {name: deepcopy(rule["default"]) for name, rule in stated.items()}

@@ -1,4 +1,4 @@
-"""The check of arguments by one input schema, with the schema's defaults, and one line for each problem."""
+"""The check of arguments by one input schema, with one line for each problem."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from codemode_mcp.calls.phrases import clip, listed_names, path_text, shown_name
 from codemode_mcp.calls.problems import Problem
 from codemode_mcp.calls.schema_errors import SchemaErrors
-from codemode_mcp.did_you_mean import misspells, normalize_name
-from upstream_clients.schemas import SchemaParts, UnusableSchema, compile_schema
+from codemode_mcp.did_you_mean import misspells, nearest, normalize_name
+from upstream_clients.schemas import UnusableSchema, compile_schema, with_optional_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -28,8 +28,8 @@ _MAX_IGNORED = 120
 _MAX_COMPARED = 500
 """Maximum number of pairs of an undeclared and a declared name that are compared to find misspelt names."""
 
-_MAX_TRIED = 32
-"""Maximum number of defaults that are tried one by one, if the arguments are not valid with all of them."""
+_MAX_HINTS = 3
+"""Maximum number of undeclared names for which the nearest declared name is searched."""
 
 _MAX_DECLARED = 2_000
 """Maximum number of declared names with which an undeclared name is compared."""
@@ -54,88 +54,89 @@ _COMBINING = frozenset(
 
 
 class SchemaCheck:
-    """One schema with its validator and defaults.
+    """One schema with its validator.
+
+    A `default` says what the server assumes for an argument that is left out. So arguments with a default may be left
+    out, even if the schema requires them.
 
     Attributes:
         weight: the approximate memory of the compiled schema: 1 for a subschema, and for `_CHARACTERS` of text.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._validator: jsonschema_rs.Validator | None
-        try:
-            self._validator = compile_schema(schema)
-        except UnusableSchema:
-            self._validator = None
         self.weight = _weight(schema)
-        self._errors = SchemaErrors(schema)
-        self._is_combined = not _COMBINING.isdisjoint(schema)
-        self._is_left_open = not self._is_combined and _OPENING.isdisjoint(schema)
         properties = schema.get("properties")
         self._properties: dict[str, Any] = properties if isinstance(properties, dict) else {}
-        required = schema.get("required")
-        self._required = set(required) if isinstance(required, list) and self._validator is not None else set()
         self._defaults = {
             name: rule["default"]
             for name, rule in self._properties.items()
             if isinstance(rule, dict) and "default" in rule
         }
-        if self._validator is not None:
-            self._defaults = _fitting(self._defaults, schema)
+        schema = with_optional_defaults(schema)
+        self._validator: jsonschema_rs.Validator | None
+        try:
+            self._validator = compile_schema(schema)
+        except UnusableSchema:
+            self._validator = None
+        required = schema.get("required")
+        self._required = set(required) if isinstance(required, list) and self._validator is not None else set()
+        self._errors = SchemaErrors(schema)
+        self._is_combined = not _COMBINING.isdisjoint(schema)
+        self._is_left_open = not self._is_combined and _OPENING.isdisjoint(schema)
         # Declared names by their spelling. Made for the first undeclared name, and only if the schema accepts others.
         self._declared: dict[str, None] | None = None
         self._by_spelling: dict[str, str] = {}
         self._by_letter: dict[str, list[str]] = {}
 
-    def __call__(self, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """Return the object to send, and its problems, each as one line."""
-        filled = {name: value for name, value in self._defaults.items() if name not in given}
-        arguments = {**given, **filled} if filled else given
+    def __call__(self, given: dict[str, Any]) -> list[str]:
+        """Return the problems of arguments, each as one line."""
         if self._validator is None:
-            return arguments, []
-        if not self._validator.is_valid(arguments):
-            # Optional defaults must neither make the call invalid nor appear in messages.
-            least = given | {name: value for name, value in filled.items() if name in self._required}
-            if not filled or not self._validator.is_valid(least):
-                return arguments, self._lines(least, given)
-            arguments = self._with_defaults(least, filled)
+            return []
+        if not self._fits(given):
+            return self._lines(given)
         if given.keys() <= self._properties.keys():
-            return arguments, []
+            return []
         slips = self._slips(given)
-        return arguments, _lines([*slips, *self._ignored(given, slips)] if slips else [], complete=True)
+        return _lines([*slips, *self._ignored(given, slips)] if slips else [], complete=True)
 
     def is_valid(self, arguments: dict[str, Any]) -> bool:
         """Return True if arguments fit the schema, or it cannot be used."""
-        return self._validator is None or self._validator.is_valid(arguments)
+        return self._validator is None or self._fits(arguments)
 
-    def complete(self, given: dict[str, Any], reserved: Collection[str]) -> tuple[dict[str, Any], list[str]]:
-        """Return the object to send, and its problems without values of reserved arguments, each as one line."""
-        filled = {
-            name: value
-            for name, value in self._defaults.items()
-            if name not in given and (name not in reserved or name in self._required)
-        }
-        if self._validator is None:
-            return {**given, **filled}, []
-        least = given | {name: value for name, value in filled.items() if name in self._required}
-        for arguments in ({**given, **filled}, least):
-            if self._validator.is_valid(arguments):
-                return arguments, []
-        problems, complete = self._errors.problems(least, given)
+    def problems_without(self, given: dict[str, Any], reserved: Collection[str]) -> list[str]:
+        """Return the problems without values of reserved arguments, each as one line."""
+        if self._validator is None or self._fits(given):
+            return []
+        problems, complete = self._errors.problems(given)
         # The text of a problem with the whole input may quote it.
         told = [each for each in problems if each.path and each.path[0] not in reserved]
-        return least, _lines(told, complete=complete and len(told) == len(problems)) or [_UNFIT]
+        return _lines(told, complete=complete and len(told) == len(problems)) or [_UNFIT]
 
-    def _with_defaults(self, arguments: dict[str, Any], filled: dict[str, Any]) -> dict[str, Any]:
-        """Add each default with which the arguments stay valid."""
+    def undeclared(self, given: dict[str, Any]) -> str:
+        """Return a phrase about arguments that a schema accepts and does not declare; empty if there are none.
+
+        It is empty too if the schema itself says which other arguments it accepts, or declares none.
+        """
+        if not self._is_left_open or not self._properties or given.keys() <= self._properties.keys():
+            return ""
+        names = [name for name in given if name not in self._properties and name not in self._required]
+        if not names:
+            return ""
+        declared = list(islice(self._properties, _MAX_DECLARED))
+        free = [name for name in declared if name not in given]
+        near = dict.fromkeys(each for name in names[:_MAX_HINTS] for each in nearest(name, free, count=1))
+        meant = f"did you mean {listed_names(list(near))}?" if near else f"there are {listed_names(declared)}"
+        return f"{listed_names(names, _MAX_IGNORED)}; {meant}"
+
+    def _fits(self, given: dict[str, Any]) -> bool:
+        """Return True if the arguments are valid as they are, or with the values that the server assumes."""
         assert self._validator is not None
-        for name, value in list(filled.items())[:_MAX_TRIED]:
-            more = {**arguments, name: value}
-            if self._validator.is_valid(more):
-                arguments = more
-        return arguments
+        if self._validator.is_valid(given):
+            return True
+        return bool(self._defaults) and self._validator.is_valid({**self._defaults, **given})
 
-    def _lines(self, arguments: dict[str, Any], given: dict[str, Any]) -> list[str]:
-        problems, complete = self._errors.problems(arguments, given)
+    def _lines(self, given: dict[str, Any]) -> list[str]:
+        problems, complete = self._errors.problems(given)
         problems = self._advised(problems, given)
         named = {problem.path for problem in problems}
         problems += [slip for slip in self._slips(given) if slip.path not in named]
@@ -209,16 +210,6 @@ class SchemaCheck:
                 text = f"no such argument; did you mean {shown}? If not, give {shown} as well"
                 slips.append(Problem((name,), text, "unknown", near=meant))
         return slips
-
-
-def _fitting(defaults: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults that fit their properties. A default that the library cannot check counts as fitting."""
-    parts = SchemaParts(schema)
-    return {
-        name: value
-        for name, value in defaults.items()
-        if parts.is_valid("/properties/" + name.replace("~", "~0").replace("/", "~1"), value) is not False
-    }
 
 
 def _weight(schema: Mapping[str, Any]) -> int:

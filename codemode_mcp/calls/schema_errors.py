@@ -46,7 +46,7 @@ from codemode_mcp.calls.subschemas import (
 from codemode_mcp.did_you_mean import misspells, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 MAX_STEPS = 1_500
 """Steps of one search: visits of a subschema with a value, and other work of that size. They take milliseconds."""
@@ -79,14 +79,9 @@ class SchemaErrors:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._subschemas = Subschemas(schema)
 
-    def problems(self, value: Any, given: Iterable[str] | None = None) -> tuple[list[Problem], bool]:
-        """Return the problems of a value in the order of the schema, and True if the list is complete.
-
-        Args:
-            given: the members that the program wrote, if defaults were added. An unknown member may be a misspelt
-                default, but not another member that the program wrote.
-        """
-        search = _Search(self._subschemas, given)
+    def problems(self, value: Any) -> tuple[list[Problem], bool]:
+        """Return the problems of a value in the order of the schema, and True if the list is complete."""
+        search = _Search(self._subschemas)
         found = search.visit(self._subschemas.root, value, (), 0)
         return merged(found), not search.exhausted
 
@@ -94,10 +89,9 @@ class SchemaErrors:
 class _Search:
     """One search for reasons, with limited work."""
 
-    def __init__(self, subschemas: Subschemas, given: Iterable[str] | None) -> None:
+    def __init__(self, subschemas: Subschemas) -> None:
         self._subschemas = subschemas
         self._under = subschemas.under
-        self._given = None if given is None else frozenset(given)
         self._steps = MAX_STEPS
         self._compared = _MAX_COMPARED
         self._visited: dict[tuple[int, Path], list[Problem]] = {}
@@ -267,7 +261,7 @@ class _Search:
         """Yield problems for undeclared members that are probably missing members with a misspelt name."""
         for name in value:
             if name not in properties and missing and self._compared > 0:
-                near = self._near(missing, name, path, value)
+                near = self._near(missing, name, value)
                 if near is not None:
                     missing.remove(near)
                     yield Problem((*path, name), did_you_mean(path, near), "unknown", near=near)
@@ -308,18 +302,17 @@ class _Search:
     def _unknown(self, names: Sequence[str], name: str, path: Path, value: Mapping[str, Any]) -> Problem:
         if not names:
             return Problem((*path, name), f"{no_such(path)}; there are none", "unknown")
-        near = self._near(names, name, path, value)
+        near = self._near(names, name, value)
         if near is not None and (len(names) == 1 or misspells(name, near)):
             return Problem((*path, name), did_you_mean(path, near), "unknown", near=near)
         text = no_such(path) + (f"; nearest: {shown_name(near)}" if near is not None else "")
         return Problem((*path, name), f"{text}{THERE_ARE}{listed_names(names)}", "unknown", near=near)
 
-    def _near(self, names: Sequence[str], name: str, path: Path, value: Mapping[str, Any]) -> str | None:
+    def _near(self, names: Sequence[str], name: str, value: Mapping[str, Any]) -> str | None:
         """Return the nearest of the names that are not given; None if there is none, or no work left to find it."""
         if not self._may_hint(len(names)):
             return None
-        given = value if path or self._given is None else self._given
-        return next(iter(nearest(name, [each for each in names if each not in given], count=1)), None)
+        return next(iter(nearest(name, [each for each in names if each not in value], count=1)), None)
 
     # alternatives
 

@@ -94,7 +94,7 @@ class _Rewriting:
     def __init__(self, root: JsonObject, override: ToolOverride) -> None:
         self._root = root
         self._override = override
-        self._given = {*override.fixed, *override.default, *_required_defaults(root).intersection(override.hidden)}
+        self._given = {*override.fixed, *override.default, *(required_defaults(root).keys() & override.hidden)}
         self._known = {name: value for name, value in override.fixed.items() if name not in override.secret}
         self._steps = 0
         self.declared: dict[str, None] = {}
@@ -279,13 +279,13 @@ class _Rewriting:
         return {**shown, "allOf": [*shown.get("allOf", ()), rewritten]}
 
 
-def _required_defaults(schema: JsonObject) -> frozenset[str]:
-    """Return the arguments that the tool requires, and that are sent with its own default if none is given."""
+def required_defaults(schema: JsonObject) -> dict[str, Any]:
+    """Return the defaults of the arguments that the tool requires. If one is hidden, its default is sent."""
     required, properties = schema.get("required"), schema.get("properties")
     if not isinstance(required, list) or not isinstance(properties, dict):
-        return frozenset()
-    parts = ((name, properties.get(name)) for name in required if isinstance(name, str))
-    return frozenset(name for name, part in parts if isinstance(part, dict) and "default" in part)
+        return {}
+    parts = {name: properties.get(name) for name in required if isinstance(name, str)}
+    return {name: part["default"] for name, part in parts.items() if isinstance(part, dict) and "default" in part}
 
 
 def _counts_all_members(part: Any) -> bool:

@@ -141,7 +141,7 @@ class SavedRun:
                 ) from None
         if not isinstance(given, dict):
             raise Refused(USAGE, "--input: the input is one JSON object, as in --input '{\"a\": 1}'")
-        _, problems = SchemaCheck(program.input_schema)(given)
+        problems = SchemaCheck(program.input_schema)(given)
         if problems:
             raise Refused(USAGE, f"programs.{program.name} cannot take this input: {'; '.join(problems)}")
         self._input = self._input or "{}"

@@ -113,12 +113,14 @@ class ToolCallEvent:
         tool_id: an id such as `mcp:github:create_issue`; `core:code_mode:exec` for the outer `exec`.
         tool_kind: the source of the tool; `code_mode_exec` for the outer `exec`.
         tool_input_kind: `json` for arguments; the language of `input["code"]` for the outer `exec`.
-        input: the checked arguments; `{"code": ...}` for the outer `exec`.
+        input: the checked arguments, as they will be sent; `{"code": ...}` for the outer `exec`.
         run_id: the id of the run that makes the call.
         owner: the owner of the run; empty for an unknown caller.
         principal: the caller's name, if it has one.
         read_only, destructive, idempotent, open_world: the annotations of the tool, with MCP's defaults filled in.
         call: the number of the call within its run, from 1; 0 for the outer `exec`.
+        defaults: the defaults that the tool's schema states, by argument. They are not sent. The server assumes them
+            for arguments that `input` leaves out.
     """
 
     tool_id: str
@@ -133,6 +135,7 @@ class ToolCallEvent:
     idempotent: bool = False
     open_world: bool = True
     call: int = 0
+    defaults: JsonObject = field(default_factory=dict)
 
 
 EXEC_ID = "core:code_mode:exec"

@@ -313,6 +313,7 @@ def _with_input(event: ToolCallEvent, given: JsonObject) -> ToolCallEvent:
         event.idempotent,
         event.open_world,
         event.call,
+        event.defaults,
     )
 
 

@@ -141,7 +141,7 @@ async def test_a_hidden_argument_is_sent_only_if_the_tool_requires_it_with_a_def
     bench = Bench(ToolOverride(hidden=("a", "b")), Tool("create_issue", input_schema=schema))
     assert list(Overrides(bench.settings.overrides).problems(bench.hub.view())) == []
     assert (await bench.call({})).error is None
-    assert bench.hub.sent == [("create_issue", {"a": 3, "c": 3})]
+    assert bench.hub.sent == [("create_issue", {"a": 3})]
 
 
 async def test_all_problems_are_named_together() -> None:
@@ -317,7 +317,7 @@ async def test_a_run_that_began_under_an_override_calls_the_tool_without_it() ->
     bench.apply(None)
     assert "owner: missing" in await bench.refused({"title": "x"})
     assert (await bench.call({"owner": "a", "repo_name": "b", "title": "x"})).error is None
-    assert bench.hub.sent == [("create_issue", {"owner": "a", "repo_name": "b", "title": "x", "limit": 5})]
+    assert bench.hub.sent == [("create_issue", {"owner": "a", "repo_name": "b", "title": "x"})]
 
 
 ARGUMENTS = {"owner": "a", "repo_name": "b", "title": "x"}

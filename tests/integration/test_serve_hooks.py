@@ -135,7 +135,7 @@ async def test_hooks_see_calls_of_every_form(granted: tuple[Session, Path]) -> N
         ("mcp:up:count", "mcp", {"name": "b"}),
         ("plugin:guard:double", "plugin", {"n": 1}),
         ("plugin:guard:double", "plugin", {"n": 2}),
-        ("core:results:list", "core", {"offset": 0, "limit": 50}),
+        ("core:results:list", "core", {}),
         ("client:session:roots", "client", {}),
         ("plugin:guard:double", "plugin", {"n": 10}),
         ("plugin:guard:double", "plugin", {"n": 20}),

@@ -80,10 +80,11 @@ async def test_hooks_see_every_nested_call_as_it_will_be_sent(engine: Engine) ->
         outcome = await it.execute(f"{PUSH} await MCP.git.log(); await MCP.git.resources.list(); return 1")
     assert outcome.value == 1
     assert [(event.tool_id, event.tool_kind, event.input) for event in seen] == [
-        ("mcp:git:push", "mcp", {"branch": "main", "force": False}),
+        ("mcp:git:push", "mcp", {"branch": "main"}),
         ("mcp:git:log", "mcp", {}),
         ("mcp:git:resources/list", "mcp", {}),
     ]
+    assert [event.defaults for event in seen] == [{"force": False}, {}, {}]
     assert {event.run_id for event in seen} == {outcome.run_id}
     assert {event.owner for event in seen} == {OWNER}
     assert [(event.read_only, event.destructive) for event in seen] == [(False, True), (True, False), (True, False)]
@@ -101,7 +102,7 @@ async def test_hooks_see_no_call_that_policy_denies_or_whose_arguments_do_not_fi
     assert seen == [EXEC_ID]
 
 
-async def test_a_changed_input_is_what_is_sent_with_defaults_and_what_is_approved(engine: Engine) -> None:
+async def test_a_changed_input_is_what_is_sent_and_what_is_approved(engine: Engine) -> None:
     upstream = source()
     shown: list[ApprovalRequest] = []
 
@@ -118,8 +119,8 @@ async def test_a_changed_input_is_what_is_sent_with_defaults_and_what_is_approve
         call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
         completion = await it.dispatcher.call(call, context, CallRecord(1, call.target, 0.0), None, approve=approve)
     assert completion.error is None
-    assert [request.arguments for request in shown] == [{"branch": "dev", "force": False}]
-    assert upstream.calls == [("push", {"branch": "dev", "force": False})]
+    assert [request.arguments for request in shown] == [{"branch": "dev"}]
+    assert upstream.calls == [("push", {"branch": "dev"})]
 
 
 async def test_arguments_that_were_changed_after_a_person_saw_them_are_not_sent(engine: Engine) -> None:
@@ -235,7 +236,7 @@ async def test_middleware_replaces_what_the_program_gets_and_a_failure_says_that
             "try { await MCP.git.log() } catch (e) { return [pushed, e.message, e.data.dispatched] }"
         )
     pushed, message, dispatched = outcome.value
-    assert pushed == {"was": "pushed", "input": {"branch": "main", "force": False}}
+    assert pushed == {"was": "pushed", "input": {"branch": "main"}}
     assert message.startswith("MCP.git.log: plugin 'guard' failed")
     assert dispatched is True
 

@@ -179,12 +179,12 @@ def _ago(seconds: float) -> str:
 
 
 def _digest(event: ToolCallEvent, *, within: str | None) -> bytes:
-    """Return a digest that is equal for calls that differ only in the order of keys. Defaults are filled in already.
+    """Return a digest that is equal for calls that differ only in the order of keys, or in defaults that are left out.
 
     Args:
         within: the run to which counting is limited; None to count calls of all runs.
     """
-    text = _NORMALISED.encode([within, event.tool_id, event.input])
+    text = _NORMALISED.encode([within, event.tool_id, {**event.defaults, **event.input}])
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 

@@ -128,7 +128,7 @@ def register(api: PluginApi, values: Callable[[], ValueStore]) -> None:
 def _tools(values: Callable[[], ValueStore], owner: str) -> list[PluginTool]:
     async def list_(given: Any) -> dict[str, Any]:
         try:
-            page = await values().listed(owner, given["offset"], given["limit"])
+            page = await values().listed(owner, given.get("offset", 0), given.get("limit", 50))
         except CodeModeError as error:
             raise ToolError(error.message) from None
         return {
@@ -156,7 +156,7 @@ def _tools(values: Callable[[], ValueStore], owner: str) -> list[PluginTool]:
             value = await anyio.to_thread.run_sync(json.loads, text)
         else:
             value = json.loads(text)
-        return {"key": key, **_part(value, given["offset"], given.get("limit"))}
+        return {"key": key, **_part(value, given.get("offset", 0), given.get("limit"))}
 
     return [
         PluginTool(
