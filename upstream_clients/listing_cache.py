@@ -211,6 +211,7 @@ _VIEW_FIELDS = [name for name in _SavedView.__struct_fields__ if name not in ("f
 
 def _tool_to_json(tool: Tool) -> dict[str, Any]:
     """Return a tool as in `tools/list`, which `tool_list_repair` reads."""
+    tool = tool.as_sent
     item = {
         "name": tool.name,
         "title": tool.title,

@@ -315,6 +315,7 @@ def _is_same(one: Tool, other: Tool) -> bool:
 
     Equality of schemas would not be enough, since 1 equals `true` in Python.
     """
+    one, other = one.as_sent, other.as_sent
     return (
         one.input_schema is other.input_schema
         and one.output_schema is other.output_schema

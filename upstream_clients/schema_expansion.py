@@ -102,6 +102,23 @@ class SchemaExpansion:
             total += size
         return total
 
+    def leads_somewhere(self, keyword: str, reference: object) -> bool:
+        """Return False for a reference that cannot be followed from any place in the document.
+
+        Args:
+            keyword: `$ref`, `$dynamicRef` or `$recursiveRef`.
+        """
+        if not isinstance(reference, str):
+            return False
+        try:
+            self._identities()
+            resources = [node for _, node, _ in self._resources or ()]
+            return _META_SCHEMA.fullmatch(reference) is not None or any(
+                True for _ in self._targets(keyword, reference, (self._root, *resources))
+            )
+        except UnusableSchema:
+            return False
+
     def _bounded(self, total: int) -> int:
         # A part that is too large makes the whole too large, so the count stops early.
         if total > MAX_EXPANDED_NODES:

@@ -7,10 +7,13 @@ one small value never ends (`schema_expansion`). Such a schema is not used. No d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from upstream_clients.schema_expansion import MAX_EXPANDED_NODES, SchemaExpansion, UnusableSchema, follow_pointer
+from upstream_clients.schema_relaxation import relax
+from upstream_clients.schema_repair import repair
+from upstream_clients.schema_walk import is_legacy, names
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -21,27 +24,23 @@ if TYPE_CHECKING:
 __all__ = [
     "SchemaParts",
     "UnusableSchema",
+    "UsableSchema",
     "compile_check",
     "compile_schema",
     "is_legacy",
+    "usable",
     "with_optional_defaults",
 ]
 
 _MAX_REASON_CHARACTERS = 300
 
 
-def is_legacy(schema: JsonObject) -> bool:
-    """Return True if the schema is written in draft-04, -06 or -07. Without `$schema` it is in 2020-12."""
-    dialect = schema.get("$schema")
-    return isinstance(dialect, str) and any(draft in dialect for draft in ("draft-04", "draft-06", "draft-07"))
-
-
 def with_optional_defaults(schema: JsonObject) -> JsonObject:
     """Return a schema of arguments that does not require those with a default, which the server assumes for them."""
     properties = schema.get("properties")
-    if not isinstance(schema.get("required"), list) or not isinstance(properties, dict):
+    if "required" not in schema or not isinstance(properties, dict):
         return schema
-    listed = [name for name in schema["required"] if isinstance(name, str)]
+    listed = names(schema["required"])
     needed = [name for name in listed if not (isinstance(each := properties.get(name), dict) and "default" in each)]
     if len(needed) == len(listed):
         return schema
@@ -58,6 +57,40 @@ def compile_schema(schema: JsonObject) -> jsonschema_rs.Validator:
     """
     SchemaExpansion(schema).measure()
     return _validator(schema)
+
+
+class UsableSchema(NamedTuple):
+    """A schema of a server in the form by which values are checked.
+
+    Attributes:
+        schema: the given object, unless parts of it are not enforced.
+        validator: None if no value is checked.
+        reasons: the parts that are not enforced, each with its path.
+        problem: the reason why no value is checked.
+    """
+
+    schema: JsonObject
+    validator: jsonschema_rs.Validator | None
+    reasons: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def usable(schema: JsonObject) -> UsableSchema:
+    """Return the part of a schema that can be enforced; see `schema_relaxation`."""
+    found, reasons = relax(schema)
+    try:
+        return UsableSchema(found, compile_schema(found), reasons)
+    except UnusableSchema as error:
+        problem = str(error)
+    repaired = repair(found)
+    if repaired.schema is found:
+        return UsableSchema(found, None, reasons, problem)
+    again = relax(repaired.schema)
+    reasons += repaired.reasons + again.reasons
+    try:
+        return UsableSchema(again.schema, compile_schema(again.schema), reasons)
+    except UnusableSchema as error:
+        return UsableSchema(found, None, (), str(error))
 
 
 def _validator(schema: JsonObject, registry: jsonschema_rs.Registry | None = None) -> jsonschema_rs.Validator:

@@ -6,9 +6,11 @@ repaired if the intention is clear. Each change is reported in one sentence.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from upstream_clients.item_members import ICONS, META, MetadataReader, kind_of, typed_member
+from upstream_clients.schema_relaxation import relax
 from upstream_clients.tools import Annotations, JsonObject, Tool
 
 if TYPE_CHECKING:
@@ -92,7 +94,7 @@ def _read_tool(item: object, position: int, metadata: MetadataReader, problems: 
     annotations = member(item, "annotations", dict, "an object") or {}
     title = member(annotations, "title", str, "a string") or None
     for_clients = metadata.read(item, f"tool {name!r}", problems, (META, ICONS))
-    return Tool(
+    tool = Tool(
         name=name,
         description=member(item, "description", str, "a string") or "",
         title=member(item, "title", str, "a string") or title,
@@ -106,6 +108,16 @@ def _read_tool(item: object, position: int, metadata: MetadataReader, problems: 
         icons=tuple(for_clients.get(ICONS, ())),
         needs_task=(member(item, "execution", dict, "an object") or {}).get("taskSupport") == "required",
     )
+    return with_relaxed_schemas(tool)
+
+
+def with_relaxed_schemas(tool: Tool) -> Tool:
+    """Return a tool whose schemas do not contradict themselves. It keeps those that its server has sent."""
+    sent = tool.input_schema, tool.output_schema
+    taken, given = relax(sent[0]).schema, None if sent[1] is None else relax(sent[1]).schema
+    if taken is sent[0] and given is sent[1]:
+        return tool
+    return replace(tool, input_schema=taken, output_schema=given, sent=sent)
 
 
 def _input_schema(schema: object, name: str, problems: list[str]) -> JsonObject:

@@ -6,7 +6,7 @@ The module is long because half of it describes the values that a source and its
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 JsonObject = Mapping[str, Any]
@@ -54,6 +54,8 @@ class Tool:
         meta: the member `_meta`, for clients; None without one.
         icons: the icons as in MCP, for clients.
         needs_task: True if a server of MCP 2025-11-25 answers the call only with a task.
+        sent: the schemas of arguments and result as the server sends them, if they contradict themselves. Then those of
+            the tool are relaxed (`schema_relaxation`).
     """
 
     name: str
@@ -65,6 +67,14 @@ class Tool:
     meta: JsonObject | None = None
     icons: tuple[JsonObject, ...] = ()
     needs_task: bool = False
+    sent: tuple[JsonObject, JsonObject | None] | None = None
+
+    @property
+    def as_sent(self) -> Tool:
+        """The tool with the schemas that the server sends, for comparisons."""
+        if self.sent is None:
+            return self
+        return replace(self, input_schema=self.sent[0], output_schema=self.sent[1], sent=None)
 
 
 AdmitFn = Callable[[Tool | None], None]

@@ -10,12 +10,11 @@ from codemode_mcp.calls.phrases import clip, listed_names, path_text, shown_name
 from codemode_mcp.calls.problems import Problem
 from codemode_mcp.calls.schema_errors import SchemaErrors
 from codemode_mcp.did_you_mean import misspells, nearest, normalize_name
-from upstream_clients.schemas import UnusableSchema, compile_schema, with_optional_defaults
+from upstream_clients.schema_walk import names
+from upstream_clients.schemas import usable, with_optional_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-
-    import jsonschema_rs
 
 _MAX_PROBLEMS = 20
 _MAX_LINE = 640
@@ -72,14 +71,8 @@ class SchemaCheck:
             for name, rule in self._properties.items()
             if isinstance(rule, dict) and "default" in rule
         }
-        schema = with_optional_defaults(schema)
-        self._validator: jsonschema_rs.Validator | None
-        try:
-            self._validator = compile_schema(schema)
-        except UnusableSchema:
-            self._validator = None
-        required = schema.get("required")
-        self._required = set(required) if isinstance(required, list) and self._validator is not None else set()
+        schema, self._validator, _, _ = usable(with_optional_defaults(schema))
+        self._required = set(names(schema.get("required"))) if self._validator is not None else set()
         self._errors = SchemaErrors(schema)
         self._is_combined = not _COMBINING.isdisjoint(schema)
         self._is_left_open = not self._is_combined and _OPENING.isdisjoint(schema)

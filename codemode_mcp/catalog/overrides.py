@@ -125,5 +125,5 @@ def _shown(tool: Tool, name: str, override: ToolOverride) -> Tool:
         # Not imported at the start, which reads the names and texts of tools only.
         from codemode_mcp.catalog.shown_arguments import shown_schema
 
-        changed["input_schema"] = shown_schema(tool.input_schema, override).schema
+        changed["input_schema"], changed["sent"] = shown_schema(tool.input_schema, override).schema, None
     return replace(tool, **changed)

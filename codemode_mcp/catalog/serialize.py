@@ -27,6 +27,7 @@ from codemode_mcp.saved_programs.saved_program import SavedProgram, name_problem
 from codemode_mcp.settings import Language
 from codemode_mcp.strict_json import Form, convert_versioned, form_from, rejecting_damage
 from declarations.operations import OPERATIONS
+from upstream_clients.tool_list_repair import with_relaxed_schemas
 from upstream_clients.tools import Annotations, Tool
 
 if TYPE_CHECKING:
@@ -205,7 +206,8 @@ def _servers_text(index: ServerIndex) -> str:
 
 
 def _server(form: _Server) -> Server:
-    listed = {} if form.listed is msgspec.UNSET else {name: _tool(each) for name, each in form.listed.items()}
+    forms = {} if form.listed is msgspec.UNSET else form.listed
+    listed = {name: with_relaxed_schemas(_tool(each)) for name, each in forms.items()}
     fields = {name: value for name, value in asdict(form).items() if name != "listed" and value is not msgspec.UNSET}
     fields["tools"] = tuple(_mcp_entry(form, each, listed.pop(each.identifier, None)) for each in form.tools)
     fields["groups"] = tuple(
@@ -226,7 +228,7 @@ def _mcp_entry(server: _Server, form: _McpTool, listed: Tool | None) -> Entry:
         source_name=server.name,
         path=f"MCP.{server.identifier}.{form.identifier}",
         identifier=form.identifier,
-        tool=_tool(form.tool),
+        tool=with_relaxed_schemas(_tool(form.tool)),
         effects=Effects(*form.effects),
         listed=listed,
     )
@@ -289,7 +291,7 @@ def _toolset(form: _Toolset, meaning: Meaning | None) -> Toolset:
 def _tool_form(tool: Tool) -> _Tool:
     uri = app_uri(tool)
     ui = msgspec.UNSET if uri is None else {"resourceUri": uri}
-    return form_from(_Tool, tool, annotations=_flags(tool.annotations), ui=ui)
+    return form_from(_Tool, tool.as_sent, annotations=_flags(tool.annotations), ui=ui)
 
 
 def _tool(form: _Tool) -> Tool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.plugins.api import PluginTool, ToolError
 from codemode_mcp.plugins.running import describe_error
+from upstream_clients.schema_relaxation import relax
 from upstream_clients.schemas import UnusableSchema, compile_check, compile_schema, with_optional_defaults
 from upstream_clients.tools import Annotations, Tool
 
@@ -171,7 +172,7 @@ def _input(name: str, declared: object, *, bundled: bool) -> tuple[JsonObject, C
 
         _require_object(name, schema)
         return schema, read_model
-    schema = _checked_schema(name, "input", declared, bundled=bundled)
+    schema = relax(_checked_schema(name, "input", declared, bundled=bundled)).schema
     _require_object(name, schema)
     compiled = cache(partial(compile_schema, with_optional_defaults(schema)))
     if not bundled:

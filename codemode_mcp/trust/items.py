@@ -127,7 +127,7 @@ def listed_item(kind: Literal["prompt", "template"], definition: JsonObject) -> 
 
 def tool_item(tool: Tool) -> Item:
     """Return the item of a tool."""
-    return item_of("tool", tool.name, _tool_json(tool))
+    return item_of("tool", tool.name, _tool_json(tool.as_sent))
 
 
 def entry_item(written: JsonObject | None) -> Item | None:

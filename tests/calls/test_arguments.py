@@ -121,8 +121,12 @@ def test_a_long_list_of_problems_is_cut() -> None:
     ],
     ids=["type", "remote", "missing", "look-ahead", "pattern"],
 )
-def test_an_unusable_schema_admits_everything(schema: dict[str, Any]) -> None:
+def test_a_part_of_a_schema_that_cannot_be_read_admits_everything_and_the_rest_is_checked(
+    schema: dict[str, Any],
+) -> None:
     assert prepare(schema, '{"a": [1, {"b": null}]}') == {"a": [1, {"b": None}]}
+    schema["properties"]["c"] = STRING
+    assert complaint(schema, '{"a": [1], "c": 5}') == ["- input.c: expected string, got number 5"]
 
 
 def test_a_pattern_takes_linear_time() -> None:
@@ -686,6 +690,14 @@ def test_arguments_that_an_open_schema_does_not_declare_are_sent_and_noted(given
 def test_nothing_is_noted_if_the_schema_may_mean_the_argument(schema: dict[str, Any]) -> None:
     assert noted(schema, '{"wind": "1"}') == []
     assert noted(FORECAST, '{"city": "x", "days": 2}') == []
+
+
+def test_the_error_about_a_schema_that_contradicts_itself_names_what_is_accepted() -> None:
+    schema = closed(year={"type": "string", "enum": [2024, 2025]}, tag={"type": "string", "nullable": True})
+    assert prepare(schema, '{"year": 2024, "tag": null}') == {"year": 2024, "tag": None}
+    assert prepare(schema, '{"year": "2024"}') == {"year": "2024"}
+    assert complaint(schema, '{"year": true}') == ["- input.year: expected string | 2024 | 2025, got boolean true"]
+    assert complaint(schema, '{"tag": 5}') == ["- input.tag: expected string | null, got number 5"]
 
 
 NEAR = {"page_size": INTEGER}

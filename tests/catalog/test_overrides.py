@@ -19,6 +19,7 @@ from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from codemode_mcp.tool_override import ToolOverride
 from tests.properties import examples
+from upstream_clients.tool_list_repair import read_tools
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 SCHEMA = {
@@ -64,6 +65,18 @@ def test_the_declaration_has_what_the_configuration_says() -> None:
     assert "title: string" in text
     for hidden in ("owner", "acme", "createIssue", "zeppelin"):
         assert hidden not in text
+
+
+def test_hidden_arguments_of_a_schema_that_contradicts_itself_stay_hidden() -> None:
+    schema = {**SCHEMA, "properties": {**SCHEMA["properties"], "kind": {"type": "string", "enum": [1, 2]}}}
+    (listed,), _ = read_tools([{"name": "create_issue", "inputSchema": schema}])
+    catalog = catalog_of(OVERRIDES, replace(HUB, tools=(listed,)))
+    entry = catalog.get("mcp:hub:create_issue")
+    assert entry.original.as_sent.input_schema == schema
+    assert "kind?: string | 1 | 2" in catalog.signature(entry)
+    restored = read_catalog(catalog_text(catalog), None).get("mcp:hub:create_issue")
+    for shown in (entry.tool, entry.tool.as_sent, restored.tool, restored.tool.as_sent):
+        assert "owner" not in shown.input_schema["properties"]
 
 
 def test_the_id_and_the_source_have_the_name_that_the_server_lists() -> None:

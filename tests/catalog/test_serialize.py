@@ -20,6 +20,7 @@ from codemode_mcp.catalog.toolset import select_tools
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules
+from upstream_clients.tool_list_repair import read_tools
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 if TYPE_CHECKING:
@@ -65,6 +66,13 @@ def many() -> Catalog:
     return build([], OPEN, offered=[OfferedTool("plugin", "p", Tool(f"tool_{n}", f"Number {n}")) for n in range(400)])
 
 
+ODD = {
+    "name": "odd",
+    "inputSchema": {"type": "object", "properties": {"v": {"type": "string", "enum": [1], "nullable": True}}},
+    "outputSchema": {"type": "object", "properties": {"v": {"type": "number", "minimum": 5, "maximum": 1}}},
+}
+
+
 CATALOGS: dict[str, Callable[[], Catalog]] = {
     "nothing": lambda: build([], OPEN),
     "servers": lambda: build([GITHUB, DOWN, LOGIN, EMPTY], OPEN),
@@ -72,6 +80,7 @@ CATALOGS: dict[str, Callable[[], Catalog]] = {
     "tools": lambda: build([], OPEN, offered=OFFERED, namespaces=NAMESPACES),
     "everything": lambda: build([GITHUB, DOWN], OPEN, offered=OFFERED, namespaces=NAMESPACES),
     "many tools": many,
+    "contradictions": lambda: build([UpstreamView("odd", "ready", tools=read_tools([ODD])[0])], OPEN),
 }
 
 
@@ -99,6 +108,7 @@ def check_same(catalog: Catalog, other: Catalog) -> None:
         assert other.search(query, 5, None) == catalog.search(query, 5, None)
         assert other.toolset.search(query, 5) == catalog.toolset.search(query, 5)
     ids = [*(entry.id for server in catalog.servers for entry in server.entries), *catalog.toolset.ids]
+    assert [*map(other.definition_digest, ids)] == [*map(catalog.definition_digest, ids)]
     for entry_id in (*ids, "mcp:github:creat_issue", "mcp:my-docs:x", "plugin:tracker:ad", "junk"):
         assert said(lambda: other.resolve(entry_id)) == said(lambda: catalog.resolve(entry_id))  # noqa: B023
         assert said(lambda: other.resolve_by_id(entry_id)) == said(lambda: catalog.resolve_by_id(entry_id))  # noqa: B023

@@ -30,6 +30,7 @@ from codemode_mcp.config.servers import read_servers
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, HttpSettings, StaticToken, ToolSettings
 from upstream_clients.spec import UpstreamSpec
+from upstream_clients.tool_list_repair import read_tools
 from upstream_clients.tools import Tool, UpstreamView
 
 if TYPE_CHECKING:
@@ -377,6 +378,55 @@ def test_what_is_odd_about_a_listing_is_told_once_for_all_tools() -> None:
     assert "arguments of 'broken' are not checked" in found[0][1]
     assert found[1][1] == "1 of 3 tools have no description: quiet"
     assert found[2][1] == "descriptions of more than 8,000 characters: long"
+
+
+def listing(*schemas: Any, **more: Any) -> UpstreamView:
+    """Return a server whose tools have these arguments, as it lists them."""
+    items = [
+        {"name": f"t{n}", "description": "d", "inputSchema": {"type": "object", **each}, **more}
+        for n, each in enumerate(schemas)
+    ]
+    return UpstreamView("s", "ready", tools=read_tools(items)[0])
+
+
+def test_parts_of_schemas_that_are_not_enforced_are_named_with_their_reasons() -> None:
+    year = {"properties": {"year": {"type": "string", "enum": [2024]}}}
+    tag = {"properties": {"tag": {"type": "string", "pattern": "(?=a)", "minLength": 1}}}
+    doubling = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(60)} | {"a60": {}}
+    result = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 5, "maximum": 1}}}
+    view = listing(year, tag, {"$defs": doubling, "$ref": "#/$defs/a0"}, {}, outputSchema=result)
+    found = said(oddities(view, "server s"))
+    of_result = "results of 't{}' are not compared with all of its schema: properties.n: no number is within the bounds"
+    assert [(status, text.partition(",")[0]) for status, text in found if text.startswith("results")] == [
+        ("info", of_result.format(n)) for n in range(4)
+    ]
+    assert [each for each in found if not each[1].startswith("results")] == [
+        (
+            "info",
+            "arguments of 't0' are not checked against all of its schema: "
+            "properties.year: no listed value has the type, so either is accepted",
+        ),
+        (
+            "warn",
+            "arguments of 't1' are not checked against all of its schema: "
+            'properties.tag: "pattern" cannot be read and is left out',
+        ),
+        (
+            "warn",
+            "arguments of 't2' are not checked before they are sent: it expands to more than 50000 subschemas",
+        ),
+    ]
+
+
+def test_of_many_parts_that_are_not_enforced_the_first_are_named() -> None:
+    wrong = {"type": "string", "enum": [1]}
+    [(_, text)] = said(oddities(listing({"properties": {f"p{n}\u202e": wrong for n in range(30)}}), "server s"))
+    assert text.count("so either is accepted") == 3
+    assert text.endswith("; and 17 more")
+    assert "\u202e" not in text
+    found = said(oddities(listing(*[{"properties": {"a": wrong}}] * 30), "server s"))
+    assert len(found) == 11
+    assert found[-1] == ("info", "20 more schemas are not enforced in full")
 
 
 def test_a_server_with_nothing_to_offer_is_a_warning() -> None:

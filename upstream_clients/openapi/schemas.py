@@ -26,6 +26,7 @@ from upstream_clients.openapi.keywords import (
     plain_text,
     small,
 )
+from upstream_clients.schema_relaxation import with_null
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -169,7 +170,7 @@ class _Conversion:
                 return {"anyOf": [result, {"type": "null"}]} if schema.get("nullable") is True else result
         self._keywords(schema, result, depth)
         if schema.get("nullable") is True and self._schemas.is_legacy:
-            result = _nullable(result)
+            result = with_null(result)
         return result
 
     def _keywords(self, schema: Mapping[str, Any], result: dict[str, Any], depth: int) -> None:
@@ -255,20 +256,3 @@ class _Conversion:
         if example is not None and not self._ignored and "examples" not in result and small(example) is not None:
             result["examples"] = [example]
             self._size += 20 + len(str(example))
-
-
-def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema that allows null too."""
-    alternatives = schema.get("anyOf")
-    if alternatives and schema.keys() <= {"anyOf", "description", "title", "deprecated"}:
-        return {**schema, "anyOf": [*alternatives, {"type": "null"}]}
-    if "$ref" in schema or any(keyword in schema for keyword in ("anyOf", "allOf", "oneOf", "const", "not")):
-        return {"anyOf": [schema, {"type": "null"}]}
-    declared = schema.get("type")
-    if isinstance(declared, str):
-        schema["type"] = [declared, "null"]
-    elif isinstance(declared, list) and "null" not in declared:
-        schema["type"] = [*declared, "null"]
-    if "enum" in schema and None not in schema["enum"]:
-        schema["enum"] = [*schema["enum"], None]
-    return schema

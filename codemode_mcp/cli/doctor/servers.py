@@ -14,6 +14,7 @@ from codemode_mcp.cli.doctor.apis import check_api
 from codemode_mcp.cli.doctor.check import Check, elapsed_ms, listed
 from codemode_mcp.cli.doctor.policy import hidden, known_of
 from codemode_mcp.control.display import counted, cut
+from declarations.untrusted_text import escape_line
 from upstream_clients.environment import is_passed_on
 from upstream_clients.executables import find_executable
 
@@ -39,6 +40,9 @@ HUGE_DESCRIPTION: Final = 8_000
 
 MAX_PROBLEMS: Final = 10
 """Maximum number of problems of one tool list that are shown."""
+
+MAX_PARTS: Final = 3
+"""Maximum number of parts of one schema that are shown."""
 
 _VARIABLE: Final = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b|\b[A-Z]{4,}\b")
 """A word in a message that is probably the name of a variable."""
@@ -167,18 +171,11 @@ def _decision_about(target: str, pronoun: str, option: str) -> str:
 
 def oddities(view: UpstreamView, title: str) -> Iterable[Check]:
     """Check for oddities: no tools, schemas that cannot be used, and missing or very long descriptions."""
-    from upstream_clients.schemas import UnusableSchema, compile_schema
-
     if not view.tools and not view.resources and not view.prompts:
         detail = "it lists no tools, resources or prompts, so programs can do nothing with it"
         advice = 'check "args" and "env" of its entry: some servers list nothing without a token'
         yield Check(title, "warn", detail, advice)
-    for tool in view.tools:
-        try:
-            compile_schema(tool.input_schema)
-        except UnusableSchema as error:
-            detail = f"arguments of {cut(tool.name, 60)!r} are not checked before they are sent: {error}"
-            yield Check(title, "warn", detail, _REPORT)
+    yield from _unenforced(view, title)
     undescribed = [cut(tool.name, 60) for tool in view.tools if not tool.description.strip()]
     if undescribed:
         detail = f"{len(undescribed)} of {len(view.tools)} tools have no description: {listed(undescribed)}"
@@ -187,6 +184,36 @@ def oddities(view: UpstreamView, title: str) -> Iterable[Check]:
     if long:
         detail = f"descriptions of more than {HUGE_DESCRIPTION:,} characters: {listed(long)}"
         yield Check(title, "info", detail, "models that read the types of these tools read all of it")
+
+
+def _unenforced(view: UpstreamView, title: str) -> Iterable[Check]:
+    """Report parts of schemas that are not enforced, since no value satisfies them or no validator can read them."""
+    from upstream_clients.schema_relaxation import relax
+    from upstream_clients.schemas import usable
+
+    found: list[Check] = []
+    for tool in view.tools:
+        named = repr(cut(tool.name, 60))
+        schema, result = tool.as_sent.input_schema, tool.as_sent.output_schema
+        _, validator, reasons, problem = usable(schema)
+        if validator is None:
+            detail = f"arguments of {named} are not checked before they are sent: {problem}"
+            found.append(Check(title, "warn", detail, _REPORT))
+        elif reasons:
+            detail = f"arguments of {named} are not checked against all of its schema: {_shown(reasons)}"
+            found.append(Check(title, "info" if reasons == relax(schema).reasons else "warn", detail, _REPORT))
+        if result is not None and (reasons := relax(result).reasons):
+            detail = f"results of {named} are not compared with all of its schema: {_shown(reasons)}"
+            found.append(Check(title, "info", detail, _REPORT))
+    yield from found[:MAX_PROBLEMS]
+    if len(found) > MAX_PROBLEMS:
+        yield Check(title, "info", f"{len(found) - MAX_PROBLEMS} more schemas are not enforced in full", _REPORT)
+
+
+def _shown(reasons: Sequence[str]) -> str:
+    """Return the first parts of a schema that are not enforced, and the number of the others."""
+    more = [f"and {len(reasons) - MAX_PARTS} more"] if len(reasons) > MAX_PARTS else []
+    return "; ".join([*(escape_line(each, 300) for each in reasons[:MAX_PARTS]), *more])
 
 
 def advice_for(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> str:
