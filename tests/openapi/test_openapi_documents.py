@@ -132,6 +132,24 @@ def test_a_document_in_yaml_is_read_with_numbers_and_dates_as_keys_and_values() 
     assert list(tools(api)) == ["aGetA", "aPostA"]
 
 
+def test_texts_without_quotes_keep_how_they_are_written() -> None:
+    written = "001, 1.10, 1.0, 2024, .5, 1_000, 0x1F, 1e3, -0, yes, true, a"
+    text = f"""
+openapi: 3.0.0
+paths:
+  /a:
+    get:
+      operationId: a
+      parameters:
+        - {{name: s, in: query, schema: {{type: string, enum: [{written}]}}}}
+        - {{name: n, in: query, schema: {{type: number, enum: [{written}], minimum: 007}}}}
+"""
+    properties = tools(Api.read(text.encode(), base_url=None, source="a.yaml"))["a"]["inputSchema"]["properties"]
+    assert properties["s"]["enum"] == written.split(", ")
+    assert properties["n"]["enum"] == [1, 1.1, 1.0, 2024, 0.5, 1000, 31, 1000.0, 0, "yes", True, "a"]
+    assert properties["n"]["minimum"] == 7
+
+
 def test_aliases_that_repeat_too_much_are_refused() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]

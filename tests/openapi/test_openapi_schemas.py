@@ -74,6 +74,43 @@ def test_a_schema_of_version_3_1_keeps_what_is_json_schema() -> None:
     assert body_of(referring, openapi="3.1.0", components=components) == {"$ref": "#/$defs/A", "description": "Mine"}
 
 
+@pytest.mark.parametrize(
+    ("declared", "written", "read"),
+    [
+        ("string", [2024, 2025], ["2024", "2025"]),
+        ("string", [1.0, 1.5, True, False, None, "a"], ["1.0", "1.5", "true", "false", None, "a"]),
+        ("string", [2024, "2024"], ["2024"]),
+        ("boolean", ["true", "False", True, "maybe"], [True, False, "maybe"]),
+        ("integer", ["1", "-2", 3, "01", "1e3", "x"], [1, -2, 3, "01", "1e3", "x"]),
+        ("number", ["1.5", "2", 3], [1.5, 2, 3]),
+        (["string", "null"], [1, None], ["1", None]),
+        (["string", "integer"], [1, 1.5, "1", True], [1, 1.5, "1", "true"]),
+        (["integer", "null"], ["1", None], [1, None]),
+        ("array", ["a"], ["a"]),
+        (None, [1, "1", True], [1, "1", True]),
+    ],
+    ids=repr,
+)
+def test_listed_values_are_read_in_the_declared_type(declared: Any, written: list[Any], read: list[Any]) -> None:
+    stated = {} if declared is None else {"type": declared}
+    for version in ("3.0.3", "3.1.0"):
+        found = body_of({**stated, "enum": written}, openapi=version)["enum"]
+        assert [(type(each), each) for each in found] == [(type(each), each) for each in read]
+        parameter = {"name": "v", "in": "query", "schema": {**stated, "enum": written}}
+        listed = tools(api_of({"parameters": [parameter]}, openapi=version))["call"]["inputSchema"]
+        assert listed["properties"]["v"]["enum"] == found
+    assert json.dumps(value_of({**stated, "const": written[0]}, openapi="3.1.0")["const"]) == json.dumps(read[0])
+
+
+def test_a_document_of_version_3_1_may_still_say_nullable() -> None:
+    components = {"schemas": {"A": TEXT}}
+    assert body_of({"type": "string", "nullable": True}, openapi="3.1.0") == {"type": ["string", "null"]}
+    assert body_of({"$ref": "#/components/schemas/A", "nullable": True}, openapi="3.1.0", components=components) == {
+        "anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]
+    }
+    assert body_of({"type": ["string", "null"], "nullable": False}, openapi="3.1.0") == {"type": ["string", "null"]}
+
+
 def test_an_answer_has_no_member_that_is_only_for_requests() -> None:
     schema = {
         "type": "object",

@@ -13,6 +13,8 @@ from upstream_clients.openapi.swagger2 import to_version_3
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from upstream_clients.openapi.yaml_values import WrittenNumber
+
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of a document. GitHub's has 13 MB."""
 MAX_YAML_BYTES: Final = 4 * 1024 * 1024
@@ -69,13 +71,13 @@ def _read_yaml(text: bytes, or_json: str = "") -> Any:
     from ruamel.yaml import YAML  # most documents are JSON
     from ruamel.yaml.error import YAMLError
 
-    from upstream_clients.openapi.yaml_values import BoundedConstructor, BoundedScanner
+    from upstream_clients.openapi.yaml_values import BoundedConstructor, BoundedScanner, WrittenNumber
 
     yaml = YAML(typ="safe", pure=True)
     yaml.Scanner, yaml.Constructor = BoundedScanner, BoundedConstructor
     yaml.allow_duplicate_keys = True
     try:
-        return _Plain().value(yaml.load(text.decode("utf-8", "replace")), 0)
+        return _Plain(WrittenNumber).value(yaml.load(text.decode("utf-8", "replace")), 0)
     except (YAMLError, RecursionError, ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
         if or_json:
             raise DocumentError(f"the document is not valid JSON: {or_json}") from None
@@ -87,8 +89,9 @@ def _read_yaml(text: bytes, or_json: str = "") -> Any:
 class _Plain:
     """The conversion of a value of YAML to JSON."""
 
-    def __init__(self) -> None:
+    def __init__(self, written: type[WrittenNumber]) -> None:
         self._left = MAX_NODES
+        self._written = written
         self._done: dict[int, tuple[Any, Any, int]] = {}
 
     def value(self, node: Any, depth: int) -> Any:
@@ -104,6 +107,8 @@ class _Plain:
             raise DocumentError(f"the document is nested deeper than {MAX_DEPTH} levels")
         if node is None or isinstance(node, (str, bool, int)):
             return node
+        if isinstance(node, self._written):
+            return node.value
         if isinstance(node, float):
             return node if math.isfinite(node) else None
         if not isinstance(node, (dict, list, tuple)):
@@ -115,6 +120,10 @@ class _Plain:
         before = self._left
         result: Any
         if isinstance(node, dict):
+            if node.get("type") == "string" and isinstance(node.get("enum"), list):
+                # Authors leave out the quotes of texts that look like numbers.
+                choices = [each.text if isinstance(each, self._written) else each for each in node["enum"]]
+                node = {**node, "enum": choices}
             result = {_key(key): self.value(member, depth + 1) for key, member in node.items()}
         else:
             result = [self.value(member, depth + 1) for member in node]

@@ -10,6 +10,7 @@ allows more than the document, they would allow less.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -169,9 +170,8 @@ class _Conversion:
                     self._plain("description", schema["description"], result, self._text)
                 return {"anyOf": [result, {"type": "null"}]} if schema.get("nullable") is True else result
         self._keywords(schema, result, depth)
-        if schema.get("nullable") is True and self._schemas.is_legacy:
-            result = with_null(result)
-        return result
+        # Documents of 3.1 still have the word, which then counts as it did in 3.0.
+        return with_null(result) if schema.get("nullable") is True else result
 
     def _keywords(self, schema: Mapping[str, Any], result: dict[str, Any], depth: int) -> None:
         for keyword, value in schema.items():
@@ -249,6 +249,11 @@ class _Conversion:
                 result["required"] = shown
             else:
                 del result["required"]
+        if "type" in result:
+            if "enum" in result:
+                result["enum"] = _in_type(result["enum"], result["type"])
+            if "const" in result:
+                result["const"] = _in_type([result["const"]], result["type"])[0]
         for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
             if schema.get(exclusive) is True and bound in result:
                 result[exclusive] = result.pop(bound)
@@ -256,3 +261,32 @@ class _Conversion:
         if example is not None and not self._ignored and "examples" not in result and small(example) is not None:
             result["examples"] = [example]
             self._size += 20 + len(str(example))
+
+
+_READINGS: Final = {"true": True, "false": False}
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?")
+
+
+def _in_type(choices: list[Any], declared: Any) -> list[Any]:
+    """Return listed values as values of the declared type. In YAML, a text without quotes may be of another type.
+
+    A value that has no such form stays as it is.
+    """
+    names = declared if isinstance(declared, list) else [declared]
+    found = [_read_as(each, names) for each in choices]
+    if all(new is old for new, old in zip(found, choices, strict=True)):
+        return choices
+    return list({json.dumps(each): each for each in found}.values())
+
+
+def _read_as(value: Any, names: list[str]) -> Any:
+    is_numeric = not {"integer", "number"}.isdisjoint(names)
+    if isinstance(value, str) and "string" not in names:
+        if "boolean" in names and value.lower() in _READINGS:
+            return _READINGS[value.lower()]
+        if is_numeric and _NUMBER.fullmatch(value):
+            return float(value) if "." in value else int(value)
+    has_type = "boolean" in names if isinstance(value, bool) else is_numeric
+    if isinstance(value, (bool, int, float)) and "string" in names and not has_type:
+        return json.dumps(value)
+    return value

@@ -41,6 +41,21 @@ class BoundedScanner(Scanner):
         return super().fetch_more_tokens()
 
 
+class WrittenNumber(float):
+    """A number whose text in the document differs from that in JSON, such as `007` and `1.10`.
+
+    Attributes:
+        value: the number.
+        text: the number as the document has it.
+    """
+
+    value: int | float
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class BoundedConstructor(SafeConstructor):
     """The constructor of the values of one document."""
 
@@ -65,3 +80,17 @@ class BoundedConstructor(SafeConstructor):
         if node.tag in _NUMBERS and len(node.value) > MAX_NUMBER:
             raise DocumentError(f"the document has a number of more than {MAX_NUMBER} characters")
         return super().construct_scalar(node)
+
+    def construct_number(self, node: Any) -> Any:
+        """Return a number, with its text if that is not certain."""
+        read = self.construct_yaml_int if node.tag == _NUMBERS[0] else self.construct_yaml_float
+        value = read(node)
+        if repr(value) == node.value or not -1e300 < value < 1e300:
+            return value
+        written = WrittenNumber(value)
+        written.value, written.text = value, node.value
+        return written
+
+
+for _tag in _NUMBERS:
+    BoundedConstructor.add_constructor(_tag, BoundedConstructor.construct_number)
