@@ -39,6 +39,8 @@ ARRAY_KEYWORDS: Final = word_set("""
     items prefixItems additionalItems minItems maxItems uniqueItems contains unevaluatedItems
 """)
 
+STRUCTURAL: Final = OBJECT_KEYWORDS | ARRAY_KEYWORDS
+
 
 def type_bits(declared: object) -> int:
     """Return the kinds of a `type` keyword; all kinds if it is missing or invalid."""

@@ -38,11 +38,11 @@ class Document:
         if not fragment:
             return Place(base, base)
         if not fragment.startswith("/"):
-            return self._by_identity("#" + fragment)
+            return self._by_identity(_anchor(base, fragment))
         return _follow(base, fragment)
 
     def _by_identity(self, identity: str) -> Place | None:
-        """Return the schema with an `$id` or, after `#`, an `$anchor`. The first call searches the document."""
+        """Return the schema with an `$id`, or with an anchor of a resource. The first call searches the document."""
         if self._identified is None:
             self._identified = _identities(self._root)
         return self._identified.get(identity)
@@ -71,7 +71,7 @@ def _follow(base: Mapping[str, Any], pointer: str) -> Place | None:
 
 
 def _identities(root: Mapping[str, Any]) -> dict[str, Place]:
-    """Return the schemas of a document by `$id` and, after `#`, by `$anchor`. Of equal names the first one counts."""
+    """Return the schemas of a document by `$id`, and by the anchors of resources. Of equal names, the first counts."""
     found: dict[str, Place] = {}
     root_id = root.get("$id")
     stack: list[tuple[Any, Mapping[str, Any]]] = [(root, root)]
@@ -89,7 +89,7 @@ def _identities(root: Mapping[str, Any]) -> dict[str, Place]:
             if not isinstance(identity, str) or not identity:
                 continue
             if identity.startswith("#"):
-                found.setdefault(identity, Place(here, base))
+                found.setdefault(_anchor(base, identity[1:]), Place(here, base))
             elif keyword == "$id":
                 base = here
                 found.setdefault(identity.rstrip("#"), Place(here, here))
@@ -98,9 +98,13 @@ def _identities(root: Mapping[str, Any]) -> dict[str, Place]:
         for keyword in ("$anchor", "$dynamicAnchor"):
             anchor = here.get(keyword)
             if isinstance(anchor, str):
-                found.setdefault("#" + anchor, Place(here, base))
+                found.setdefault(_anchor(base, anchor), Place(here, base))
         stack.extend((member, base) for member in here.values() if isinstance(member, (Mapping, list)))
     return found
+
+
+def _anchor(base: Mapping[str, Any], name: str) -> str:
+    return f"{id(base)}#{name}"
 
 
 def _joined(base: str, relative: str) -> str:

@@ -19,7 +19,7 @@ ignored, or express less:
 * The allowed names of properties, except for a choice of names or one simple pattern. If there are several patterns, or
   a declared property matches the pattern, an undeclared property may have any of the types.
 * An index signature, beside declared properties: it covers their types too. A long one is `unknown`.
-* `unevaluatedProperties` and `unevaluatedItems` beside `allOf`, `anyOf`, `oneOf` or `$ref`.
+* `unevaluatedProperties` and `unevaluatedItems` beside `allOf`, `anyOf`, `oneOf`, `$ref`, `if` or `dependentSchemas`.
 * `additionalProperties: false` in a union or an intersection: TypeScript accepts all properties that any branch
   declares, and closed members of `allOf` are merged.
 * An object without required properties, in an intersection: its type also accepts arrays and scalars.
@@ -98,6 +98,9 @@ _NOT_TYPING: Final = frozenset(
     | {"readOnly", "writeOnly", "nullable", "$schema", "$id", "format"}
 )
 """Keywords beside a reference that do not change the type. `_combined` handles `nullable`."""
+
+_EVALUATING: Final = COMBINING | CONDITIONAL | {"$dynamicRef", "$recursiveRef"}
+"""Keywords whose subschemas may declare members that `unevaluatedProperties` does not forbid."""
 
 
 def compile_schema(
@@ -214,8 +217,7 @@ class _Compiler:
                 result = intersection(result, alternatives)
         # The schema's own keywords count if they describe objects or arrays. A `type` without such keywords counts only
         # if the combined schemas do not state the same kinds already.
-        structural = not (kinds.OBJECT_KEYWORDS.isdisjoint(schema) and kinds.ARRAY_KEYWORDS.isdisjoint(schema))
-        if structural or (own_stated and not (theirs_stated and theirs & own == theirs)):
+        if not kinds.STRUCTURAL.isdisjoint(schema) or (own_stated and not (theirs_stated and theirs & own == theirs)):
             result = intersection(self._of_kinds(schema, bits, depth), result)
         # A target outside the document may declare any property.
         if isinstance(reference, str) and self._document.resolve(reference, self._base) is None:
@@ -355,7 +357,7 @@ class _Compiler:
         openness: Openness = "silent"
         rest: Type | None = None
         others = schema.get("additionalProperties")
-        if others is None and COMBINING.isdisjoint(schema):
+        if others is None and _EVALUATING.isdisjoint(schema):
             others = schema.get("unevaluatedProperties")
         if others is False:
             openness = "closed"

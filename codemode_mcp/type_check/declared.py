@@ -16,15 +16,18 @@ import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from codemode_mcp.saved_programs.saved_program import program_id
 from codemode_mcp.type_check.type_text import named_types
+from declarations.kinds import STRUCTURAL
 from declarations.names import aliases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.type_check.type_text import NamedTypes
 
 Variant = Literal["exact", "open", "untyped"]
@@ -58,11 +61,18 @@ class Declared:
         files: the texts of the variant `exact`, by path.
         names: the globals that are `any` in the variant `untyped`.
         members: the names after `MCP.<server>.` by server, as `Catalog.members` has them, and after `programs.`.
+        catalog: the catalog.
     """
 
     files: Mapping[str, str]
     names: tuple[str, ...]
     members: Mapping[str, frozenset[str] | None]
+    catalog: Catalog
+
+    def leeway(self, function: str) -> Leeway:
+        """Return what the schema of a function accepts beyond its declared type."""
+        entry = entry_of(self.catalog, function)
+        return NO_LEEWAY if entry is None else leeway_of(entry.tool.input_schema)
 
     def variant(self, variant: Variant) -> dict[str, str]:
         """Return the files of a variant by path."""
@@ -86,6 +96,63 @@ class Declared:
         )
 
 
+class Leeway(NamedTuple):
+    """The values that a schema accepts beyond its declared type: calls with them are sent.
+
+    Attributes:
+        arguments: True if arguments may have other names than the declared ones.
+        members: True if members of an argument may have other names.
+        kinds: True if the schema describes values of one kind, and accepts all others.
+    """
+
+    arguments: bool = False
+    members: bool = False
+    kinds: bool = False
+
+
+NO_LEEWAY: Final = Leeway()
+
+
+def leeway_of(schema: Mapping[str, Any]) -> Leeway:
+    """Return what a schema accepts beyond its type."""
+    members = kinds = False
+    waiting: list[Any] = [schema]
+    for node in waiting:
+        if isinstance(node, list):
+            waiting += node
+        elif isinstance(node, dict):
+            members = members or (node is not schema and _is_open(node))
+            kinds = kinds or (not STRUCTURAL.isdisjoint(node) and _STATING.isdisjoint(node))
+            for keyword, value in node.items():
+                if keyword in _NAMED and isinstance(value, dict):
+                    waiting += value.values()
+                elif keyword not in _VALUES and isinstance(value, dict | list):
+                    waiting.append(value)
+    return Leeway(_is_open(schema) or not _STATING.isdisjoint(schema.keys() - {"type"}), members, kinds)
+
+
+_STATING: Final = frozenset({"type", "enum", "const", "$ref", "allOf", "anyOf", "oneOf"})
+_NAMED: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_VALUES: Final = frozenset({"enum", "const", "default", "examples", "example", "required"})
+
+
+def _is_open(schema: Mapping[str, Any]) -> bool:
+    """Return True if a schema of an object does not say which other members it accepts."""
+    return "properties" in schema and "additionalProperties" not in schema and "unevaluatedProperties" not in schema
+
+
+def entry_of(catalog: Catalog, function: str) -> Entry | None:
+    """Return the entry of a function, as programs write it; None if it is unknown."""
+    kind, _, rest = function.partition(".")
+    if kind == "MCP":
+        server, _, member = rest.partition(".")
+        found = next((each for each in catalog.servers if server in (each.identifier, each.alias)), None)
+        entry = None if found is None else found.member(member)
+        return None if isinstance(entry, str) else entry
+    names = {"tools": catalog.toolset.names.get(rest, ""), "programs": program_id(rest)}
+    return catalog.get(names.get(kind, ""))
+
+
 def declared(catalog: Catalog) -> Declared:
     """Return the declarations of a catalog without observed types. This takes some 10 ms for 1,000 tools."""
     catalog = catalog.without_observed()
@@ -98,7 +165,7 @@ def declared(catalog: Catalog) -> Declared:
         files["tools.d.ts"] = _exact(catalog.toolset.declarations())
     files[ALIASES] = _aliases(catalog, unknown)
     names = ("MCP", "tools", "programs", *(each.global_name for each in catalog.namespaces))
-    return Declared(files, names, {**catalog.members, **_programs(catalog)})
+    return Declared(files, names, {**catalog.members, **_programs(catalog)}, catalog)
 
 
 def _programs(catalog: Catalog) -> dict[str, frozenset[str] | None]:

@@ -81,6 +81,7 @@ class _Inspection:
             self._declared.literals,
             self._declared.types,
             lambda call: functions.get(call.id),
+            self._declared.leeway,
         ).problems(diagnostics)
 
     def _unawaited(self) -> list[TypeProblem]:

@@ -6,7 +6,8 @@ of the catalog or about a value that it has returned:
 
 * a member of an object of the catalog that does not exist, and that the program neither tests for nor sets itself;
 * an argument of a call that no value of its type can satisfy. A `string` where one of some literals is expected may be
-  right, a `number` may not;
+  right, a `number` may not. What the schema accepts beyond its type is not certain either, such as an undeclared
+  argument of an open schema, unless its name is a misspelt one, with which the call would be refused;
 * a promise that is used as if it were its value, or is ignored.
 
 In doubt, an error is not certain. The texts of messages are part of the pinned version.
@@ -18,6 +19,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from codemode_mcp.did_you_mean import misspells
 from codemode_mcp.program.syntax import span_of
 from codemode_mcp.type_check.assignability import PRIMITIVES, base_of, is_no_object, never_fits
 from codemode_mcp.type_check.phrases import clipped, quoted_names, short_source, suggested
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from tree_sitter import Node
 
+    from codemode_mcp.type_check.declared import Leeway
     from codemode_mcp.type_check.diagnostics import Diagnostic
     from codemode_mcp.type_check.program_tree import Callback, ProgramTree
 
@@ -118,6 +121,7 @@ class Judge:
         literals: all string literals of the declarations.
         types: the named types of the declarations.
         function_of: returns the function of the catalog that a call calls; None for other functions.
+        leeway: returns what the schema of a function accepts beyond its type.
     """
 
     tree: ProgramTree
@@ -127,6 +131,7 @@ class Judge:
     literals: Collection[str]
     types: NamedTypes
     function_of: Callable[[Node], str | None]
+    leeway: Callable[[str], Leeway]
     retyped: set[str] = field(default_factory=set)
     """The variables that get a value of another type later. Their types are those of their first values only."""
 
@@ -269,16 +274,29 @@ class Judge:
             return self._unawaited(found.pos, self._source(path), function)
         if function is None or function in ("unwrap", "text", "json"):
             return TypeProblem(found.pos, "other", clipped(found.text), certain=False)
-        text, certain = self._wrong_argument(found, path, mismatch)
+        text, certain = self._wrong_argument(found, path, mismatch, self.leeway(function))
         certain = certain and not self.tree.expects_failure(path)
         return TypeProblem(found.pos, "argument", f"{function}: {text}", certain, function)
 
-    def _wrong_argument(self, found: Diagnostic, path: list[Node], mismatch: list[re.Match[str]]) -> tuple[str, bool]:
+    def _wrong_argument(
+        self, found: Diagnostic, path: list[Node], mismatch: list[re.Match[str]], leeway: Leeway
+    ) -> tuple[str, bool]:
         texts = list(found.texts())
         unknown = _UNKNOWN.fullmatch(found.text)
         if unknown is not None:
             name, type_, near = unknown.groups()
-            return f"there is no argument `{name}`" + suggested(name, self.types.members_of(type_) or [], near), True
+            members = self.types.members_of(type_) or []
+            is_argument = path[-4:-3] and path[-4].type == "arguments"
+            is_open = (leeway.arguments if is_argument else leeway.members) and not type_.endswith("[]")
+            # As the check of the call itself, which refuses a misspelt argument.
+            certain = not is_open or any(misspells(name, each) for each in [near, *members] if each)
+            return f"there is no argument `{name}`" + suggested(name, members, near), certain
+        text, certain = self._wrong_value(found, path, texts, mismatch)
+        return text, certain and not leeway.kinds
+
+    def _wrong_value(
+        self, found: Diagnostic, path: list[Node], texts: list[str], mismatch: list[re.Match[str]]
+    ) -> tuple[str, bool]:
         count = _COUNT.fullmatch(found.text)
         if count is not None:
             if count[2] == "0":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.program.inspection import CELL_FILES
-from codemode_mcp.saved_programs.saved_program import program_id
+from codemode_mcp.type_check.declared import entry_of
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -77,14 +77,7 @@ def signatures(catalog: Catalog) -> Callable[[str], str]:
     """Return a function that returns the signature of a function of the catalog; empty if it is unknown."""
 
     def signature(call: str) -> str:
-        kind, _, rest = call.partition(".")
-        if kind == "MCP":
-            server, _, member = rest.partition(".")
-            found = next((each for each in catalog.servers if server in (each.identifier, each.alias)), None)
-            entry = None if found is None else found.member(member)
-            return "" if entry is None or isinstance(entry, str) else catalog.signature(entry)
-        names = {"tools": catalog.toolset.names.get(rest, ""), "programs": program_id(rest)}
-        entry = catalog.get(names.get(kind, ""))
+        entry = entry_of(catalog, call)
         return "" if entry is None else catalog.signature(entry)
 
     return signature

@@ -172,6 +172,19 @@ REFERENCES = [
         ["={a:''}"],
     ),
     Case(
+        "one $anchor in two resources",
+        {
+            "$id": "https://schemas.example/root",
+            **all_required(a={"$ref": "child#name"}, b={"$ref": "#name"}),
+            "$defs": {
+                "A": {"$id": "child", "allOf": [{"$anchor": "name", "type": "number"}]},
+                "B": {"$anchor": "name", "type": "string"},
+            },
+        },
+        ["={a:1,b:''}"],
+        ["={a:'',b:''}", "={a:1,b:1}"],
+    ),
+    Case(
         "$anchor deep inside",
         all_required(a={"$ref": "#deep"}, b=properties(c=array({"$anchor": "deep", "enum": ["x", "y"]}))),
         ["={a:'x',b:{c:['y']}}"],
@@ -293,6 +306,28 @@ OBJECTS = [
         {"allOf": [all_required(a=STRING)], "properties": {"b": NUMBER}, "unevaluatedProperties": False},
         ["={a:'',b:1}", "={a:''}"],
         ["={b:1}", "={a:'',b:''}", "={a:'',c:1}"],
+    ),
+    Case(
+        "unevaluatedProperties beside a condition leaves its members",
+        {
+            **properties(foo=STRING),
+            "unevaluatedProperties": False,
+            "if": {"properties": {"foo": {"const": "then"}}, "required": ["foo"]},
+            "then": {"properties": {"bar": STRING}, "required": ["bar"]},
+            "else": {"properties": {"baz": STRING}},
+        },
+        ["={foo:'then',bar:'x'}", "={baz:'x'}", "={}"],
+        ["={foo:1}", "={other:1}"],
+    ),
+    Case(
+        "unevaluatedProperties beside dependentSchemas leaves their members",
+        {
+            **properties(foo=STRING),
+            "unevaluatedProperties": False,
+            "dependentSchemas": {"foo": {"properties": {"bar": {"const": "bar"}}, "required": ["bar"]}},
+        },
+        ["={foo:'x',bar:'bar'}", "={}"],
+        ["={other:1}"],
     ),
     Case(
         "unevaluatedProperties with a type",

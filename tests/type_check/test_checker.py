@@ -14,8 +14,11 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from codemode_mcp.catalog.build import build
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.paths import cache_dir
+from codemode_mcp.policy.policy import Policy
+from codemode_mcp.settings import PolicyRules
 from codemode_mcp.type_check import inspection
 from codemode_mcp.type_check.checker import TypeChecker
 from codemode_mcp.type_check.compiler import find_compiler
@@ -23,16 +26,43 @@ from codemode_mcp.type_check.compiler_process import MEMORY_BYTES, CompilerProce
 from codemode_mcp.type_check.reports import lines, signatures
 from codemode_mcp.type_check.type_text import named_types
 from tests.type_check.checks import catalog, cell, installed_compiler
+from upstream_clients.tools import Tool, UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.settings import Language
     from codemode_mcp.type_check.compiler import Compiler
 
 pytestmark = pytest.mark.anyio
 
 CATALOG = catalog()
+
+CLOSED = {"additionalProperties": False}
+FILTER = {"type": "object", "properties": {"since": {"type": "string"}}}
+ARGUMENTS = {"city": {"type": "string"}, "days": {"type": "integer"}, "filter": FILTER, "tags": {"type": "array"}}
+UNTYPED = {"where": {"properties": {"a": {"type": "string"}}}, "list": {"items": {"type": "string"}}}
+WEATHER = build(
+    [
+        UpstreamView(
+            "weather",
+            "ready",
+            tools=tuple(
+                Tool(name, input_schema={"type": "object", "properties": properties, **more})
+                for name, properties, more in (
+                    ("open", ARGUMENTS, {}),
+                    ("closed", ARGUMENTS, CLOSED),
+                    ("sealed", {"filter": FILTER | CLOSED}, CLOSED),
+                    ("any", ARGUMENTS, {"additionalProperties": True}),
+                    ("untyped", UNTYPED, CLOSED),
+                )
+            ),
+        )
+    ],
+    Policy(PolicyRules()),
+)
+"""A server whose schemas accept more than their types, in several ways."""
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +85,14 @@ async def checker(compiler: Compiler) -> AsyncIterator[TypeChecker]:
         group.cancel_scope.cancel()
 
 
-async def errors(checker: TypeChecker, source: str, language: Language = "javascript") -> list[str]:
+async def errors(
+    checker: TypeChecker, source: str, language: Language = "javascript", catalog: Catalog = CATALOG
+) -> list[str]:
     """Return the lines about the certain errors of a cell."""
     text = cell(source, language)
-    checked = await checker.check(text, CATALOG)
+    checked = await checker.check(text, catalog)
     assert checked.unchecked is None
-    return lines(text, checked.certain, signatures(CATALOG))
+    return lines(text, checked.certain, signatures(catalog))
 
 
 @pytest.mark.parametrize(
@@ -156,6 +188,35 @@ async def test_a_certain_error_is_found_at_its_place(checker: TypeChecker, sourc
 async def test_what_may_run_is_no_certain_error(checker: TypeChecker, source: str) -> None:
     assert await errors(checker, source) == []
     assert await errors(checker, source, "typescript") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "certain"),
+    [
+        ("open({ city: 'x', quux: 1 })", None),
+        ("open({ city: 'x', dayz: 1 })", None),
+        ("open({ citty: 'x', quuux: 1 })", None),
+        ("open({ fliter: {} })", "there is no argument `fliter`; did you mean `filter`?"),
+        ("open({ filter: { quux: 1 } })", None),
+        ("open({ filter: { sicne: 'x' } })", "there is no argument `sicne`; did you mean `since`?"),
+        ("open({ tags: { quux: 1 } })", "there is no argument `quux`"),
+        ("open({ days: 'x', quux: 1 })", "`days` takes number, not string"),
+        ("closed({ city: 'x', quux: 1 })", "there is no argument `quux`"),
+        ("closed({ filter: { quux: 1 } })", None),
+        ("sealed({ filter: { quux: 1 } })", "there is no argument `quux`"),
+        ("any({ quux: 1 })", None),
+        ("untyped({ where: 5, list: 'x' })", None),
+        ("untyped({ where: ['x'], list: null })", None),
+        ("untyped({ where: { a: 'x' }, quux: 1 })", "there is no argument `quux`"),
+    ],
+)
+async def test_what_a_schema_accepts_beyond_its_type_is_no_certain_error(
+    checker: TypeChecker, arguments: str, certain: str | None
+) -> None:
+    for language in ("javascript", "typescript"):
+        found = await errors(checker, f"await MCP.weather.{arguments}", language, WEATHER)
+        assert len(found) == (0 if certain is None else 2)
+        assert certain is None or certain in found[0]
 
 
 async def test_five_errors_are_told_the_worst_first_and_each_signature_once(checker: TypeChecker) -> None:
