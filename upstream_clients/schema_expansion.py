@@ -35,6 +35,8 @@ _META_SCHEMA = re.compile(r"https?://json-schema\.org/[\w/.-]+#?")
 _META_SCHEMA_NODES = 1_000
 _AMBIGUOUS_IDENTITY = re.compile(r"(^|[/:])\.|[%\\\s]|/#?$")
 """Identities that a validator may take as equal to a different spelling."""
+_HERE = re.compile(r"^\./(?=\w)")
+"""The beginning of a relative identity that means the same without it."""
 _MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"})
 _DEFINITIONS = frozenset({"$defs", "definitions"})
 _DATA = frozenset({"const", "enum", "default", "examples", "example", "required", "dependentRequired", "type"})
@@ -205,6 +207,7 @@ class SchemaExpansion:
         resource, _, fragment = reference.partition("#")
         fragment = unquote(fragment)
         if resource:
+            resource = _HERE.sub("", resource)
             # Compared by the last segment, since the base of a relative reference is not always known.
             identities = self._identities()
             if any(_AMBIGUOUS_IDENTITY.search(each) for each in (resource, *identities)):
@@ -241,7 +244,7 @@ class SchemaExpansion:
                     if isinstance(name, str) and (name.startswith("#") or "nchor" in keyword):
                         self._anchors.setdefault(name.removeprefix("#"), []).append((node, bases))
                     elif isinstance(name, str) and name:
-                        self._resources.append((name, node, bases))
+                        self._resources.append((_HERE.sub("", name), node, bases))
                 if node.get("$recursiveAnchor") is True:
                     self._anchors.setdefault("", []).append((node, bases))
                 stack.extend((each, bases) for each in node.values() if isinstance(each, (Mapping, list)))

@@ -76,6 +76,16 @@ DOUBLING: dict[str, Callable[[int], dict[str, Any]]] = {
         "$defs": chain(n, "https://example.invalid/a{}".format, **{"$id": "a{}".format}),
         "$ref": "a0",
     },
+    "relative identity with a dot": lambda n: {
+        "$id": "https://example.invalid/s",
+        "$defs": chain(n, "./a{}".format, **{"$id": "a{}".format}),
+        "$ref": "./a0",
+    },
+    "identity with a dot": lambda n: {
+        "$id": "https://example.invalid/s",
+        "$defs": chain(n, "a{}".format, **{"$id": "./a{}".format}),
+        "$ref": "a0",
+    },
     "anchor of an identity": lambda n: {
         "$defs": chain(n, "urn:x#a{}".format, **{"$anchor": "a{}".format}),
         "$id": "urn:x",
@@ -106,6 +116,30 @@ def test_a_schema_that_doubles_at_every_level_is_not_used(way: str) -> None:
     with pytest.raises(UnusableSchema):
         compile_schema(DOUBLING[way](60))
     assert time.thread_time() - began < 5
+
+
+@pytest.mark.parametrize("keyword", ["unevaluatedProperties", "unevaluatedItems"])
+def test_a_reference_that_begins_with_the_same_folder_is_followed(keyword: str) -> None:
+    is_object = keyword == "unevaluatedProperties"
+    rule = {"properties": {"bar": {"type": "string"}}} if is_object else {"prefixItems": [True, {"type": "string"}]}
+    first = {"properties": {"foo": {"type": "string"}}} if is_object else {"prefixItems": [{"type": "string"}]}
+    schema = {
+        "$id": "https://example.invalid/derived",
+        "$ref": "./baseSchema",
+        "$defs": {
+            "derived": {"$dynamicAnchor": "addons", **rule},
+            "baseSchema": {
+                "$id": "./baseSchema",
+                keyword: False,
+                **first,
+                "$dynamicRef": "#addons",
+                "$defs": {"defaultAddons": {"$dynamicAnchor": "addons"}},
+            },
+        },
+    }
+    validator = compile_schema(schema)
+    assert validator.is_valid({"foo": "a", "bar": "b"} if is_object else ["a", "b"])
+    assert not validator.is_valid({"foo": "a", "bar": "b", "baz": "c"} if is_object else ["a", "b", "c"])
 
 
 @pytest.mark.parametrize("way", DOUBLING)
