@@ -361,7 +361,7 @@ class _Exchange:
     def __init__(self, session: HandshakeSession, request_id: RequestId, params: Mapping[str, Any]) -> None:
         meta = params.get("_meta")
         token = meta.get("progressToken") if isinstance(meta, dict) else None
-        self._token = token if is_id(token) else None
+        self._token = token if is_id(token) or isinstance(token, bool) else None  # the SDK takes these, too
         self.session = session
         self.caller = session._caller
         self.request_id = request_id

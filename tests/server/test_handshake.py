@@ -335,6 +335,7 @@ async def answers(front: str, asked: list[tuple[str, Any]], *, greets: bool) -> 
     ],
     greets=False,
 )
+@example(asked=[("tools/call", {"name": "echo", "_meta": {"progressToken": False}})], greets=True)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(requests, min_size=1, max_size=6), st.booleans())
 def test_any_requests_are_answered_as_the_sdk_answers_them(asked: list[tuple[str, Any]], greets: bool) -> None:
