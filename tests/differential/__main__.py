@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--family", choices=FAMILIES, action="append", help="a family; all families without it")
     parser.add_argument("--number", type=int, help="run one program of a family again, and show both outcomes")
     options = parser.parse_args()
+    sys.stdout.reconfigure(errors="backslashreplace")  # programs have lone surrogates
     if why := missing_node():
         sys.exit(why)
     names = options.family or list(FAMILIES)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.differential import families
 from tests.differential.accepted import ACCEPTED
+from tests.differential.grammar import SHOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,12 +56,12 @@ class Difference:
         of = self.program
         again = f"--family {of.family} --seed {of.seed} --number {of.number}"
         lines = difflib.unified_diff(_lines(self.node), _lines(self.here), "node", "here", n=0, lineterm="")
-        return f"{again}\n{of.source}\n" + "\n".join(lines)
+        return f"{again}\n{of.source.removesuffix(SHOW).strip()}\n" + "\n".join(list(lines)[2:])
 
 
 def _lines(outcome: Outcome) -> list[str]:
     value = outcome.value
-    shown = [str(each) for each in value] if isinstance(value, list) else [repr(value)]
+    shown = [f"[{n}] {each}" for n, each in enumerate(value)] if isinstance(value, list) else [repr(value)]
     return [*(f"> {line}" for text in outcome.outputs for line in text.split("\n")), *shown, f"error: {outcome.error}"]
 
 

@@ -1,12 +1,11 @@
 """Templates with placeholders, from which families make programs.
 
-A placeholder is a name in double angle brackets, such as `<<text>>`. It is replaced by an entry of the pool with this name,
-whose own placeholders are replaced too. A pool is a sequence of texts, or a function that returns one.
+A placeholder is a name in double angle brackets, such as `<<text>>`. It is replaced by an entry of the pool with this
+name, whose own placeholders are replaced too. A pool is a sequence of texts, or a function that returns one.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -32,20 +31,20 @@ function show(v, seen = []) {
   if (Array.isArray(v)) {
     const parts = [];
     for (let i = 0; i < v.length; i++) parts.push(i in v ? show(v[i], inner) : "hole");
-    for (const key of Object.keys(v)) if (!/^\d+$/.test(key)) parts.push(key + "=" + show(v[key], inner));
+    for (const key of Object.keys(v)) if (!/^\d+$/.test(key)) parts.push(show(key) + "=" + show(v[key], inner));
     return "[" + parts.join(", ") + "]";
   }
   if (v instanceof Error) return v.name + ": " + v.message + ("cause" in v ? " because " + show(v.cause, inner) : "")
     + (v.errors ? " of " + show(v.errors, inner) : "");
   if (v instanceof Date) return "Date " + (isNaN(v) ? "invalid" : v.toISOString());
-  if (v instanceof RegExp) return String(v) + " at " + v.lastIndex;
+  if (v instanceof RegExp) return show(String(v)) + " at " + v.lastIndex;
   if (v instanceof Map) return "Map" + show([...v], inner);
   if (v instanceof Set) return "Set" + show([...v], inner);
   if (ArrayBuffer.isView(v) && "length" in v) return kind + "(" + Array.from(v, (x) => show(x)).join(", ") + ")";
   const name = Object.getPrototypeOf(v) === null ? "null" : v.constructor?.name;
   return (name === "Object" ? "" : name + " ") + "{" + Reflect.ownKeys(v).map((key) => {
     const own = Object.getOwnPropertyDescriptor(v, key);
-    return String(key) + (own.enumerable ? "" : "?") + ": " + ("value" in own ? show(own.value, inner) : "accessor");
+    return (typeof key === "symbol" ? String(key) : JSON.stringify(key)) + (own.enumerable ? "" : "?") + ": " + ("value" in own ? show(own.value, inner) : "accessor");
   }).join(", ") + "}";
 }
 async function probe(f) {
@@ -77,9 +76,9 @@ def story(random: Random, templates: Sequence[str], pools: Pools) -> str:
     return f"{fill(random, random.choice(templates), pools)}\n{SHOW}"
 
 
-def quoted(*texts: str) -> tuple[str, ...]:
-    """Return texts as string literals."""
-    return tuple(json.dumps(text) for text in texts)
+def items(text: str) -> tuple[str, ...]:
+    """Return the entries of a pool, each on a line or between two semicolons."""
+    return tuple(item.strip() for item in re.split(r";;|\n", text) if item.strip())
 
 
 def integer(low: int, high: int) -> Callable[[Random], str]:

@@ -1,4 +1,4 @@
-"""Generated programs have the same values and outputs in Node and in a guest. `python -m tests.differential` runs more."""
+"""Generated programs have the same values and outputs in Node and in a guest; this is a short run of them."""
 
 from __future__ import annotations
 
