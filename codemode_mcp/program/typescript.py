@@ -6,7 +6,9 @@ top level of TypeScript:
 
 1. The code is transformed inside `return (async () => {L:{ ... break L}})()` with a random label, so that an
    unbalanced closing brace is a syntax error and cannot end the wrapper. The wrapper is strict if possible, since
-   esbuild renames functions in blocks of sloppy code. The result is strict only if the program asks for it.
+   esbuild renames functions in blocks of sloppy code. The result is strict only if the program asks for it. If the
+   program may have functions in blocks of its own, the wrapper is not strict, so that they can be used outside of
+   their blocks as in JavaScript, and esbuild adds code that keeps their names.
 2. `namespace` and `declare module` do not parse there, and some mistakes are reported only at the end of the wrapper.
    The bare text is transformed then. The sandbox's `AsyncFunction` wraps the result.
 3. esbuild takes bare text with a top-level `await` for a module, and refuses `return` in it. Each `return` that it
@@ -53,6 +55,8 @@ _FLAGS = (
     # A tsconfig.json in the working directory of the server must not affect programs.
     "--tsconfig-raw={}",
 )
+_BLOCK_FUNCTION = re.compile(r"(?:^[ \t]+|[{};:)][ \t]*|\belse[ \t]+)function\b[ \t]+[\w$]", re.MULTILINE)
+"""A declaration that may be in a block. In a function, it makes no difference."""
 _MAX_DIAGNOSTICS = 5
 _MAX_RETURNS = 200
 _MAX_OUTPUT_BYTES = 64 << 20
@@ -82,6 +86,12 @@ class _Input:
     author: tuple[str, ...]
     before: int = 0
     rewritten: tuple[Insertion, ...] = ()
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The options of esbuild for this text."""
+        has_block_functions = any(_BLOCK_FUNCTION.search(line) for line in self.author)
+        return (*_FLAGS, "--keep-names") if has_block_functions else _FLAGS
 
     @property
     def positions(self) -> Author:
@@ -136,11 +146,13 @@ async def _transform(esbuild: Path, source: str) -> Transformed:
     author = tuple(LINE_END.split(source))
     label = f"__L{secrets.token_hex(8)}"
     body = f"{label}:{{\n{source}\nbreak {label}}}"
-    outcome = await _run(esbuild, _Input(f"return (async () => {{{_USE_STRICT}{body}}})()", author, before=1))
-    if isinstance(outcome, Transformed):
-        is_strict = _STARTS_STRICT.match(source) is not None
-        return outcome if is_strict else replace(outcome, code=_without_directive(outcome.code))
+    is_strict = _STARTS_STRICT.match(source) is not None
     wrapped = _Input(f"return (async () => {{{body}}})()", author, before=1)
+    if is_strict or wrapped.flags == _FLAGS:
+        strict = replace(wrapped, text=f"return (async () => {{{_USE_STRICT}{body}}})()")
+        outcome = await _run(esbuild, strict)
+        if isinstance(outcome, Transformed):
+            return outcome if is_strict else replace(outcome, code=_without_directive(outcome.code))
     outcome = await _run(esbuild, wrapped)
     if isinstance(outcome, Transformed):
         return outcome
@@ -240,7 +252,7 @@ class _Diagnostic:
 
 async def _run(esbuild: Path, given: _Input, limit: int = _MAX_DIAGNOSTICS) -> Transformed | list[_Diagnostic]:
     try:
-        code, out, err = await _communicate([str(esbuild), *_FLAGS, f"--log-limit={limit}"], given.text.encode())
+        code, out, err = await _communicate([str(esbuild), *given.flags, f"--log-limit={limit}"], given.text.encode())
     except OSError as error:
         raise RuntimeUnavailable(
             f"esbuild at {esbuild} cannot run ({error.strerror}). Run `codemode-mcp setup`, or write JavaScript."

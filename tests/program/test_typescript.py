@@ -113,6 +113,19 @@ async def test_every_cell_of_the_corpus_behaves(esbuild: Path, node: str, cell: 
         ("namespace N { export const a: number = 4 } return N.a", 4),
         ("module N { export const a = 4 } return N.a", 4),
         ("namespace A.B { export const c = 5 } const d = await A.B.c; text = d; var text; return text", 5),
+        # A function in a block can be used outside of it, and keeps its name.
+        ("if (true) { function inner(): void {} } return typeof inner", "function"),
+        ("if (false) { function inner() {} } return typeof inner", "undefined"),
+        ("const n: number = 1;\nif (n) {\n  function inner() {}\n}\nreturn inner.name", "inner"),
+        ("{ function f(a?: number) { return a } } return [f(2), f.name]", [2, "f"]),
+        ("switch (1) { case 1: function one() { return 1 } } return one()", 1),
+        ("try { function risky() { return 2 } } catch {} return risky()", 2),
+        ("if (true) function single() { return 3 }\nreturn single()", 3),
+        ("for (const i of [1, 2]) { function each() { return i } } return each()", 2),
+        ("let x = 1; { function user() { return x++ } user() } return [x, user.name]", [2, "user"]),
+        ("return top(); function top(): string { { function deep() { return 'd' } } return deep() }", "d"),
+        ("'use strict'; { function f() {} } return typeof f", "undefined"),
+        ("namespace N { export const a = 1 } { function f() { return N.a } } return f()", 1),
     ],
 )
 async def test_a_program_returns_its_value(esbuild: Path, node: str, source: str, value: object) -> None:
