@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from codemode_mcp.program.hints import hint
+from codemode_mcp.program.source_map import decode_mappings
 from codemode_mcp.program.syntax import LINE_END, utf16_units
 
 if TYPE_CHECKING:
@@ -83,6 +85,23 @@ class Positions:
         if self.rewritten is not None:
             line, column = self.rewritten(line, column)
         return (line, column) if 1 <= line <= self.lines else None
+
+    @property
+    def guest_lines(self) -> str:
+        """The author's line of each line of a TypeScript program, as JSON for the guest; `null` for JavaScript.
+
+        A line with parts of several has a list of columns in UTF-8, each with the line from there on. 0 is no line.
+        """
+        if self.transformed is None:
+            return "null"
+        code = _lines(self.code)
+        parts: list[list[int]] = [[] for _ in code]
+        for line, column, source_line, source_column in decode_mappings(self.transformed.mappings):
+            if line <= len(parts):
+                author = self.transformed.author(source_line, source_column + 1)
+                at = len(utf16_units(code[line - 1])[:column].encode("utf-8", "surrogatepass"))
+                parts[line - 1] += [at, 0 if author is None else author[0]]
+        return json.dumps([_merged(part) for part in parts], separators=(",", ":"))
 
     def frames(self, thrown: Thrown) -> list[str]:
         """Return the author's frames that the engine reports, innermost first, as `at name (cell.js:3:9)`."""
@@ -168,6 +187,15 @@ class Positions:
     def _place(self, places: list[tuple[int, int]]) -> str:
         first, *others = (f"{line}:{column}" for line, column in places[:MAX_POSITIONS])
         return f"{self.file}:{first}{' or ' if others else ''}{', '.join(others)}"
+
+
+def _merged(parts: Sequence[int]) -> int | list[int]:
+    """Leave out columns at which no other line begins. Return the line alone if there is only one."""
+    merged: list[int] = []
+    for column, line in zip(parts[::2], parts[1::2], strict=True):
+        if not merged or merged[-1] != line:
+            merged += [column, line]
+    return merged if len(merged) > 2 else merged[1] if merged else 0
 
 
 def _hint(thrown: Thrown, message: str) -> str:

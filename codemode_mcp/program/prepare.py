@@ -271,8 +271,9 @@ def _syntax_error(error: Thrown, positions: Positions, found: Preflight) -> Prog
         else:
             message += ", at the end of the program"
     else:
-        message += ", in a regular expression"
-        expressions = regex_offsets(source)
+        if "regular expression" not in message:
+            message += ", in a regular expression"
+        expressions = regex_offsets(source, message)
         if len(expressions) != 1:
             return ProgramError("invalid_input", message)
         line, column = Lines(utf16_units(source)).position(expressions[0])

@@ -80,14 +80,19 @@ def stray_await(source: str, line: int) -> int | None:
     return min(found, default=None)
 
 
-def regex_offsets(source: str) -> list[int]:
-    """Return the offsets of regular expressions in UTF-16 units. The engine reports no position of an error in one."""
-    tree = parse(utf16_units(source))
+def regex_offsets(source: str, message: str) -> list[int]:
+    """Return the offsets in UTF-16 units of the regular expressions that a message quotes, or of all if it quotes none.
+
+    The engine reports no position of an error in one.
+    """
+    units = utf16_units(source)
+    tree = parse(units)
     left = [] if tree is None else [tree.root_node]
     found = []
     while left:
         node = left.pop()
         if node.type == "regex":
-            found.append(span_of(node).start)
+            found.append(span_of(node))
         left.extend(node.named_children)
-    return found
+    quoted = [span for span in found if units[span.start : units.rfind("/", span.start, span.end) + 1] in message]
+    return [span.start for span in quoted or found]

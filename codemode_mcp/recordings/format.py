@@ -86,7 +86,7 @@ class Start(Record, frozen=True, tag_field="kind", tag="start"):
         seed: the seed of the random numbers, in hexadecimal digits.
         memory_limit: bytes that the program may use.
         elapsed: milliseconds since the beginning of the run.
-        namespaces: JSON text.
+        lines, namespaces: JSON text.
         saving: the language and the text of a program that may propose to save itself.
         positions: JSON text of `program.stored_positions`, without the program.
     """
@@ -99,6 +99,7 @@ class Start(Record, frozen=True, tag_field="kind", tag="start"):
     memory_limit: Integer
     elapsed: Number
     file: str | None = None
+    lines: str = "null"
     label: str | None = None
     zones: dict[str, tuple[Integer, ...]] = {}
     args: tuple[str, ...] = ()

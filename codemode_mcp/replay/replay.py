@@ -133,6 +133,7 @@ async def replay(
         call_limit=start.call_limit,
         elapsed_ms=start.elapsed,
         file=form.file,
+        lines=form.lines,
         label=form.label,
         zones=form.zones,
         args=form.args,
@@ -173,6 +174,7 @@ class _Form:
     fallback: str | None
     positions: Positions
     file: str | None
+    lines: str
     label: str | None
     zones: Mapping[str, Any]
     args: tuple[str, ...]
@@ -188,7 +190,14 @@ async def _form(
     start = recording.start
     if other is None:
         return _Form(
-            start.code, start.fallback, _positions(recording), start.file, start.label, start.zones, start.args
+            start.code,
+            start.fallback,
+            _positions(recording),
+            start.file,
+            start.lines,
+            start.label,
+            start.zones,
+            start.args,
         )
 
     async def members(_: object) -> Catalog:
@@ -202,8 +211,8 @@ async def _form(
     program = prepared.program
     args = start.args if other.args is None else other.args
     zones = await anyio.to_thread.run_sync(named_zones, program.code) if "timeZone" in program.code else {}
-    file = program.positions.file if program.positions.language == "javascript" else None
-    return _Form(program.code, program.fallback, program.positions, file, None, zones, args)
+    positions = program.positions
+    return _Form(program.code, program.fallback, positions, positions.file, positions.guest_lines, None, zones, args)
 
 
 def _positions(recording: Recording) -> Positions:

@@ -14,6 +14,7 @@ from codemode_mcp.calls.outcome import Outcome, PendingCall, PendingStatus, Snap
 from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.approval import ApprovalQuestion
 from codemode_mcp.runs.questions import WINDOW
+from codemode_mcp.runs.rendering import RETURNED
 from codemode_mcp.runs.run import RECENT_CALLS
 from codemode_mcp.runs.verdicts import SEARCHED_IN_LOOP
 from declarations.untrusted_text import escape_line
@@ -307,6 +308,14 @@ def needs_explanation(value: Any, outputs: Sequence[Mapping[str, Any]]) -> bool:
 
 
 _HOLLOW: Final = re.compile(r"\b(?:undefined|null|NaN)\b")
+def lost_value_notes(lost: str) -> tuple[str, ...]:
+    """Return a note about a part of a value that JSON has no form for. `lost`: as in `TurnReport`."""
+    if not lost:
+        return ()
+    if " is " not in lost:
+        return (f"{RETURNED} {escape_line(lost)}, which JSON has no form for; the value is null.",)
+    place, _, what = escape_line(lost).rpartition(" is ")
+    return (f"{place} is {what} in the program. JSON has no form for that, so it is null here, as others may be.",)
 
 
 _FOR_EACH: Final = re.compile(r"\.forEach\(\s*async\b")

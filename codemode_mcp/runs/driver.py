@@ -144,7 +144,8 @@ class Driver:
                 output_limit=min(OUTPUT_CHARACTERS, self._settings().memory_limit_bytes // 4),
                 call_limit=self._settings().max_pending_tool_calls + self._settings().max_queued_tool_calls,
                 elapsed_ms=self._elapsed_ms(run),
-                file=program.positions.file if program.positions.language == "javascript" else None,
+                file=program.positions.file,
+                lines=program.positions.guest_lines,
                 label=f"cell_{secrets.token_hex(8)}" if program.suspect else None,
                 zones=zones,
                 args=run.args,
@@ -383,8 +384,9 @@ class Driver:
         catalog = run.context.catalog
         notes = answers.program_notes(run.positions, run.recent_tools, catalog, report)
         notes += self._leave_calls(run)
-        run.empty = report.value is None and not run.history
+        run.empty = report.value is None and not report.lost and not run.history
         notes += answers.absent_value_notes(run.absent_key) if run.empty else ()
+        notes += answers.lost_value_notes(report.lost)
         if answers.needs_explanation(report.value, run.history):
             explain = partial(answers.unread_notes, run.positions, run.results.of(catalog), nothing=run.empty)
             short = run.positions is not None and len(run.positions.code) <= EXPLAINED_IN_LOOP

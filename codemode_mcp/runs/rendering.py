@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from codemode_mcp.calls.challenges import CHALLENGES_KEY
 from codemode_mcp.calls.outcome import Usage
@@ -184,6 +184,9 @@ def _truncated(text: str, ref: str | None, shown: int) -> dict[str, Any]:
     return marker
 
 
+RETURNED: Final = "The program returned"
+"""Beginning of a note about a value that is null because JSON has no form for it."""
+
 _NOTHING = Usage()
 
 
@@ -235,7 +238,7 @@ class _Answer:
 
     def completed(self, value: Any, outputs: list[dict[str, Any]], notes: tuple[str, ...]) -> Rendered:
         tail = [] if value is None else [value_text(value, markdown=self._markdown)]
-        if value is None and not outputs:
+        if value is None and not outputs and not any(note.startswith(RETURNED) for note in notes):
             tail = ["The program returned nothing (undefined or null); use return, text() or json()."]
         return self._made({"status": "completed", "value": value}, outputs, tail, notes)
 

@@ -80,6 +80,7 @@ def record_start(run: Run, parts: StartParts) -> None:
             memory_limit=run.memory_limit,
             elapsed=parts["elapsed_ms"],
             file=parts["file"],
+            lines=parts["lines"],
             label=parts["label"],
             zones={name: tuple(each) for name, each in parts["zones"].items()},
             args=tuple(parts["args"]),

@@ -10,8 +10,10 @@ recursion would overwrite that data; `prepare` gives it a real stack, and lets o
 3. table section: room for the functions of the glue module that the engine calls;
 4. export section: the function table, and the stack pointer for the test which proves that it is at rest between turns.
 
-`with_clock` makes a fifth edit, only when the binary is compiled: the one function that reads the clock is replaced by
-that of `clock.wat`, so that the times of a run can be recorded and replayed.
+Two more edits are made only when the binary is compiled. `with_clock` replaces the one function that reads the clock by
+that of `clock.wat`, so that the times of a run can be recorded and replayed. `with_hooks` replaces functions of the
+engine by those of the glue, which can call the original ones. So a program gets what the standard or Node.js says where
+the engine says something else, and sees no wrapper: constructors, prototypes and literals are the engine's own.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 from codemode_mcp.errors import RuntimeUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 FOLDER: Final = Path(__file__).parent
 """The files of the sandbox."""
@@ -48,9 +50,28 @@ STACK_START = SHIPPED_PAGES * PAGE
 STACK_END = STACK_START + STACK_PAGES * PAGE
 """End of the stack in memory; it grows downwards from here."""
 
-GLUE_SLOTS = 26
+GLUE_SLOTS = 28
 FIRST_GLUE_SLOT = 580
 """Number of entries in the shipped table; `glue.wat` has it too."""
+
+
+HOOKED: Final = (
+    "js_compile_regexp",
+    "js_regexp_get_flag",
+    "js_Date_parse",
+    "get_date_string",
+    "build_backtrace",
+    "js_weakref_constructor",
+    "js_weakref_deref",
+    "js_aggregate_error_constructor",
+    "js_regexp_exec",
+    "string_advance_index",
+    "set_date_field",
+    "JS_CopyDataProperties",
+)
+"""Functions that `with_hooks` replaces, by their names in the binary, in the order of their slots. In the table, the
+functions of the glue follow its others, and then the original ones."""
+FIRST_HOOK_SLOT = FIRST_GLUE_SLOT + GLUE_SLOTS
 
 
 def load() -> bytes:
@@ -125,6 +146,61 @@ def with_clock(prepared: bytes, clock: bytes) -> bytes:
     return _edited(prepared, {10: replace})
 
 
+def with_hooks(prepared: bytes) -> bytes:
+    """Return a prepared binary in which the functions `HOOKED` jump to the glue. The table has the original ones."""
+    sections = {number: body for number, body in _sections(prepared) if number or body.startswith(_NAMES)}
+    names, (imported, _) = _function_names(sections[0]), _leb(sections[2], 0)
+    parameters, types, bodies = _parameter_counts(sections[1]), _numbers(sections[3]), _bodies(sections[10])
+    for name, before, after in _mended(_uleb(names["dbuf_insert"])):
+        number = names[name] - imported
+        if bodies[number].count(before) != 1:
+            raise RuntimeUnavailable("the JavaScript engine has unexpected code")
+        bodies[number] = bodies[number].replace(before, after)
+    for slot, name in enumerate(HOOKED, FIRST_HOOK_SLOT):
+        number = names[name] - imported
+        kind, original = types[number], bodies[number]
+        passed = b"".join(b"\x20" + _uleb(n) for n in range(parameters[kind]))
+        bodies[number] = b"\0" + passed + b"\x41" + _sleb(slot) + b"\x11" + _uleb(kind) + b"\0\x0b"
+        types.append(kind)
+        bodies.append(original)
+    originals = range(imported + len(bodies) - len(HOOKED), imported + len(bodies))
+    element = b"\0\x41" + _sleb(FIRST_HOOK_SLOT + len(HOOKED)) + b"\x0b" + _vector(map(_uleb, originals))
+    count, start = _leb(sections[9], 0)
+    return _edited(
+        prepared,
+        {
+            3: lambda _: _vector(map(_uleb, types)),
+            9: lambda body: _uleb(count + 1) + body[start:] + element,
+            10: lambda _: _vector(_uleb(len(body)) + body for body in bodies),
+        },
+    )
+
+
+def _mended(insert: bytes) -> Iterator[tuple[str, bytes, bytes]]:
+    """Yield a function, a part of its code that occurs once, and that part as it should be.
+
+    Args:
+        insert: the number of the engine's function that makes room in the code of a regular expression.
+    """
+    # The flag `v` sets the bits of both `v` and `u` (256 and 16), since the engine reads patterns by the latter alone.
+    yield "js_compile_regexp", b"\x41\x80\x02", b"\x41\x90\x02"
+    # The test for both flags is never true then. Both together set the bit of `u` twice, which is refused as well.
+    yield "js_compile_regexp", b"\x41\x90\x02\x46", b"\x41\x91\x02\x46"
+    # Each repetition forgets the groups of the one before. What is repeated, from local 3 on, begins with the operation
+    # 14, from the first group (local 6) to the last one (at 44 of the state, local 0), if it has any.
+    at = b"\x20\x00\x28\x02\x00\x20\x03\x6a"
+    begins = b"\x41\x01\x21\x08\x02\x40\x20\x00\x28\x02\x04\x20\x03\x6b\x22\x11"
+    has_groups = b"\x20\x06\x20\x00\x28\x02\x2c\x47\x04\x40"
+    made_room = b"\x20\x00\x20\x03\x41\x03\x10" + insert + b"\x45\x04\x40"
+    first = at + b"\x20\x06\x41\x08\x74\x41\x0e\x72\x3b\x00\x00"
+    last = at + b"\x20\x00\x2d\x00\x2c\x41\x01\x6b\x3a\x00\x02\x0b\x0b"
+    yield "re_parse_term", begins, has_groups + made_room + first + last + begins
+    # The short way of `push` is only for an array (local 6) that has as many elements (at 40) as its length (local 9).
+    # On an array with holes at its end, it would make elements of memory that nothing has written.
+    fits = b"\x20\x0a\x41\x00\x48\x0d\x00"
+    yield "js_array_push", fits, fits + b"\x20\x09\x20\x06\x28\x02\x28\x47\x0d\x00"
+
+
 _CLOCK_FUNCTION: Final = bytes.fromhex("130020002001200210828080800041ffff03710b")
 """The function of the WASI library that calls `clock_time_get`, which is the import with number 2."""
 
@@ -132,16 +208,19 @@ _CLOCK_FUNCTION: Final = bytes.fromhex("130020002001200210828080800041ffff03710b
 def _edited(data: bytes, edits: Mapping[int, Callable[[bytes], bytes]]) -> bytes:
     """Return a binary with edits of the bodies of sections, by the numbers of the sections."""
     out = bytearray(data[:8])
+    for number, body in _sections(data):
+        edited = edits[number](body) if number in edits else body
+        out += bytes([number]) + _uleb(len(edited)) + edited
+    return bytes(out)
+
+
+def _sections(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and the body of each section."""
     at = 8
     while at < len(data):
-        section = data[at]
         size, start = _leb(data, at + 1)
-        body = data[start : start + size]
-        if section in edits:
-            body = edits[section](body)
-        out += bytes([section]) + _uleb(len(body)) + body
+        yield data[at], data[start : start + size]
         at = start + size
-    return bytes(out)
 
 
 def _grow_table(body: bytes) -> bytes:
@@ -152,7 +231,8 @@ def _grow_table(body: bytes) -> bytes:
     maximum, _ = _leb(body, at)
     if (minimum, maximum) != (FIRST_GLUE_SLOT, FIRST_GLUE_SLOT):
         raise RuntimeUnavailable("the JavaScript engine's function table has an unexpected size")
-    return body[:3] + _uleb(minimum + GLUE_SLOTS) + _uleb(maximum + GLUE_SLOTS)
+    added = GLUE_SLOTS + 2 * len(HOOKED)
+    return body[:3] + _uleb(minimum + added) + _uleb(maximum + added)
 
 
 def _grow_memory(body: bytes) -> bytes:
@@ -173,6 +253,66 @@ def _add_exports(body: bytes) -> bytes:
     count, start = _leb(body, 0)
     added = _name("table") + b"\x01\x00" + _name("stack_pointer") + b"\x03\x00"
     return _uleb(count + 2) + body[start:] + added
+
+
+_NAMES: Final = b"\x04name"
+"""Beginning of the section with names."""
+
+
+def _function_names(section: bytes) -> dict[str, int]:
+    """Return the numbers of functions by their names."""
+    found: dict[str, int] = {}
+    at = len(_NAMES)
+    while at < len(section):
+        part = section[at]
+        size, at = _leb(section, at + 1)
+        end = at + size
+        if part == 1:
+            count, at = _leb(section, at)
+            for _ in range(count):
+                number, at = _leb(section, at)
+                length, at = _leb(section, at)
+                found[section[at : at + length].decode()] = number
+                at += length
+        at = end
+    return found
+
+
+def _parameter_counts(section: bytes) -> list[int]:
+    """Return the number of parameters of each type of functions. Every type of a value is one byte."""
+    count, at = _leb(section, 0)
+    found = []
+    for _ in range(count):
+        parameters, at = _leb(section, at + 1)
+        found.append(parameters)
+        results, at = _leb(section, at + parameters)
+        at += results
+    return found
+
+
+def _numbers(section: bytes) -> list[int]:
+    count, at = _leb(section, 0)
+    found = []
+    for _ in range(count):
+        number, at = _leb(section, at)
+        found.append(number)
+    return found
+
+
+def _bodies(section: bytes) -> list[bytes]:
+    """Return the functions of the code section."""
+    count, at = _leb(section, 0)
+    found = []
+    for _ in range(count):
+        size, at = _leb(section, at)
+        found.append(section[at : at + size])
+        at += size
+    return found
+
+
+def _vector(items: Iterable[bytes]) -> bytes:
+    each = tuple(items)
+    return _uleb(len(each)) + b"".join(each)
 
 
 def _name(text: str) -> bytes:

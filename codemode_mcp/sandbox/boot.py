@@ -6,6 +6,7 @@ is needed (its stack limit, its iterator helpers), a known marker shows where it
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING, Final
 
@@ -46,13 +47,15 @@ NATIVES: Final = (
     ("deferred", 0),
     ("evaluate", 2),
     ("longDigits", 1),
+    ("rawStack", 1),
+    ("setRawStack", 2),
 )
 """Names and lengths of the functions of the glue for the prelude, in the order of their slots."""
 
 INTL_FORM: Final = 1
 """Version of the way in which `add_intl` makes an image."""
 
-STATE = 384
+STATE = 480
 """Bytes of guest memory that the glue's natives use for the whole life of a guest."""
 
 # Offsets within `STATE`.
@@ -65,6 +68,7 @@ _HELPER_NEXT_OFFSET = 364
 _CONSTRUCTOR_OFFSET = 368
 _HELPER_CLASS_OFFSET = 372
 _RETURN_OFFSET = 376
+_STACK_OFFSET = 464
 
 _ITERATOR_NEXT: Final = 12
 """`JS_CFUNC_iterator_next`: the kind of a function that returns a value and whether the iteration is done."""
@@ -74,14 +78,19 @@ def prelude_source() -> str:
     """Return all prelude files as one function, which takes the natives.
 
     The web globals come first. They use nothing of the rest, and the rest captures nothing of them. The numbered files
-    share one scope, which no guest code can reach.
+    share one scope, which no guest code can reach. Lines of comments and indentation are left out, since an image has
+    the text of every function.
     """
     folder = binary.FOLDER / "prelude"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".js")), key=lambda f: f.name)
     web = [f.read_text("utf-8") for f in files if f.name.startswith("web_")]
     core = [f.read_text("utf-8") for f in files if f.name[:1].isdigit()]
     whole = "\n;".join(web) + '\n;return (function () {\n"use strict";\n' + "\n".join(core) + "\n})()"
-    return "(function (natives) {\n" + whole + "\n})"
+    return "(function (natives) {\n" + _COMMENT_OR_INDENT.sub("", whole) + "\n})"
+
+
+_COMMENT_OR_INDENT: Final = re.compile(r"^[ \t]*(?://.*)?\n?", re.MULTILINE)
+"""Beginning of a line of the prelude, which has no texts of several lines."""
 
 
 def make_base(cold: Modules) -> Image:
@@ -179,21 +188,26 @@ def _set_stack_limit(instance: Instance, rt: int) -> int:
 def _write_atoms(instance: Instance, ctx: int, state: int) -> None:
     """Write the atoms that the glue needs into its state."""
     at = state + _ATOMS_OFFSET
-    instance.write(at, b"constructor\0")
-    constructor = instance.call("JS_NewAtom", ctx, at) & 0xFFFFFFFF
-    instance.write(state + _CONSTRUCTOR_OFFSET, struct.pack("<I", constructor))
-    instance.write(at, b"return\0")
-    returns = instance.call("JS_NewAtom", ctx, at) & 0xFFFFFFFF
-    instance.write(state + _RETURN_OFFSET, struct.pack("<I", returns))
-    instance.write(at, b"toJSON\0")
-    to_json = instance.call("JS_NewAtom", ctx, at)
+
+    def atom(name: bytes) -> int:
+        instance.write(at, name + b"\0")
+        return instance.call("JS_NewAtom", ctx, at) & 0xFFFFFFFF
+
+    instance.write(state + _CONSTRUCTOR_OFFSET, struct.pack("<I", atom(b"constructor")))
+    instance.write(state + _RETURN_OFFSET, struct.pack("<I", atom(b"return")))
+    to_json, data, blob, stack, message = map(atom, (b"toJSON", b"data", b"blob", b"stack", b"message"))
     symbols = _property(instance, ctx, instance.call("JS_GetGlobalObject", ctx), b"Symbol")
     tag = instance.call("JS_ValueToAtom", ctx, _property(instance, ctx, symbols, b"toStringTag"))
-    instance.write(at, b"data\0")
-    data = instance.call("JS_NewAtom", ctx, at)
-    instance.write(at, b"blob\0")
-    blob = instance.call("JS_NewAtom", ctx, at)
-    instance.write(at, struct.pack("<4I", *(atom & 0xFFFFFFFF for atom in (to_json, tag, data, blob))))
+    instance.write(at, struct.pack("<4I", to_json, tag & 0xFFFFFFFF, data, blob))
+    # The engine's own private name, of the brand of classes, is no key that a program can have: under it are the frames
+    # of an error. It comes right before the symbols.
+    brand = instance.call("JS_ValueToAtom", ctx, _property(instance, ctx, symbols, b"toPrimitive")) - 1
+    size = state + _STACK_OFFSET
+    text = instance.call("JS_AtomToCStringLen", ctx, size, brand) & 0xFFFFFFFF
+    if instance.read(text, 8) != b"<brand>\0":
+        raise RuntimeUnavailable("the JavaScript engine's private name was not found")
+    instance.call("JS_FreeCString", ctx, text)
+    instance.write(size, struct.pack("<3I", stack, message, brand & 0xFFFFFFFF))
 
 
 def _natives(instance: Instance, ctx: int) -> int:

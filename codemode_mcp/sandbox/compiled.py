@@ -60,7 +60,7 @@ def compile_engine(
             return cached
     try:
         glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(glue_source())))
-        prepared = binary.with_clock(prepared, bytes(wasmtime.wat2wasm(binary.clock_source())))
+        prepared = binary.with_hooks(binary.with_clock(prepared, bytes(wasmtime.wat2wasm(binary.clock_source()))))
         cold = Modules(engine, linker, linker.instantiate_pre(wasmtime.Module(engine, prepared)), glue, pool)
         base = boot.make_base(cold)
         segments = tuple(changed_blocks(base.memory, b""))
@@ -95,7 +95,7 @@ def _cache_path(cache_dir: Path, prepared: bytes) -> Path | None:
     for part in (
         # Instead of the version of wasmtime, which takes 12 ms to read. Machine code of another version is rejected.
         str(os.path.getsize(ffi.filename)),
-        f"{NATIVE_STACK} {ASYNC_STACK} epoch glue",
+        f"{NATIVE_STACK} {ASYNC_STACK} epoch glue hooks 3",
         platform.system(),
         platform.machine(),
         _cpu_features(),

@@ -1,7 +1,8 @@
 ;; What is added to the engine, in its own small module beside it: one coarse entry per turn, so that the host crosses
 ;; into WebAssembly a handful of times however many jobs a turn runs; the interrupt handler, so that a program that
 ;; computes past its time is stopped by the engine itself with its state intact; the rejection tracker; the module
-;; loader, which loads nothing; and the natives, functions that would be slow in JavaScript.
+;; loader, which loads nothing; the natives, functions that would be slow in JavaScript; and the hooks, which replace
+;; functions of the engine (`binary.with_hooks`).
 ;; JSValues are 64 bits (NaN boxing), tag in the upper half: 2 null, 3 undefined, 6 exception.
 (module
   (import "engine" "memory" (memory $memory 0))
@@ -44,6 +45,9 @@
   (import "engine" "JS_HasProperty" (func $JS_HasProperty (param i32 i64 i32) (result i32)))
   (import "engine" "JS_Eval" (func $JS_Eval (param i32 i32 i32 i32 i32) (result i64)))
   (import "engine" "JS_GetProperty" (func $JS_GetProperty (param i32 i64 i32) (result i64)))
+  (import "engine" "JS_HasException" (func $JS_HasException (param i32) (result i32)))
+  (import "engine" "JS_DefinePropertyGetSet"
+    (func $JS_DefinePropertyGetSet (param i32 i64 i32 i64 i64 i32) (result i32)))
   (import "wasi_snapshot_preview1" "clock_time_get" (func $clock_time_get (param i32 i64 i32) (result i32)))
 
   ;; WASI writes the time into the memory its caller exports.
@@ -114,7 +118,9 @@
     $seed $random $random_bytes $random_uuid $encode_utf8 $decode_utf8
     $plain_json $is_proxy $set_collation $compare $grouped
     $date_text $set_function $helper_next $helper_return
-    $number_text $big_int_text $queue_microtask $parse_json $deferred $evaluate $long_digits)
+    $number_text $big_int_text $queue_microtask $parse_json $deferred $evaluate $long_digits $raw_stack $set_raw_stack
+    $compile_regexp $regexp_flag $parse_date $date_string $backtrace $weak_ref $deref $aggregate
+    $regexp_exec $advance_index $set_date $copy_members)
 
   (func $is_exception (param $value i64) (result i32)
     (i64.eq (i64.shr_u (local.get $value) (i64.const 32)) (i64.const 6)))
@@ -208,7 +214,8 @@
   ;; UUID as text, 200 a property descriptor, 232 atoms: toJSON, Symbol.toStringTag, data, blob, 248 the
   ;; table of `compare`, 256 and 272 how far that is in either text, 288 functions of the prelude's and the engine's, see
   ;; `set_function`, 360 the end of the engine's stack, 364 the place of the iterator helpers' `next` in the
-  ;; table, 368 the atom of `constructor`, 372 the class of iterator helpers, 376 the atom of `return`.
+  ;; table, 368 the atom of `constructor`, 372 the class of iterator helpers, 376 the atom of `return`, 384 further
+  ;; functions, 464 atoms: stack, message, and the one under which an error has its frames; 476 whether a pattern has had the flag `v`.
 
   (func $undefined (result i64) (i64.const 0x300000000))
   (func $exception (result i64) (i64.const 0x600000000))
@@ -1280,7 +1287,9 @@
 
   ;; setFunction(n, function): functions that natives call. By their number: 0 and 1 the engine's `next` and `return` of
   ;; iterator helpers; 2 and 3 the prelude's toLocaleString of numbers and of BigInts; 4 runs a microtask; 5
-  ;; the engine's JSON.parse, 6 the prelude's explanation of an error of that; 7 Promise.
+  ;; the engine's JSON.parse, 6 the prelude's explanation of an error of that; 7 Promise; and for the hooks: 12
+  ;; translates a pattern, 13 parses a date, 14 adds the zone to the text of one, 15 and 16 are getter and setter of
+  ;; `stack`, 17 keeps the target of a WeakRef, 18 is the message of Promise.any, 19 the engine's setTime, 20 Object.
   (func $set_function (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
     (i64.store offset=288
       (i32.add (global.get $state) (i32.shl (i32.wrap_i64 (i64.load (local.get $argv))) (i32.const 3)))
@@ -1659,4 +1668,417 @@
     (i32.or
       (i32.or (i32.le_u (local.get $byte) (i32.const 0x20)) (i32.eq (local.get $byte) (i32.const 0x2c)))
       (i32.eq (i32.and (local.get $byte) (i32.const 0xdf)) (i32.const 0x5d))))
+
+  ;; The hooks. Each has the signature of the function of the engine that it replaces. The original ones are in the table
+  ;; from 620 on. Until the prelude has set its function, a hook does what the original does.
+
+  (type $regexp_compiler (func (param i32 i64 i64) (result i64)))
+  (type $regexp_getter (func (param i32 i64 i32) (result i64)))
+  (type $method (func (param i32 i64 i32 i32) (result i64)))
+  (type $magic_method (func (param i32 i64 i32 i32 i32) (result i64)))
+  (type $stack_builder (func (param i32 i64 i64 i32 i32 i32 i32)))
+  (type $error_maker (func (param i32 i64) (result i64)))
+  (type $copier (func (param i32 i64 i64 i64 i32) (result i32)))
+
+  ;; The pattern of a literal or of a constructor, before it is compiled. The prelude translates what the engine would
+  ;; misread: patterns with the flag `v`, and those with both `i` and `u`. It gets the flags as bits: 1 for `a`, 2 for `b`.
+  (func $compile_regexp (type $regexp_compiler) (param $ctx i32) (param $pattern i64) (param $flags i64) (result i64)
+    (local $text i32)
+    (local $at i32)
+    (local $letters i32)
+    (local $value i64)
+    (block $plain
+      (br_if $plain
+        (i32.eqz
+          (i32.and
+            (i64.ne (call $function (i32.const 12)) (i64.const 0))
+            (i32.and (call $is_text (local.get $flags)) (call $is_text (local.get $pattern))))))
+      (local.set $text
+        (call $JS_ToCStringLen2
+          (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (local.get $flags) (i32.const 0)))
+      (if (i32.eqz (local.get $text)) (then (return (call $exception))))
+      (local.set $at (local.get $text))
+      (block $end
+        (loop $each
+          (br_if $end (i32.eqz (i32.load8_u (local.get $at))))
+          (local.set $letters
+            (i32.or
+              (local.get $letters)
+              (i32.shl (i32.const 1) (i32.sub (i32.load8_u (local.get $at)) (i32.const 97)))))
+          (local.set $at (i32.add (local.get $at) (i32.const 1)))
+          (br $each)))
+      (call $JS_FreeCString (local.get $ctx) (local.get $text))
+      (if (i32.and (local.get $letters) (i32.const 0x200000))
+        (then (i32.store offset=476 (global.get $state) (i32.const 1))))
+      (br_if $plain
+        (i32.eqz
+          (i32.or
+            (i32.and (local.get $letters) (i32.const 0x200000))
+            (i32.eq (i32.and (local.get $letters) (i32.const 0x100100)) (i32.const 0x100100)))))
+      (i64.store offset=160 (global.get $state) (local.get $pattern))
+      (i64.store offset=168 (global.get $state) (i64.extend_i32_u (local.get $letters)))
+      (local.set $pattern
+        (call $JS_Call
+          (local.get $ctx) (call $function (i32.const 12)) (call $undefined) (i32.const 2)
+          (i32.add (global.get $state) (i32.const 160))))
+      (if (call $is_exception (local.get $pattern)) (then (return (local.get $pattern))))
+      (local.set $value
+        (call_indirect (type $regexp_compiler)
+          (local.get $ctx) (local.get $pattern) (local.get $flags) (i32.const 620)))
+      (call $JS_FreeValue (local.get $ctx) (local.get $pattern))
+      (return (local.get $value)))
+    (call_indirect (type $regexp_compiler)
+      (local.get $ctx) (local.get $pattern) (local.get $flags) (i32.const 620)))
+
+  ;; A flag of a regular expression by its bit. With `v` (256), the engine has the bit of `u` (16) set, too.
+  (func $regexp_flag (type $regexp_getter) (param $ctx i32) (param $this i64) (param $flag i32) (result i64)
+    (local $value i64)
+    (if (i32.eq (local.get $flag) (i32.const 16))
+      (then
+        (local.set $value
+          (call_indirect (type $regexp_getter)
+            (local.get $ctx) (local.get $this) (i32.const 256) (i32.const 621)))
+        (if (call $is_exception (local.get $value)) (then (return (local.get $value))))
+        (if (i64.eq (local.get $value) (i64.const 0x100000001)) (then (return (i64.const 0x100000000))))))
+    (call_indirect (type $regexp_getter) (local.get $ctx) (local.get $this) (local.get $flag) (i32.const 621)))
+
+  ;; The engine does not know that an empty match with the flag `v` is behind a whole character, too: where it asks for the
+  ;; next index, it has just called `exec`.
+  (global $sets (mut i32) (i32.const 0)) ;; the pattern of the last `exec` has the flag
+
+  (func $regexp_exec (type $method) (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $found i64)
+    (local.set $found
+      (call_indirect (type $method)
+        (local.get $ctx) (local.get $this) (local.get $argc) (local.get $argv) (i32.const 628)))
+    (if (i32.load offset=476 (global.get $state))
+      (then
+        (if (call $is_exception (local.get $found)) (then (return (local.get $found))))
+        (global.set $sets
+          (i64.eq
+            (call_indirect (type $regexp_getter)
+              (local.get $ctx) (local.get $this) (i32.const 256) (i32.const 621))
+            (i64.const 0x100000001)))))
+    (local.get $found))
+
+  (func $advance_index (type $regexp_getter) (param $text i32) (param $index i64) (param $unicode i32) (result i64)
+    (call_indirect (type $regexp_getter)
+      (local.get $text) (local.get $index) (i32.or (local.get $unicode) (global.get $sets)) (i32.const 629)))
+
+  ;; The time of a text, for Date.parse and for the constructor. Most texts have a form that is read here.
+  (func $parse_date (type $method) (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $text i32)
+    (local $time f64)
+    (if (i64.eqz (call $function (i32.const 13)))
+      (then
+        (return
+          (call_indirect (type $method)
+            (local.get $ctx) (local.get $this) (local.get $argc) (local.get $argv) (i32.const 622)))))
+    (if (call $is_text (i64.load (local.get $argv)))
+      (then
+        (local.set $text
+          (call $JS_ToCStringLen2
+            (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (i64.load (local.get $argv)) (i32.const 0)))
+        (if (i32.eqz (local.get $text)) (then (return (call $exception))))
+        (local.set $time (call $iso_time (local.get $text) (i32.load offset=136 (global.get $state))))
+        (call $JS_FreeCString (local.get $ctx) (local.get $text))
+        (if (f64.eq (local.get $time) (local.get $time))
+          (then (return (call $JS_NewNumber (local.get $ctx) (local.get $time)))))))
+    (call $JS_Call
+      (local.get $ctx) (call $function (i32.const 13)) (call $undefined) (i32.const 1) (local.get $argv)))
+
+  ;; The milliseconds of `YYYY-MM-DD`, alone or with `T` or a space and `HH:MM:SS`, one to nine digits of a fraction, and
+  ;; `Z` or `+HH:MM`. NaN for any other form, for early years with a space, and for what is out of range: the prelude
+  ;; decides about that. At the end of a text is a 0.
+  (func $iso_time (param $text i32) (param $size i32) (result f64)
+    (local $end i32)
+    (local $year i32)
+    (local $month i32)
+    (local $day i32)
+    (local $era i32)
+    (local $seconds i64)
+    (local $offset i32)
+    (local $digit i32)
+    (local $scale i32)
+    (local $fraction i32)
+    (local $sign i32)
+    (local.set $end (i32.add (local.get $text) (local.get $size)))
+    (block $other
+      (br_if $other (i32.lt_u (local.get $size) (i32.const 10)))
+      (local.set $year
+        (i32.add
+          (i32.mul (call $two_digits (local.get $text)) (i32.const 100))
+          (call $two_digits (i32.add (local.get $text) (i32.const 2)))))
+      (local.set $month (call $two_digits (i32.add (local.get $text) (i32.const 5))))
+      (local.set $day (call $two_digits (i32.add (local.get $text) (i32.const 8))))
+      ;; What has no two digits there is far above.
+      (br_if $other (i32.gt_u (local.get $year) (i32.const 9999)))
+      (br_if $other (i32.ge_u (i32.sub (local.get $month) (i32.const 1)) (i32.const 12)))
+      (br_if $other (i32.ge_u (i32.sub (local.get $day) (i32.const 1)) (i32.const 31)))
+      (br_if $other (i32.ne (i32.load8_u offset=4 (local.get $text)) (i32.const 0x2d)))
+      (br_if $other (i32.ne (i32.load8_u offset=7 (local.get $text)) (i32.const 0x2d)))
+      (if (i32.ne (local.get $size) (i32.const 10))
+        (then
+          (br_if $other (i32.lt_u (local.get $size) (i32.const 19)))
+          (br_if $other
+            (i32.and
+              (i32.ne (i32.load8_u offset=10 (local.get $text)) (i32.const 0x54))
+              (i32.or
+                (i32.ne (i32.load8_u offset=10 (local.get $text)) (i32.const 0x20))
+                (i32.lt_u (local.get $year) (i32.const 100)))))
+          (br_if $other (i32.ne (i32.load8_u offset=13 (local.get $text)) (i32.const 0x3a)))
+          (br_if $other (i32.ne (i32.load8_u offset=16 (local.get $text)) (i32.const 0x3a)))
+          (local.set $digit (call $two_digits (i32.add (local.get $text) (i32.const 11))))
+          (br_if $other (i32.gt_u (local.get $digit) (i32.const 23)))
+          (local.set $seconds (i64.mul (i64.extend_i32_u (local.get $digit)) (i64.const 3600)))
+          (local.set $digit (call $two_digits (i32.add (local.get $text) (i32.const 14))))
+          (br_if $other (i32.gt_u (local.get $digit) (i32.const 59)))
+          (local.set $seconds
+            (i64.add (local.get $seconds) (i64.extend_i32_u (i32.mul (local.get $digit) (i32.const 60)))))
+          (local.set $digit (call $two_digits (i32.add (local.get $text) (i32.const 17))))
+          (br_if $other (i32.gt_u (local.get $digit) (i32.const 59)))
+          (local.set $seconds (i64.add (local.get $seconds) (i64.extend_i32_u (local.get $digit))))
+          (local.set $text (i32.add (local.get $text) (i32.const 19)))
+          (if (i32.eq (i32.load8_u (local.get $text)) (i32.const 0x2e))
+            (then
+              (local.set $scale (i32.const 1000))
+              (block $over
+                (loop $each
+                  (local.set $text (i32.add (local.get $text) (i32.const 1)))
+                  (local.set $digit (i32.sub (i32.load8_u (local.get $text)) (i32.const 0x30)))
+                  (br_if $over (i32.gt_u (local.get $digit) (i32.const 9)))
+                  (local.set $sign (i32.add (local.get $sign) (i32.const 1)))
+                  (local.set $scale (i32.div_u (local.get $scale) (i32.const 10)))
+                  (local.set $fraction
+                    (i32.add (local.get $fraction) (i32.mul (local.get $digit) (local.get $scale))))
+                  (br $each)))
+              (br_if $other (i32.gt_u (i32.sub (local.get $sign) (i32.const 1)) (i32.const 8)))))
+          (local.set $digit (i32.load8_u (local.get $text)))
+          (if (i32.eq (local.get $digit) (i32.const 0x5a))
+            (then (local.set $text (i32.add (local.get $text) (i32.const 1))))
+            (else
+              (local.set $sign (i32.sub (i32.const 0x2c) (local.get $digit)))
+              (if (i32.or (i32.eq (local.get $sign) (i32.const 1)) (i32.eq (local.get $sign) (i32.const -1)))
+                (then
+                  (br_if $other (i32.lt_u (i32.sub (local.get $end) (local.get $text)) (i32.const 6)))
+                  (br_if $other (i32.ne (i32.load8_u offset=3 (local.get $text)) (i32.const 0x3a)))
+                  (local.set $digit (call $two_digits (i32.add (local.get $text) (i32.const 1))))
+                  (br_if $other (i32.gt_u (local.get $digit) (i32.const 23)))
+                  (local.set $offset (i32.mul (local.get $digit) (i32.const 60)))
+                  (local.set $digit (call $two_digits (i32.add (local.get $text) (i32.const 4))))
+                  (br_if $other (i32.gt_u (local.get $digit) (i32.const 59)))
+                  (local.set $offset
+                    (i32.mul (i32.add (local.get $offset) (local.get $digit)) (local.get $sign)))
+                  (local.set $text (i32.add (local.get $text) (i32.const 6)))))))
+          (br_if $other (i32.ne (local.get $text) (local.get $end)))))
+      ;; Days since 0000-03-01: a year begins in March here, so that a leap day is its last one.
+      (if (i32.lt_u (local.get $month) (i32.const 3))
+        (then
+          (br_if $other (i32.eqz (local.get $year)))
+          (local.set $year (i32.sub (local.get $year) (i32.const 1)))
+          (local.set $month (i32.add (local.get $month) (i32.const 12)))))
+      (local.set $era (i32.div_u (local.get $year) (i32.const 100)))
+      (local.set $day
+        (i32.add
+          (i32.add
+            (i32.sub (local.get $day) (i32.const 1))
+            (i32.div_u (i32.sub (i32.mul (local.get $month) (i32.const 153)) (i32.const 457)) (i32.const 5)))
+          (i32.add
+            (i32.add (i32.mul (local.get $year) (i32.const 365)) (i32.div_u (local.get $year) (i32.const 4)))
+            (i32.sub (i32.div_u (local.get $era) (i32.const 4)) (local.get $era)))))
+      (local.set $seconds
+        (i64.sub
+          (i64.add
+            (i64.mul (i64.extend_i32_s (i32.sub (local.get $day) (i32.const 719468))) (i64.const 86400))
+            (local.get $seconds))
+          (i64.extend_i32_s (i32.mul (local.get $offset) (i32.const 60)))))
+      (return
+        (f64.convert_i64_s
+          (i64.add (i64.mul (local.get $seconds) (i64.const 1000)) (i64.extend_i32_u (local.get $fraction))))))
+    (f64.const nan))
+
+  ;; The number of two digits, or a large one where something else is.
+  (func $two_digits (param $text i32) (result i32)
+    (local $tens i32)
+    (local $ones i32)
+    (local.set $tens (i32.sub (i32.load8_u (local.get $text)) (i32.const 0x30)))
+    (local.set $ones (i32.sub (i32.load8_u offset=1 (local.get $text)) (i32.const 0x30)))
+    (if (i32.or (i32.gt_u (local.get $tens) (i32.const 9)) (i32.gt_u (local.get $ones) (i32.const 9)))
+      (then (return (i32.const 1000000))))
+    (i32.add (i32.mul (local.get $tens) (i32.const 10)) (local.get $ones)))
+
+  ;; The text of a date. In the high half of `parts` is the form, 1 for toString and the like; 2 is the time of the day.
+  (func $date_string (type $magic_method)
+    (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (param $parts i32) (result i64)
+    (local $text i64)
+    (local.set $text
+      (call_indirect (type $magic_method)
+        (local.get $ctx) (local.get $this) (local.get $argc) (local.get $argv) (local.get $parts) (i32.const 623)))
+    (if
+      (i32.or
+        (i32.ne (i32.and (local.get $parts) (i32.const 0xf2)) (i32.const 0x12))
+        (i32.or (call $is_exception (local.get $text)) (i64.eqz (call $function (i32.const 14)))))
+      (then (return (local.get $text))))
+    (i64.store offset=160 (global.get $state) (local.get $text))
+    (local.set $text
+      (call $JS_Call
+        (local.get $ctx) (call $function (i32.const 14)) (call $undefined) (i32.const 1)
+        (i32.add (global.get $state) (i32.const 160))))
+    (call $JS_FreeValue (local.get $ctx) (i64.load offset=160 (global.get $state)))
+    (local.get $text))
+
+  ;; A setter of a part of a date. The engine returns NaN for a part that is no number, but leaves the date as it is.
+  (func $set_date (type $magic_method)
+    (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (param $parts i32) (result i64)
+    (local $time i64)
+    (local.set $time
+      (call_indirect (type $magic_method)
+        (local.get $ctx) (local.get $this) (local.get $argc) (local.get $argv) (local.get $parts) (i32.const 630)))
+    (if (call $is_exception (local.get $time)) (then (return (local.get $time))))
+    (drop (call $JS_ToFloat64 (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (local.get $time)))
+    (if (f64.eq (f64.load offset=136 (global.get $state)) (f64.load offset=136 (global.get $state)))
+      (then (return (local.get $time))))
+    (i64.store offset=160 (global.get $state) (local.get $time))
+    (call $JS_Call
+      (local.get $ctx) (call $function (i32.const 19)) (local.get $this) (i32.const 1)
+      (i32.add (global.get $state) (i32.const 160))))
+
+  ;; The engine gives an error its frames as `stack`. Afterwards `stack` is an accessor of the prelude, which makes the
+  ;; text when it is read, as Node.js does, and the frames are where no program can read them.
+  (func $backtrace (type $stack_builder)
+    (param $ctx i32) (param $error i64) (param $filter i64) (param $file i32) (param $line i32) (param $column i32)
+    (param $flags i32)
+    (local $pending i64)
+    (call_indirect (type $stack_builder)
+      (local.get $ctx) (local.get $error) (local.get $filter) (local.get $file) (local.get $line) (local.get $column)
+      (local.get $flags) (i32.const 624))
+    (if (i64.eqz (call $function (i32.const 15))) (then (return)))
+    (if (i32.ne (call $tag (local.get $error)) (i32.const -1)) (then (return)))
+    (if (call $JS_IsProxy (local.get $error)) (then (return)))
+    ;; An exception is pending where one passes through a frame. It stays, whatever happens here.
+    (if (call $JS_HasException (local.get $ctx))
+      (then (local.set $pending (call $JS_GetException (local.get $ctx)))))
+    (if (call $own_data (local.get $ctx) (local.get $error) (i32.load offset=464 (global.get $state)))
+      (then
+        (if (call $is_text (i64.load offset=208 (global.get $state)))
+          (then (drop (call $hide_stack (local.get $ctx) (local.get $error) (i64.load offset=208 (global.get $state)))))
+          (else (call $JS_FreeValue (local.get $ctx) (i64.load offset=208 (global.get $state)))))))
+    (if (call $JS_HasException (local.get $ctx)) (then (call $drop_exception)))
+    (if (i64.ne (local.get $pending) (i64.const 0))
+      (then (drop (call $JS_Throw (local.get $ctx) (local.get $pending))))))
+
+  ;; Give an object hidden frames, which are freed, and the accessor. Less than 0 when that fails.
+  (func $hide_stack (param $ctx i32) (param $object i64) (param $frames i64) (result i32)
+    (local $status i32)
+    ;; 3: writable and configurable.
+    (local.set $status
+      (call $JS_DefinePropertyValue
+        (local.get $ctx) (local.get $object) (i32.load offset=472 (global.get $state)) (local.get $frames)
+        (i32.const 3)))
+    (if (i32.lt_s (local.get $status) (i32.const 0)) (then (return (local.get $status))))
+    (call $JS_DefinePropertyGetSet
+      (local.get $ctx) (local.get $object) (i32.load offset=464 (global.get $state))
+      (call $JS_DupValue (local.get $ctx) (call $function (i32.const 15)))
+      (call $JS_DupValue (local.get $ctx) (call $function (i32.const 16)))
+      (i32.const 1)))
+
+  ;; rawStack(value): the frames of the engine, or undefined.
+  (func $raw_stack (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (if (i32.ne (call $tag (i64.load (local.get $argv))) (i32.const -1)) (then (return (call $undefined))))
+    (if (call $JS_IsProxy (i64.load (local.get $argv))) (then (return (call $undefined))))
+    (if
+      (call $own_data
+        (local.get $ctx) (i64.load (local.get $argv)) (i32.load offset=472 (global.get $state)))
+      (then (return (i64.load offset=208 (global.get $state)))))
+    (call $undefined))
+
+  ;; setRawStack(error, frames)
+  (func $set_raw_stack (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (if
+      (i32.lt_s
+        (call $hide_stack
+          (local.get $ctx) (i64.load (local.get $argv))
+          (call $JS_DupValue (local.get $ctx) (call $argument (local.get $argv) (i32.const 1))))
+        (i32.const 0))
+      (then (return (call $exception))))
+    (call $undefined))
+
+  ;; The target of a WeakRef stays until the end of the turn in which it was made or read.
+  (func $weak_ref (type $method) (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $made i64)
+    (local.set $made
+      (call_indirect (type $method)
+        (local.get $ctx) (local.get $this) (local.get $argc) (local.get $argv) (i32.const 625)))
+    (if (call $is_exception (local.get $made)) (then (return (local.get $made))))
+    (if (call $kept (local.get $ctx) (local.get $argv)) (then (return (local.get $made))))
+    (call $JS_FreeValue (local.get $ctx) (local.get $made))
+    (call $exception))
+
+  (func $deref (type $method) (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $target i64)
+    (local.set $target
+      (call_indirect (type $method)
+        (local.get $ctx) (local.get $this) (local.get $argc) (local.get $argv) (i32.const 626)))
+    (if (call $is_exception (local.get $target)) (then (return (local.get $target))))
+    (if (i64.eq (local.get $target) (call $undefined)) (then (return (local.get $target))))
+    (i64.store offset=160 (global.get $state) (local.get $target))
+    (if (call $kept (local.get $ctx) (i32.add (global.get $state) (i32.const 160)))
+      (then (return (local.get $target))))
+    (call $JS_FreeValue (local.get $ctx) (local.get $target))
+    (call $exception))
+
+  (func $kept (param $ctx i32) (param $argv i32) (result i32)
+    (local $result i64)
+    (if (i64.eqz (call $function (i32.const 17))) (then (return (i32.const 1))))
+    (local.set $result
+      (call $JS_Call
+        (local.get $ctx) (call $function (i32.const 17)) (call $undefined) (i32.const 1) (local.get $argv)))
+    (call $JS_FreeValue (local.get $ctx) (local.get $result))
+    (i32.eqz (call $is_exception (local.get $result))))
+
+  ;; The error with which Promise.any rejects. The engine gives it neither a message nor frames.
+  (func $aggregate (type $error_maker) (param $ctx i32) (param $errors i64) (result i64)
+    (local $error i64)
+    (local.set $error
+      (call_indirect (type $error_maker) (local.get $ctx) (local.get $errors) (i32.const 627)))
+    (if (call $is_exception (local.get $error)) (then (return (local.get $error))))
+    (if
+      (i32.and
+        (i32.gt_s
+          (call $JS_DefinePropertyValue
+            (local.get $ctx) (local.get $error) (i32.load offset=468 (global.get $state))
+            (call $JS_DupValue (local.get $ctx) (call $function (i32.const 18))) (i32.const 3))
+          (i32.const -1))
+        (i32.gt_s
+          (call $hide_stack
+            (local.get $ctx) (local.get $error)
+            (call $JS_NewStringLen (local.get $ctx) (global.get $state) (i32.const 0)))
+          (i32.const -1)))
+      (then (return (local.get $error))))
+    (call $JS_FreeValue (local.get $ctx) (local.get $error))
+    (call $exception))
+
+  ;; Members of a value for `{ ...value }`. The engine ignores values that are no objects, but a string has members.
+  (func $copy_members (type $copier)
+    (param $ctx i32) (param $target i64) (param $source i64) (param $left_out i64) (param $setting i32) (result i32)
+    (local $boxed i64)
+    (local $status i32)
+    (if (i32.eqz (call $is_text (local.get $source)))
+      (then
+        (return
+          (call_indirect (type $copier)
+            (local.get $ctx) (local.get $target) (local.get $source) (local.get $left_out) (local.get $setting)
+            (i32.const 631)))))
+    (i64.store offset=160 (global.get $state) (local.get $source))
+    (local.set $boxed
+      (call $JS_Call
+        (local.get $ctx) (call $function (i32.const 20)) (call $undefined) (i32.const 1)
+        (i32.add (global.get $state) (i32.const 160))))
+    (if (call $is_exception (local.get $boxed)) (then (return (i32.const -1))))
+    (local.set $status
+      (call_indirect (type $copier)
+        (local.get $ctx) (local.get $target) (local.get $boxed) (local.get $left_out) (local.get $setting)
+        (i32.const 631)))
+    (call $JS_FreeValue (local.get $ctx) (local.get $boxed))
+    (local.get $status))
 )

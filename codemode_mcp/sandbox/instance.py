@@ -70,6 +70,8 @@ GLUE_IMPORTS = (
     "JS_HasProperty",
     "JS_Eval",
     "JS_GetProperty",
+    "JS_HasException",
+    "JS_DefinePropertyGetSet",
 )
 """Exports of the engine in the order of the imports of `glue.wat`. Its WASI import follows them."""
 

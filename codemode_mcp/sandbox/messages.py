@@ -349,6 +349,7 @@ class TurnReport(Struct, frozen=True, rename="camel"):
         left_out: parts of results that `unwrap` has left out, once it is over.
         returning: True if the program has returned, so that an error is one of the conversion of its value to JSON.
         too_large: characters of its value if it is too large to be handed over; otherwise 0.
+        lost: the first part of its value that JSON has no form for: `NaN` for a whole value, or `value.a[0] is NaN`.
     """
 
     state: GuestState
@@ -364,6 +365,7 @@ class TurnReport(Struct, frozen=True, rename="camel"):
     left_out: tuple[LeftOut, ...]
     returning: bool
     too_large: int
+    lost: str
 
     def __post_init__(self) -> None:
         for output in self.outputs:
@@ -438,6 +440,7 @@ class StartParts(TypedDict, total=False):
     call_limit: Required[int]
     elapsed_ms: Required[float]
     file: str | None
+    lines: str
     label: str | None
     zones: Mapping[str, Sequence[int]]
     args: Sequence[str]
@@ -454,6 +457,7 @@ def start_message(
     call_limit: int,
     elapsed_ms: float,
     file: str | None = None,
+    lines: str = "null",
     label: str | None = None,
     zones: Mapping[str, Sequence[int]] | None = None,
     args: Sequence[str] = (),
@@ -468,6 +472,7 @@ def start_message(
         seed: 32 random bytes for this run.
         output_limit: maximum characters of output, in total; the guest discards more.
         file: the name of the program in stacks.
+        lines: JSON text of the author's lines in stacks, from `Positions.guest_lines`.
         label: an identifier that the program cannot know. It detects a text that closes its function and opens another.
         call_limit: maximum number of unsettled calls; the guest refuses more. The host has limits of its own.
         zones: time zones that the program may name, in the form of `prelude/65_locale.js`.
@@ -490,7 +495,7 @@ def start_message(
             "saving": None if saving is None else {"language": saving[0], "source": saving[1]},
         }
     )
-    return f'{message[:-1]},"namespaces":{namespaces}}}'
+    return f'{message[:-1]},"lines":{lines},"namespaces":{namespaces}}}'
 
 
 def deliver_message(completions: Sequence[Completion], *, elapsed_ms: float) -> str:
@@ -522,7 +527,7 @@ def decode_turn(text: str) -> TurnReport:
             calls = _decode_waiting(whole).calls
         except msgspec.ValidationError:
             return _decode_report(whole)
-        return TurnReport("pending", None, None, None, calls, (), 0, 0, (), (), (), False, 0)
+        return TurnReport("pending", None, None, None, calls, (), 0, 0, (), (), (), False, 0, "")
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InternalError(f"the sandbox answered with a message that is not valid ({type(error).__name__})") from None
 

@@ -31,8 +31,6 @@ RATES = Path(__file__).with_name("pass_rate.json")
 CHANGED = {
     "built-ins/JSON/stringify/bigint.js": "JSON.stringify writes a bigint as its digits, so that no result loses any",
     "built-ins/JSON/stringify/bigint-order.js": "JSON.stringify writes a bigint as its digits",
-    "built-ins/Math/random/length.js": "Math.random is the prelude's, seeded for each run; its functions are frozen",
-    "built-ins/Math/random/name.js": "Math.random is the prelude's, seeded for each run; its functions are frozen",
 }
 """Tests that pass in the bare engine and not behind the prelude, each with the reason."""
 

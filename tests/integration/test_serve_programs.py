@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,53 @@ async def test_nothing_returned_is_null_and_said(session: Session) -> None:
     answer = await session.exec("const x = 1;")
     assert answer.value is None
     assert answer.read == "The program returned nothing (undefined or null); use return, text() or json()."
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("return [1, 'x'].reduce((a, b) => a + Number(b), 0)", "The program returned NaN, which"),
+        ("return -1 / 0", "The program returned -Infinity, which"),
+        ("new Number(NaN).valueOf()", "The program returned NaN, which"),
+        ("return new Date('0000-00-00')", "The program returned Invalid Date, which"),
+    ],
+)
+async def test_a_number_that_json_has_no_form_for_is_said(session: Session, code: str, said: str) -> None:
+    answer = await session.exec(code)
+    assert (answer.structured["status"], answer.value) == ("completed", None)
+    assert answer.read.startswith(said)
+    assert "nothing" not in answer.read
+    assert answer.structured["notes"] == [answer.read]
+
+
+async def test_a_part_that_json_has_no_form_for_is_said_with_its_place(session: Session) -> None:
+    answer = await session.exec("return { rows: [{ a: null }, { average: 0 / 0, day: new Date('x') }] }")
+    assert answer.value == {"rows": [{"a": None}, {"average": None, "day": None}]}
+    assert "value.rows[1].average is NaN in the program" in answer.read
+    plain = await session.exec("return { a: null, b: [undefined, 'null'] }")
+    assert "notes" not in plain.structured
+
+
+async def test_a_stack_in_a_value_has_the_message_and_lines_of_the_program(session: Session) -> None:
+    code = "function f() {\n  throw new RangeError('disk full')\n}\ntry { f() } catch (e) { return e.stack }"
+    headline, *frames = (await session.value(code)).splitlines()
+    assert headline == "RangeError: disk full"
+    assert [re.sub(r":\d+\)$", ")", frame) for frame in frames] == [
+        "    at f (cell.js:2)",
+        "    at anonymous (cell.js:4)",
+    ]
+
+
+@pytest.mark.usefixtures("esbuild")
+async def test_a_stack_of_typescript_has_the_message_and_lines_of_the_program(session: Session) -> None:
+    code = (
+        "interface P {\n  a: number\n}\nconst p: P = { a: 1 };\n"
+        "function f(\n  x: P,\n): never {\n  throw new RangeError('disk full')\n}\n"
+        "try { f(p) } catch (e) { console.log(e); return (e as Error).stack }"
+    )
+    answer = await session.exec(code)
+    stack = "RangeError: disk full\n    at f (cell.ts:8)\n    at <anonymous> (cell.ts:10)"
+    assert (answer.value, answer.structured["output"]) == (stack, [{"type": "text", "text": stack}])
 
 
 @pytest.mark.usefixtures("esbuild")

@@ -49,3 +49,11 @@ def test_advice_goes_by_the_name_that_the_text_has_and_the_engine_does_not_tell(
     said = positions.describe(thrown("    at <anonymous> (<input>:3:20)\n", "not a function"))
     assert said.startswith("TypeError: tools.createIssue is not a function (")
     assert "ALL_TOOLS" in said
+
+
+def test_the_guest_gets_the_line_of_each_line_and_of_its_parts() -> None:
+    # Two lines of TypeScript become one, the third stays, and the wrapper has no line.
+    made = SourceMap(";AAAA,IACA;AACA", Author(3))
+    positions = Positions("typescript", 3, "w\né = 1;\nx", made)
+    assert positions.guest_lines == "[0,[0,1,5,2],3]"
+    assert Positions("javascript", 1, "x").guest_lines == "null"

@@ -70,6 +70,14 @@ def test_a_program_without_value_and_output_says_so() -> None:
     assert "without returning" not in read(shown(outcome(outputs=(text("x"),))))
 
 
+def test_a_value_that_json_has_no_form_for_is_not_said_to_be_nothing() -> None:
+    note = "The program returned NaN, which JSON has no form for; the value is null."
+    rendered = shown(outcome(notes=(note,)))
+    assert rendered.structured["value"] is None
+    assert rendered.structured["notes"] == [note]
+    assert read(rendered) == note
+
+
 def test_pictures_travel_in_the_content_alone() -> None:
     picture = {"type": "image", "mimeType": "image/png", "data": "QUJD" * 10}
     rendered = shown(outcome(outputs=(text("before"), picture, text("after")), value=1))

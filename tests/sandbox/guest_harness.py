@@ -125,6 +125,8 @@ class Cell:
         *,
         seconds: float = SECONDS,
         fallback: str | None = None,
+        file: str | None = None,
+        lines: str = "null",
         seed: bytes = bytes(32),
         output_limit: int = MIB,
         call_limit: int = 1000,
@@ -134,6 +136,8 @@ class Cell:
         message = start_message(
             code=code,
             fallback=fallback,
+            file=file,
+            lines=lines,
             seed=seed,
             output_limit=output_limit,
             call_limit=call_limit,

@@ -48,7 +48,7 @@ LOOPS = {
     "the message of what is printed": (
         "console.log(Object.defineProperty(new Error(), 'message', { get() { for (;;); } }))"
     ),
-    "the stack of what is printed": "console.log(Object.defineProperty(new Error(), 'stack', { get() { for (;;); } }))",
+    "the name of what is printed": "console.log(Object.defineProperty(new Error(), 'name', { get() { for (;;); } }))",
     "toJSON of json()": "json({ toJSON() { for (;;); } })",
     "toJSON of an argument": "await MCP.files.readFile({ a: { toJSON() { for (;;); } } })",
     "toJSON of store()": "store('k', { toJSON() { for (;;); } })",

@@ -168,12 +168,13 @@ def test_a_failed_call_is_an_error_with_code_data_and_the_place_it_was_made(cell
     guest = cell()
     guest.start(
         "async function caller() { return await MCP.files.readFile({}) }"
-        "try { await caller() } catch (e) { return [e instanceof Error, e.name, e.message, e.code, e.data, e.stack] }"
+        "try { await caller() } catch (e) { return [e instanceof Error, e.name, e.message, e.code, e.data, e.stack] }",
+        file="cell.js",
     )
     error = GuestError("no such file", name="ToolCallError", code="nested_tool_failed", data='{"path":"x"}')
     *told, stack = guest.deliver(Completion(1, error=error)).value
     assert told == [True, "ToolCallError", "no such file", "nested_tool_failed", {"path": "x"}]
-    assert "caller" in stack
+    assert stack.startswith("ToolCallError: no such file\n    at caller (cell.js:1:")
 
 
 def test_an_uncaught_failure_carries_its_code_and_an_imitation_does_not(cell: OpenCell) -> None:

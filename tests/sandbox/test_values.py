@@ -465,6 +465,60 @@ def test_console_joins_its_values_with_spaces_on_every_level(run: RunCode) -> No
     assert told.texts == [f'{m} 1 {{"a":[2]}} undefined' for m in ("log", "info", "warn", "error", "debug")]
 
 
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ("'%s is %d', 'Bob', 42", "Bob is 42"),
+        ("'%s and %s', 'one'", "one and %s"),
+        ("'%i of %f', '42.9px', '3.5kg'", "42 of 3.5"),
+        ("'%d %i', '42px', 7n", "NaN 7n"),
+        ("'100%% of %s', 'x'", "100% of x"),
+        ("'100%%'", "100%%"),
+        ("'%cred%c', 'color: red', ''", "red"),
+        ("'%j %o %O', { a: 1 }, [2], 'text'", '{"a":1} [2] "text"'),
+        ("'%s %s %s', null, undefined, -0", "null undefined -0"),
+        ("'%s', { toString: () => 'own' }", "own"),
+        ("'%s', { a: 1 }", '{"a":1}'),
+        ("'%d %s', {}, Symbol('s')", "NaN Symbol(s)"),
+        ("'%s', 'a', 'b', { c: 1 }", 'a b {"c":1}'),
+        ("'%x %', 1", "%x % 1"),
+        ("1, '%s', 2", "1 %s 2"),
+        ("'%s', '%s', 'x'", "%s x"),
+        ("-0, NaN", "-0 NaN"),
+    ],
+)
+def test_console_fills_placeholders(run: RunCode, values: str, line: str) -> None:
+    assert run(f"console.log({values}); console.error({values})").texts == [line, line]
+
+
+def test_console_indents_what_is_in_a_group(run: RunCode) -> None:
+    told = run(
+        "console.group('outer %d', 1); console.log('a\\nb'); console.group(); console.warn('in'); console.groupEnd();"
+        "console.count(); console.groupEnd(); console.groupEnd(); console.log('out')"
+    )
+    assert told.texts == ["outer 1", "  a\n  b", "    in", "  default: 1", "out"]
+
+
+def test_console_writes_tables_and_objects_as_json(run: RunCode) -> None:
+    told = run(
+        "const rows = [{ a: 1, b: 2 }, { a: 3 }]; console.table(rows); console.table(rows, ['b', 'a']);"
+        "console.table({ x: rows[0] }, ['a']); console.table('text', ['a']); console.dir(rows[0], { depth: 0 });"
+    )
+    assert told.texts == [
+        '[{"a":1,"b":2},{"a":3}]',
+        '[{"b":2,"a":1},{"a":3}]',
+        '{"x":{"a":1}}',
+        "text",
+        '{"a":1,"b":2}',
+    ]
+
+
+def test_console_trace_has_the_frames_of_the_program(run: RunCode) -> None:
+    told = run("function f() { console.trace('here', 1) } f(); console.trace()", file="cell.js")
+    assert [text.splitlines()[0] for text in told.texts] == ["Trace: here 1", "Trace"]
+    assert [text.count("(cell.js:1:") for text in told.texts] == [2, 1]
+
+
 def test_console_assert_speaks_only_when_it_fails(run: RunCode) -> None:
     assert run("console.assert(true, 'no'); console.assert(0, 'why', 1); console.assert(false)").texts == [
         "Assertion failed: why 1",

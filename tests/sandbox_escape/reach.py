@@ -22,6 +22,7 @@ const ROOTS = {
   iteratorHelper: protoOf([].values().map((v) => v)),
   wrappedIterator: protoOf(Iterator.from({ next() {} })),
   searchParamsIterator: protoOf(new URLSearchParams("a=b").entries()),
+  error: new Error(),
 };
 function walk(roots) {
   const found = new Map();

@@ -207,8 +207,9 @@ def test_no_more_can_be_reached_than_the_namespaces_themselves(cell: OpenCell) -
         + "return ours"
     )
     sound = json.dumps(json.loads(NAMESPACES)[:1])
+    # A function of the language, which is ours, is no more frozen than the others.
     assert cell().start(code, namespaces=sound).value == [
-        [f"namespaces .issues {place}", True, 0, "undefined"]
+        [f"namespaces .issues {place}", not place.endswith("toLocaleString"), 0, "undefined"]
         for place in (".list", ".items .add", ".repos ^ .toLocaleString", ".repos .0 .open")
     ]  # fmt: skip
 

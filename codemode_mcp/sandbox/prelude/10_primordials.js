@@ -75,8 +75,12 @@ function defineGlobal(name, v, { fixed = false } = { __proto__: null }) {
 
 // Return a named, frozen function for the guest.
 function exposed(name, fn) {
-  defineProperty(fn, "name", { __proto__: null, value: name, writable: false, enumerable: false, configurable: false });
-  return freeze(fn);
+  return freeze(named(name, fn));
+}
+
+// Return a function in place of one of the language, as ordinary as that.
+function named(name, fn) {
+  return defineProperty(fn, "name", { __proto__: null, value: name, writable: false, enumerable: false, configurable: true });
 }
 
 // With the engine's own functions, a long chain of helpers would overflow the stack; see `glue.wat`.
@@ -85,3 +89,16 @@ const { setFunction } = natives;
 setFunction(0, iteratorHelperPrototype.next);
 setFunction(1, iteratorHelperPrototype.return);
 for (const name of ["next", "return"]) defineProperty(iteratorHelperPrototype, name, hidden(natives[name]));
+setFunction(20, Object);
+
+// The engine's own asUintN forgets that its result is never negative.
+const { asUintN } = BigInt;
+const NativeBigInt = BigInt;
+const asUnsigned = {
+  asUintN(bits, bigint) {
+    const size = +bits;
+    const n = asUintN(size, bigint);
+    return n < 0n ? n + (1n << NativeBigInt(mathFloor(size))) : n;
+  },
+};
+defineProperty(BigInt, "asUintN", hidden(asUnsigned.asUintN));

@@ -285,6 +285,35 @@ function toJsonText(v) {
   return encode(v, null, 0) ?? "null";
 }
 
+// Return the first number or date in plain data that JSON has no form for, such as "NaN" or "value.average is NaN"; the
+// empty string if there is none. It runs no code of the guest, except traps of proxies.
+const MAX_SEARCHED = 1000;
+
+function lostIn(v, path, budget) {
+  budget.left -= 1;
+  if (budget.left < 0) return "";
+  if (typeof v === "number" && !isFinite_(v)) return path + NativeString(v);
+  if (v === null || typeof v !== "object") return "";
+  if (is(dateGetTime, v)) return dateGetTime(v) === dateGetTime(v) ? "" : path + "Invalid Date";
+  const names = objectKeys(v);
+  for (let i = 0; i < names.length && budget.left > 0; i++) {
+    const property = getOwnPropertyDescriptor(v, names[i]);
+    const member = isArray(v) ? "[" + names[i] + "]" : "." + clip(names[i], 100);
+    const place = (path === "" ? "value" : stringSlice(path, 0, path.length - 4)) + member + " is ";
+    const found = property === undefined || !hasOwn(property, "value") ? "" : lostIn(property.value, place, budget);
+    if (found !== "") return found;
+  }
+  return "";
+}
+
+function lostValue(v) {
+  try {
+    return lostIn(v, "", { __proto__: null, left: MAX_SEARCHED });
+  } catch {
+    return "";
+  }
+}
+
 // Return JSON text for values that are stored and not shown.
 function toWholeJsonText(v) {
   const before = marking;
@@ -298,9 +327,10 @@ function toWholeJsonText(v) {
 
 // Return the author's frames of an engine stack, one per line, with the author's line numbers: the text of a cell
 // starts on the third line of what the engine runs, as does that of a saved program, whose frames name its file. Frames
-// of ours and of built-ins are dropped, and those of TypeScript, since only the host can map its lines: then there is no
-// `cellFile`.
+// of ours and of built-ins are dropped. For TypeScript, `cellLines` has the author's line of each line, or columns with the
+// line from there on; the frames have no columns then.
 let cellFile = null;
+let cellLines = null;
 const WRAPPER_LINES = 2;
 
 function ownFrames(stack) {
@@ -321,11 +351,57 @@ function ownFrames(stack) {
       place = stringSlice(line, ends + 4);
     }
     const colon = stringIndexOf(place, ":");
-    const number = +stringSlice(place, 0, colon) - WRAPPER_LINES;
-    if (file !== null && number >= 1) frames += "\n" + stringSlice(line, 0, at) + file + ":" + number + stringSlice(place, colon);
+    let number = +stringSlice(place, 0, colon) - WRAPPER_LINES;
+    let column = stringSlice(place, colon);
+    if (cellLines !== null && file === cellFile) {
+      const parts = cellLines[number - 1] ?? 0;
+      number = typeof parts === "number" ? parts : parts[1];
+      for (let i = 2; i < parts.length && parts[i] < +stringSlice(column, 1, stringIndexOf(column, ")")); i += 2) number = parts[i + 1];
+      column = stringSlice(column, stringIndexOf(column, ")"));
+    }
+    if (file !== null && number >= 1) frames += "\n" + stringSlice(line, 0, at) + file + ":" + number + column;
   }
   return frames;
 }
+
+// The frames of the engine are hidden in an error, and its `stack` is made of them when it is read for the first time: by
+// then the error has the name that its constructor gives it. Reading it runs no other code of the guest.
+const { rawStack, setRawStack } = natives;
+
+function framesOf(v) {
+  return rawStack(v) ?? "";
+}
+
+const stackAccessor = {
+  get stack() {
+    let holder = this;
+    let raw;
+    try {
+      while (holder !== null && (raw = rawStack(holder)) === undefined) holder = getPrototypeOf(holder);
+    } catch {}
+    if (raw === undefined) return undefined;
+    const name = read(holder, "name");
+    const message = read(holder, "message");
+    const first = name === undefined ? "Error" : safeString(name);
+    const second = message === undefined ? "" : safeString(message);
+    const text = (first === "" || second === "" ? first + second : first + ": " + second) + ownFrames(raw);
+    replaceStack(holder, text);
+    return text;
+  },
+  set stack(v) {
+    replaceStack(this, v);
+  },
+};
+
+function replaceStack(object, v) {
+  try {
+    defineProperty(object, "stack", hidden(v));
+  } catch {} // it is frozen, or no object
+}
+
+const accessor = getOwnPropertyDescriptor(stackAccessor, "stack");
+setFunction(15, freeze(accessor.get));
+setFunction(16, freeze(accessor.set));
 
 // Return a string property without running code of the guest, or undefined.
 function quietly(object, key) {
@@ -343,11 +419,10 @@ function describeQuietly(error) {
   if (error === null || typeof error !== "object") return describe(error);
   const name = quietly(error, "name");
   const message = quietly(error, "message");
-  const stack = quietly(error, "stack");
   return (
     '{"name":' + jsonStringify(clip(name === undefined ? "Error" : name, 200)) +
     ',"message":' + jsonStringify(clip(message === undefined ? "" : message, 1000)) +
-    ',"stack":' + jsonStringify(clip(stack === undefined ? "" : stack, MAX_ERROR_TEXT)) +
+    ',"stack":' + jsonStringify(clip(framesOf(error), MAX_ERROR_TEXT)) +
     ',"engine":false,"code":null}'
   );
 }
@@ -388,11 +463,10 @@ function describe(error) {
   if (error !== null && (typeof error === "object" || typeof error === "function")) {
     name = read(error, "name");
     message = read(error, "message");
-    stack = read(error, "stack");
+    stack = framesOf(error);
     engine = isEngineFault(error);
     if (typeof name !== "string" || name === "") name = "Error";
     if (typeof message !== "string") message = message === undefined ? clip(toJsonText(error), 1000) : safeString(message);
-    if (typeof stack !== "string") stack = "";
     message = clip(message, MAX_ERROR_TEXT) + origins(error);
   } else {
     name = "Uncaught";

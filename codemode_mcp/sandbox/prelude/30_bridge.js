@@ -38,7 +38,7 @@ function newPromise(executor) {
 function stackAbove(above) {
   const at = objectCreate(null);
   captureStackTrace(at, above);
-  return at.stack;
+  return framesOf(at);
 }
 
 // `fields` is a function, since reading the arguments of the guest may throw, which has to reject the promise.
@@ -77,7 +77,7 @@ function bridgeError(plain, site) {
   defineProperty(error, "name", hidden(plain.name));
   defineProperty(error, "code", hidden(plain.code));
   if (plain.data !== null) defineProperty(error, "data", hidden(plain.data));
-  defineProperty(error, "stack", hidden(site));
+  setRawStack(error, site);
   weakSet(bridgeErrors, error, plain.code);
   return error;
 }
@@ -97,7 +97,7 @@ function requestCall(op, fields, above, app = false, program = null, tool = null
     if (refusal === null) {
       const message = "too many calls in flight: " + liveCalls + " are unsettled; await some before making more";
       const plain = { __proto__: null, name: "ToolCallError", message, code: "too_many_pending_tool_calls", data: null };
-      refusal = newPromise((resolve, reject) => reject(bridgeError(plain, new NativeError().stack)));
+      refusal = newPromise((resolve, reject) => reject(bridgeError(plain, framesOf(new NativeError()))));
     }
     return refusal;
   }

@@ -12,11 +12,10 @@ function toText(v) {
   if (typeof v === "symbol") return symbolToString(v);
   if (typeof v === "function") return functionLabel(v);
   if (typeof v === "bigint") return bigIntToString(v) + "n";
-  if (typeof v === "number") return "" + v;
+  if (typeof v === "number") return v === 0 && 1 / v < 0 ? "-0" : "" + v;
   if (typeof v === "object" && v !== null && isError(v)) {
-    const stack = read(v, "stack");
     const headline = safeString(read(v, "name")) + ": " + safeString(read(v, "message"));
-    return clip(typeof stack === "string" ? headline + ownFrames(stack) : headline, MAX_ERROR_TEXT);
+    return clip(headline + ownFrames(framesOf(v)), MAX_ERROR_TEXT);
   }
   const shown = toJsonText(v);
   return shown === '"[Promise]"' ? "[Promise; await it to see its value]" : shown;
@@ -184,21 +183,101 @@ defineGlobal(
   }),
 );
 
+// The placeholders of `console`, as in Node.js. Objects are written as JSON, as everywhere.
+const PLACEHOLDERS = "sdifjoOc%";
+const parseInt_ = parseInt;
+const parseFloat_ = parseFloat;
+
+function placed(kind, v) {
+  if (kind === "c") return "";
+  if (kind === "j") return encode(v, null, 0) ?? "undefined";
+  if (kind === "o" || kind === "O") return typeof v === "string" ? quoted(v) : toText(v);
+  if (kind === "s") return typeof v === "function" || (typeof v === "object" && v !== null && hasOwnText(v)) ? safeString(v) : toText(v);
+  if (typeof v === "bigint" && kind !== "f") return toText(v);
+  if (typeof v === "symbol" || (kind === "d" && typeof v === "object" && v !== null)) return "NaN";
+  return toText(kind === "d" ? +v : kind === "i" ? parseInt_(safeString(v)) : parseFloat_(safeString(v)));
+}
+
+const builtInTexts = [Object.prototype.toString, Error.prototype.toString, Array.prototype.toString, Date.prototype.toString, RegExp.prototype.toString];
+
+// Return true for an object whose `toString` is not one of the built-in objects.
+function hasOwnText(v) {
+  const method = read(v, "toString");
+  for (let i = 0; i < builtInTexts.length; i++) if (method === builtInTexts[i]) return false;
+  return typeof method === "function";
+}
+
+function lineOf(values) {
+  let line = "";
+  let next = 0;
+  const format = values[0];
+  if (values.length > 1 && typeof format === "string" && stringIndexOf(format, "%") >= 0) {
+    next = 1;
+    for (let at = 0; at < format.length; at++) {
+      const kind = format[at] === "%" && at + 1 < format.length ? format[at + 1] : " ";
+      if (stringIndexOf(PLACEHOLDERS, kind) < 0 || (kind !== "%" && next === values.length)) line += format[at];
+      else {
+        line += kind === "%" ? "%" : placed(kind, values[next++]);
+        at += 1;
+      }
+    }
+  }
+  for (let i = next; i < values.length; i++) line += (i === 0 ? "" : " ") + toText(values[i]);
+  return line;
+}
+
+let groupIndent = "";
+
+function printLine(line) {
+  if (groupIndent === "") return emitText(line);
+  let text = groupIndent;
+  for (let i = 0; i < line.length; i++) text += line[i] === "\n" ? "\n" + groupIndent : line[i];
+  emitText(text);
+}
+
+// Return the rows of a table with some columns alone.
+function chosenColumns(rows, columns) {
+  if (!isArray(columns) || rows === null || typeof rows !== "object") return rows;
+  const chosen = isArray(rows) ? [] : {};
+  const names = objectKeys(rows);
+  for (let i = 0; i < names.length; i++) {
+    const row = {};
+    const given = read(rows, names[i]);
+    for (let j = 0; j < lengthOf(columns); j++) {
+      const name = safeString(read(columns, j));
+      const value = given === null || typeof given !== "object" ? undefined : read(given, name);
+      if (value !== undefined) defineProperty(row, name, { __proto__: null, value, enumerable: true });
+    }
+    defineProperty(chosen, names[i], { __proto__: null, value: row, enumerable: true });
+  }
+  return chosen;
+}
+
 const consoleObject = {};
-for (const method of ["log", "info", "warn", "error", "debug", "dir", "table", "trace", "group", "groupCollapsed"]) {
+
+function printer(method, line) {
+  consoleObject[method] = exposed(method, (...values) => printLine(line(values)));
+}
+
+for (const method of ["log", "info", "warn", "error", "debug"]) printer(method, lineOf);
+printer("dir", (values) => toText(values[0]));
+printer("table", (values) => toText(chosenColumns(values[0], values[1])));
+printer("trace", (values) => "Trace" + (values.length === 0 ? "" : ": ") + lineOf(values) + ownFrames(stackAbove(consoleObject.trace)));
+for (const method of ["group", "groupCollapsed"]) {
   consoleObject[method] = exposed(method, (...values) => {
-    let line = "";
-    for (let i = 0; i < values.length; i++) line += (i === 0 ? "" : " ") + toText(values[i]);
-    emitText(line);
+    if (values.length > 0) printLine(lineOf(values));
+    if (groupIndent.length < 200) groupIndent += "  ";
   });
 }
+consoleObject.groupEnd = exposed("groupEnd", () => {
+  groupIndent = stringSlice(groupIndent, 2);
+});
 consoleObject.assert = exposed("assert", (condition, ...values) => {
   if (condition) return;
-  let line = "Assertion failed";
-  for (let i = 0; i < values.length; i++) line += (i === 0 ? ": " : " ") + toText(values[i]);
-  emitText(line);
+  if (values.length > 0) values[0] = toText(values[0]);
+  printLine("Assertion failed" + (values.length === 0 ? "" : ": ") + lineOf(values));
 });
-for (const method of ["groupEnd", "clear"]) consoleObject[method] = exposed(method, () => undefined);
+consoleObject.clear = exposed("clear", () => undefined);
 
 const tallies = new NativeMap();
 const stopwatches = new NativeMap();
@@ -211,13 +290,13 @@ function labelled(method, work) {
 
 function lap(label) {
   const began = mapGet(stopwatches, label);
-  if (began !== undefined) emitText(label + ": " + mathFloor((elapsedNow() - began) * 1000) / 1000 + " ms");
+  if (began !== undefined) printLine(label + ": " + mathFloor((elapsedNow() - began) * 1000) / 1000 + " ms");
 }
 
 labelled("count", (label) => {
   const tally = (mapGet(tallies, label) ?? 0) + 1;
   mapSet(tallies, label, tally);
-  emitText(label + ": " + tally);
+  printLine(label + ": " + tally);
 });
 labelled("countReset", (label) => mapDelete(tallies, label));
 labelled("time", (label) => mapSet(stopwatches, label, elapsedNow()));

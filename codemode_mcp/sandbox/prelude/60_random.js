@@ -7,7 +7,7 @@ function seedRandom(hex) {
   seed(apply(fromHex, NativeUint8Array, [hex]));
 }
 
-defineProperty(Math, "random", hidden(exposed("random", natives.random)));
+defineProperty(Math, "random", hidden(natives.random));
 
 function getRandomValues(array) {
   const tag = typedArrayTag(array);

@@ -163,7 +163,7 @@ function listText(list, length, locales, given) {
 }
 
 function locale(prototype, methods) {
-  for (const name of objectKeys(methods)) defineProperty(prototype, name, hidden(freeze(methods[name])));
+  for (const name of objectKeys(methods)) defineProperty(prototype, name, hidden(methods[name]));
 }
 
 // The glue has these two functions for the common case, and calls these for other cases.
@@ -187,8 +187,8 @@ const otherBigIntText = {
 };
 setFunction(2, otherNumberText.toLocaleString);
 setFunction(3, otherBigIntText.toLocaleString);
-locale(Number.prototype, { toLocaleString: exposed("toLocaleString", natives.numberText) });
-locale(BigInt.prototype, { toLocaleString: exposed("toLocaleString", natives.bigIntText) });
+locale(Number.prototype, { toLocaleString: named("toLocaleString", natives.numberText) });
+locale(BigInt.prototype, { toLocaleString: named("toLocaleString", natives.bigIntText) });
 locale(Date.prototype, {
   toLocaleString(locales = undefined, given = undefined) {
     return localDateText("toLocaleString", this, locales, given, DAY | CLOCK);

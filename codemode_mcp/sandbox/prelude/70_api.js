@@ -292,7 +292,7 @@ function toolError(result, content) {
   const data = structured === null ? null : { structuredContent: structured };
   const error = bridgeError(
     { __proto__: null, name: "ToolError", message: clip(message, MAX_ERROR_TEXT), code: "nested_tool_failed", data },
-    new NativeError().stack,
+    framesOf(new NativeError()),
   );
   defineProperty(error, "result", hidden(result));
   return error;

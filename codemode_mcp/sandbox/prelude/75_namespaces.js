@@ -36,7 +36,7 @@ function brokenNamespace(target, id, path, reason) {
   const fail = () => {
     throw bridgeError(
       { __proto__: null, name: "ToolCallError", message: reason, code: "nested_tool_failed", data: null },
-      new NativeError().stack,
+      framesOf(new NativeError()),
     );
   };
   return new NativeProxy(freeze(target), {

@@ -5,6 +5,7 @@ let result = "null";
 let failure = "null";
 let fault_ = "null";
 let returning = false; // the program has returned, and its value is converted to JSON
+let lost = ""; // of the value, see lostIn
 let tooLarge = 0; // characters of its value if that is larger than MAX_VALUE
 const MAX_VALUE = 24 * 1024 * 1024; // MAX_TURN_BYTES of the host
 
@@ -20,7 +21,7 @@ async function runCell(cell) {
       if (result.length > MAX_VALUE) {
         tooLarge = result.length;
         result = "null";
-      }
+      } else if (stringIndexOf(result, "null") >= 0) lost = lostValue(value);
     }
     state = "done";
   } catch (error) {
@@ -47,7 +48,7 @@ function compile(body, label) {
   return cell;
 }
 
-// start: { code, fallback: string | null, label: string | null, seed: 64 hex digits, outputLimit, callLimit, file, elapsed, zones, args,
+// start: { code, fallback: string | null, label: string | null, seed: 64 hex digits, outputLimit, callLimit, file, lines, elapsed, zones, args,
 //          saving: null | { language, source }, namespaces }
 function start(text) {
   const message = parseExactly(text);
@@ -56,6 +57,7 @@ function start(text) {
   outputLimit = message.outputLimit;
   callLimit = message.callLimit;
   cellFile = message.file;
+  cellLines = message.lines;
   setZones(message.zones);
   defineNamespaces(message.namespaces);
   defineGlobal("args", freeze(message.args));
@@ -91,6 +93,7 @@ function deliver(text) {
 let describing = false;
 
 function collect() {
+  if (setSize(keptTargets) > 0) setClear(keptTargets);
   if (state === "pending" && outputs === "" && fault_ === "null" && droppedItems === 0) {
     const text = '{"state":"pending","calls":[' + calls + "]}";
     calls = "";
@@ -119,7 +122,7 @@ function collect() {
   const text =
     '{"state":"' + state + '","value":' + result + ',"error":' + failure + ',"fault":' + fault_ +
     ',"calls":[' + calls + '],"outputs":[' + outputs + '],"droppedItems":' + droppedItems +
-    ',"droppedSize":' + droppedSize + ',"rejections":[' + rejections + '],"unchecked":[' + errors + '],"leftOut":[' + parts + '],"returning":' + returning + ',"tooLarge":' + tooLarge + "}";
+    ',"droppedSize":' + droppedSize + ',"rejections":[' + rejections + '],"unchecked":[' + errors + '],"leftOut":[' + parts + '],"returning":' + returning + ',"tooLarge":' + tooLarge + ',"lost":' + jsonStringify(lost) + "}";
   calls = "";
   outputs = "";
   return text;
@@ -133,7 +136,7 @@ function moduleDenied() {
   const message = "there are no modules here; call tools through MCP and tools, and read API for their declarations";
   return bridgeError(
     { __proto__: null, name: "TypeError", message, code: "module_access_denied", data: null },
-    new NativeError().stack,
+    framesOf(new NativeError()),
   );
 }
 

@@ -16,7 +16,7 @@
 
   // Guest code may overwrite any built-in later; what is used after load time is taken now. For the same reason there
   // are no template literals in what runs later: in this engine they call String.prototype.concat.
-  const { isProxy } = natives;
+  const { isProxy, rawStack, setRawStack } = natives;
   const uncurry = Function.prototype.bind.bind(Function.prototype.call);
   const getter = (object, name) => uncurry(Object.getOwnPropertyDescriptor(object, name).get);
   const { defineProperty, getOwnPropertyDescriptor } = Reflect;
@@ -165,6 +165,13 @@
   }
 
   /** The value of an own data property; accessors do not run. */
+  function copyStack(from, to) {
+    const frames = rawStack(from);
+    const text = ownData(from, "stack");
+    if (frames !== undefined) setRawStack(to, frames);
+    if (frames === undefined || text !== undefined) setHidden(to, "stack", typeof text === "string" ? text : "");
+  }
+
   function ownData(object, key) {
     const descriptor = getOwnPropertyDescriptor(object, key);
     return descriptor !== undefined && hasOwn(descriptor, "value") ? descriptor.value : undefined;
@@ -294,7 +301,7 @@
           return this.#error(value);
         case "DOMException": {
           const result = new NativeDOMException(domExceptionMessage(value), domExceptionName(value));
-          setHidden(result, "stack", ownData(value, "stack"));
+          copyStack(value, result);
           return result;
         }
         case "Map":
@@ -339,8 +346,7 @@
         if (typeof message.value === "symbol") throw new NativeTypeError("Cannot convert a symbol to a string");
         setHidden(result, "message", NativeString(message.value));
       }
-      const stack = ownData(error, "stack");
-      setHidden(result, "stack", typeof stack === "string" ? stack : "");
+      copyStack(error, result);
       if (hasOwn(error, "cause")) this.top = new CauseFrame(this.top, error, result);
       return result;
     }
