@@ -44,7 +44,8 @@ function show(v, seen = []) {
   const name = Object.getPrototypeOf(v) === null ? "null" : v.constructor?.name;
   return (name === "Object" ? "" : name + " ") + "{" + Reflect.ownKeys(v).map((key) => {
     const own = Object.getOwnPropertyDescriptor(v, key);
-    return (typeof key === "symbol" ? String(key) : JSON.stringify(key)) + (own.enumerable ? "" : "?") + ": " + ("value" in own ? show(own.value, inner) : "accessor");
+    const shown = "value" in own ? show(own.value, inner) : "accessor";
+    return (typeof key === "symbol" ? String(key) : JSON.stringify(key)) + (own.enumerable ? ": " : "?: ") + shown;
   }).join(", ") + "}";
 }
 async function probe(f) {

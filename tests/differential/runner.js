@@ -29,22 +29,25 @@ async function run(body) {
   clock = 0;
   globalThis.console = new Console({ stdout: stream, stderr: stream, colorMode: false });
   let outcome = null;
-  const settled = (value, error) => { outcome ??= { value, error, outputs: [...printed] }; };
+  const settled = (value, error) => {
+    const said = error && { name: String(error.name), message: String(error.message) };
+    outcome ??= { value, error: said, outputs: [...printed] };
+  };
   let program;
   try {
     program = new AsyncFunction(body);
   } catch (error) {
-    return { value: null, error: { name: error.name, message: error.message, syntax: true }, outputs: [] };
+    return { value: null, error: { name: error.name, message: error.message }, outputs: [] };
   }
   program().then(
     (value) => settled(JSON.parse(JSON.stringify(value) ?? "null"), null),
-    (error) => settled(null, { name: String(error?.name), message: String(error?.message ?? error), syntax: false }),
-  ).catch((error) => settled(null, { name: "unreadable", message: String(error), syntax: false }));
+    (error) => settled(null, error instanceof Error ? error : { name: "Uncaught", message: String(error) }),
+  ).catch((error) => settled(null, { name: "unreadable", message: String(error) }));
   for (;;) {
     await new Promise((resolve) => afterMicrotasks(resolve));
     if (outcome !== null) return outcome;
     const next = timers.reduce((a, b) => (a === null || b.due < a.due ? b : a), null);
-    if (next === null) return { value: null, error: { name: "pending", message: "", syntax: false }, outputs: printed };
+    if (next === null) return { value: null, error: { name: "pending", message: "" }, outputs: printed };
     clock = next.due;
     if (next.repeat > 0) next.due += next.repeat;
     else stop(next.id);

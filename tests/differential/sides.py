@@ -57,11 +57,12 @@ class Outcome:
         return "\n".join((*(f"> {line}" for line in self.outputs), shown))
 
 
-_ENGINE_ERRORS = ("SyntaxError", "TypeError", "RangeError", "ReferenceError")
+_ENGINE_ERRORS = ("SyntaxError", "TypeError", "RangeError", "ReferenceError", "URIError", "DataCloneError")
 
 
 def _error(name: str, message: str) -> str:
-    return name if name in _ENGINE_ERRORS else f"{name}: {message}"
+    # The guest's message has causes and parts of an error on further lines.
+    return name if name in _ENGINE_ERRORS else f"{name}: {message.splitlines()[0] if message else ''}"
 
 
 @functools.cache
@@ -147,7 +148,8 @@ class Guests:
             output_limit=1_000_000,
             call_limit=10,
             elapsed_ms=0,
-            file=program.positions.file if language == "javascript" else None,
+            file=program.positions.file,
+            lines=program.positions.guest_lines,
             zones=named_zones(source),
         )
         with Guest(self._engine, self._image, memory_limit=MEMORY) as guest:

@@ -86,7 +86,7 @@ ROWS = [
 
 def told(outcome: Outcome) -> str:
     """Return an outcome as a cell of the page."""
-    shown = outcome.error or json.dumps(outcome.value, ensure_ascii=False)
+    shown = outcome.error or json.dumps(outcome.value, ensure_ascii=False).replace("\ud83d", "\\ud83d")
     return "`" + "; ".join((*outcome.outputs, *([] if shown == "null" and outcome.outputs else [shown]))) + "`"
 
 
