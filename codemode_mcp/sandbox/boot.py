@@ -198,16 +198,29 @@ def _write_atoms(instance: Instance, ctx: int, state: int) -> None:
     to_json, data, blob, stack, message = map(atom, (b"toJSON", b"data", b"blob", b"stack", b"message"))
     symbols = _property(instance, ctx, instance.call("JS_GetGlobalObject", ctx), b"Symbol")
     tag = instance.call("JS_ValueToAtom", ctx, _property(instance, ctx, symbols, b"toStringTag"))
+    hidden = _private_name(instance, ctx, at, symbols)
+    instance.write(state + _STACK_OFFSET, struct.pack("<3I", stack, message, hidden))
     instance.write(at, struct.pack("<4I", to_json, tag & 0xFFFFFFFF, data, blob))
-    # The engine's own private name, of the brand of classes, is no key that a program can have: under it are the frames
-    # of an error. It comes right before the symbols.
+
+
+def _private_name(instance: Instance, ctx: int, at: int, symbols: int) -> int:
+    """Return the atom of a new name as that of a private member, which no program can list or use as a key.
+
+    A private name is a symbol with a certain hash (30 bits at 8). It is copied from the engine's name `<brand>`, whose
+    atom comes right before those of the symbols.
+    """
     brand = instance.call("JS_ValueToAtom", ctx, _property(instance, ctx, symbols, b"toPrimitive")) - 1
-    size = state + _STACK_OFFSET
-    text = instance.call("JS_AtomToCStringLen", ctx, size, brand) & 0xFFFFFFFF
-    if instance.read(text, 8) != b"<brand>\0":
-        raise RuntimeUnavailable("the JavaScript engine's private name was not found")
+    text = instance.call("JS_AtomToCStringLen", ctx, at, brand) & 0xFFFFFFFF
+    known = instance.read(text, 8) == b"<brand>\0"
     instance.call("JS_FreeCString", ctx, text)
-    instance.write(size, struct.pack("<3I", stack, message, brand & 0xFFFFFFFF))
+    instance.write(at, b"frames\0")
+    name = instance.call("JS_NewSymbol", ctx, at, 0)
+    private = instance.read((instance.call("JS_AtomToValue", ctx, brand) & 0xFFFFFFFF) + 8, 4)
+    plain = instance.read((name & 0xFFFFFFFF) + 8, 4)
+    if not known or plain == private or (plain[3] ^ private[3]) & 0xC0 or plain[3] < 0xC0:
+        raise RuntimeUnavailable("the JavaScript engine's private names are not as expected")
+    instance.write((name & 0xFFFFFFFF) + 8, private)
+    return instance.call("JS_ValueToAtom", ctx, name) & 0xFFFFFFFF
 
 
 def _natives(instance: Instance, ctx: int) -> int:

@@ -95,7 +95,7 @@ def _cache_path(cache_dir: Path, prepared: bytes) -> Path | None:
     for part in (
         # Instead of the version of wasmtime, which takes 12 ms to read. Machine code of another version is rejected.
         str(os.path.getsize(ffi.filename)),
-        f"{NATIVE_STACK} {ASYNC_STACK} epoch glue hooks 3",
+        f"{NATIVE_STACK} {ASYNC_STACK} epoch glue hooks",
         platform.system(),
         platform.machine(),
         _cpu_features(),

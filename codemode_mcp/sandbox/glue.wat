@@ -1967,7 +1967,7 @@
     (if (i64.ne (local.get $pending) (i64.const 0))
       (then (drop (call $JS_Throw (local.get $ctx) (local.get $pending))))))
 
-  ;; Give an object hidden frames, which are freed, and the accessor. Less than 0 when that fails.
+  ;; Give an object hidden frames, which are freed, and the accessor. 0 where the object takes no more, less when that fails.
   (func $hide_stack (param $ctx i32) (param $object i64) (param $frames i64) (result i32)
     (local $status i32)
     ;; 3: writable and configurable.
@@ -1975,7 +1975,7 @@
       (call $JS_DefinePropertyValue
         (local.get $ctx) (local.get $object) (i32.load offset=472 (global.get $state)) (local.get $frames)
         (i32.const 3)))
-    (if (i32.lt_s (local.get $status) (i32.const 0)) (then (return (local.get $status))))
+    (if (i32.ne (local.get $status) (i32.const 1)) (then (return (local.get $status))))
     (call $JS_DefinePropertyGetSet
       (local.get $ctx) (local.get $object) (i32.load offset=464 (global.get $state))
       (call $JS_DupValue (local.get $ctx) (call $function (i32.const 15)))

@@ -266,6 +266,84 @@ def test_the_accessors_of_a_stack_do_nothing_with_other_values(run: RunCode) -> 
     assert told.value == [None, None, None, None, [], True, "undefined"]
 
 
+PRIVATE = {
+    "methods": "class A { #m() { return 1 } t() { return this.#m() } } HIDE(A.prototype); return new A().t()",
+    "methods, before": (
+        "class A { #m() { return 1 } t() { return this.#m() } static { HIDE(A.prototype) } } return new A().t()"
+    ),
+    "static methods": (
+        "class A { static { HIDE(A) } static #m() { return 1 } static t() { return this.#m() } } return A.t()"
+    ),
+    "methods of errors": (
+        "class B { constructor() { return new Error() } } class A extends B { #m() { return 1 } #f = 0;"
+        "  static t(o) { return o.#m() + o.#f } } const a = new A(); HIDE(a); return A.t(a)"
+    ),
+    "fields": "class A { #f = 1; t() { HIDE(this); return this.#f } } return new A().t()",
+    "no member of an error": (
+        "class A { #f = 1; #m() {} static t(o) { return #f in o || #m in o } } return A.t(new Error()) ? 2 : 1"
+    ),
+}
+
+
+@pytest.mark.parametrize("code", PRIVATE.values(), ids=PRIVATE.keys())
+def test_hidden_frames_change_no_private_member_of_a_class(run: RunCode, code: str) -> None:
+    assert run(code.replace("HIDE", "Error.captureStackTrace")).value == 1
+
+
+def test_no_program_can_list_copy_or_name_hidden_frames(run: RunCode) -> None:
+    told = run(
+        "const e = new Error('x'), seen = [];"
+        "const trap = new Proxy(e, { get(t, k) { seen.push(typeof k, k); return t[k] },"
+        "  defineProperty(t, k, d) { seen.push(k); return Reflect.defineProperty(t, k, d) } });"
+        "trap.stack; Error.captureStackTrace(trap); Object.assign({}, trap); text(trap);"
+        "const keys = [...Reflect.ownKeys(e), ...Object.getOwnPropertySymbols(e)]; for (const k in e) keys.push(k);"
+        "return [keys.sort(), Object.keys({ ...e }), [...new Set(seen.map(String))].sort()]"
+    )
+    keys, copied, seen = told.value
+    assert (keys, copied) == (["message", "stack"], [])
+    assert {each for each in seen if "frames" in each} == set()
+    assert "stack" in seen
+
+
+TARGETS = (
+    *(
+        "[]",
+        "function () {}",
+        "new Uint8Array(2)",
+        "Object('text')",
+        "Object.freeze({})",
+        "Object.preventExtensions({ stack: 1 })",
+    ),
+    *(
+        "(function () { return arguments })(1)",
+        "new Proxy({}, {})",
+        "Object.create(null)",
+        "globalThis",
+        "new Map()",
+        "class A {}",
+    ),
+    *(
+        "new (class extends Array {})()",
+        "Object.seal(new Error())",
+        "JSON",
+        "Proxy.revocable({}, {}).proxy",
+        "new Date()",
+    ),
+)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_any_object_can_get_a_stack_or_refuses_it(run: RunCode, target: str) -> None:
+    told = run(
+        f"const it = {target}, hide = () => {{ try {{ Error.captureStackTrace(it) }} catch (e) {{ return e.name }} }};"
+        "const names = [hide(), hide()]; let kind; try { kind = typeof it.stack } catch (e) { kind = e.name }"
+        "return [names, kind]"
+    )
+    names, kind = told.value
+    assert set(names) <= {None, "TypeError"}
+    assert kind in ("string", "undefined", "number", "TypeError")
+
+
 def test_an_engine_whose_code_is_not_as_expected_is_refused() -> None:
     prepared = binary.prepare(binary.load())
     with pytest.raises(binary.RuntimeUnavailable, match="unexpected code"):
