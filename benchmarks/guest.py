@@ -103,6 +103,19 @@ REPLACED: Final = [
     ("toLocaleUpperCase", "const text = 'Some text'", "text.toLocaleUpperCase()"),
     ("toLocaleLowerCase", "const text = 'Some text'", "text.toLocaleLowerCase()"),
     ("queueMicrotask", "const done = () => 0", "queueMicrotask(done)"),
+    ("Date.parse of the standard's form", "const text = '2026-03-05T10:00:00.000Z'", "Date.parse(text)"),
+    ("new Date of a text", "const text = '2026-03-05'", "new Date(text)"),
+    ("setDate", "const date = new Date(1e12)", "date.setDate(5)"),
+    ("Date toString", "const date = new Date(1e12)", "date.toString()"),
+    ("new Error", "", "new Error('some message')"),
+    ("an error of the engine", "const none = null", "try { none.x } catch {}"),
+    ("new RegExp", "", "new RegExp('(a|b)+c', 'gi')"),
+    ("exec", "const r = /(\\w+)=(\\d*)/, text = 'some text, name=42'", "r.exec(text)"),
+    ("exec of a repeated choice", "const r = /(?:(a)|(b))+c/, text = 'ab'.repeat(20) + 'c'", "r.exec(text)"),
+    ("replace", "const text = 'one two three '.repeat(10)", "text.replace(/\\w+/g, (word) => word)"),
+    ("split", "const text = 'one,two;three'.repeat(10)", "text.split(/[,;]/)"),
+    ("members of an object", "const o = { a: 1, b: 2 }", "({ ...o })"),
+    ("push", "const list = []", "list.push(1); list.length = 0"),
 ]
 """Functions that the engine has too."""
 
@@ -157,6 +170,9 @@ ADDED: Final = [
     ),
     ("structuredClone, small", "const v = { a: [1, 2, 3], b: 'c' }", "structuredClone(v)", 30.0),
     ("new URL", "", "new URL('https://example.com/path?query=1#part')", 60.0),
+    ("Date.parse of another form", "", "Date.parse('Thu, 05 Mar 2026 10:00:00 GMT')", 60.0),
+    ("stack of an error", "", "new Error('some message').stack", 30.0),
+    ("new RegExp with the flag v", "", "new RegExp('[\\\\w--\\\\d]+', 'v')", 40.0),
     ("new URLSearchParams", "", "new URLSearchParams('a=1&b=two%20words')", 40.0),
 ]
 """Functions that it has not."""
