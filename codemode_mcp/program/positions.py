@@ -94,14 +94,20 @@ class Positions:
         """
         if self.transformed is None:
             return "null"
-        code = _lines(self.code)
-        parts: list[list[int]] = [[] for _ in code]
+        found: list[list[int]] = []
+        units, end, at = "", 0, 0  # of the current line: its text, and the end of what `at` is the size of
         for line, column, source_line, source_column in decode_mappings(self.transformed.mappings):
-            if line <= len(parts):
-                author = self.transformed.author(source_line, source_column + 1)
-                at = len(utf16_units(code[line - 1])[:column].encode("utf-8", "surrogatepass"))
-                parts[line - 1] += [at, 0 if author is None else author[0]]
-        return json.dumps([_merged(part) for part in parts], separators=(",", ":"))
+            if line > len(found):
+                found += ([] for _ in range(line - len(found)))
+                units, end, at = utf16_units(_line_of(self.code, line)), 0, 0
+            at += len(units[end:column].encode("utf-8", "surrogatepass"))
+            end = column
+            author = self.transformed.author(source_line, source_column + 1)
+            number = 0 if author is None else author[0]
+            if not found[-1] or found[-1][-1] != number:
+                found[-1] += [at, number]
+        lines = [parts if len(parts) > 2 else parts[1] if parts else 0 for parts in found]
+        return json.dumps(lines, separators=(",", ":"))
 
     def frames(self, thrown: Thrown) -> list[str]:
         """Return the author's frames that the engine reports, innermost first, as `at name (cell.js:3:9)`."""
@@ -189,13 +195,9 @@ class Positions:
         return f"{self.file}:{first}{' or ' if others else ''}{', '.join(others)}"
 
 
-def _merged(parts: Sequence[int]) -> int | list[int]:
-    """Leave out columns at which no other line begins. Return the line alone if there is only one."""
-    merged: list[int] = []
-    for column, line in zip(parts[::2], parts[1::2], strict=True):
-        if not merged or merged[-1] != line:
-            merged += [column, line]
-    return merged if len(merged) > 2 else merged[1] if merged else 0
+def _line_of(code: str, line: int) -> str:
+    lines = _lines(code)
+    return lines[line - 1] if line <= len(lines) else ""
 
 
 def _hint(thrown: Thrown, message: str) -> str:

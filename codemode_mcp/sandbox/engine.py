@@ -12,8 +12,8 @@ Why it is built so:
   them builds their list and their functions.
 - Images are the same in every process, so a snapshot is the XOR with its image, about 7 KB for a small program. Free
   memory in an image is zero, which keeps snapshots small.
-- Where the engine differs from the standard, or from V8 where the standard leaves a choice, functions of the engine jump
-  to the glue (`binary.with_hooks`), which may call the prelude. Programs are written for Node.js.
+- Programs are written for Node.js. Where the engine differs from the standard, or from V8 where the standard leaves a
+  choice, functions of the engine jump to the glue (`binary.with_hooks`), which may call the prelude.
 - The compiled form is kept on disk (`compiled`), since compiling takes seconds. It is machine code, so a file is used
   only from a folder that no other user can write to.
 - wasmtime's pooling allocator keeps the memory and the stack of a guest for the next one, and restores them first. New
