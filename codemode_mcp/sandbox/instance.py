@@ -128,10 +128,7 @@ class Instance:
             self._address, self._user = ctypes.addressof(data.contents), object()
             modules.pool.take(self._address, self._user)
         self._size = 0
-        clock = modules.linker.get(self._store, "wasi_snapshot_preview1", "clock_time_get")
-        imports = [self._export(self._main, name) for name in GLUE_IMPORTS]
-        imports.append(clock._as_extern())
-        self._glue = self._instantiate(modules.glue, imports)
+        self._glue = self._instantiate(modules.glue, self._glue_imports(modules.linker))
         self._functions: dict[str, ffi.wasmtime_func_t] = {}
         self._calls: dict[str, _AsyncCall] = {}
         self._interruption: int | None = None
@@ -298,12 +295,23 @@ class Instance:
             raise InternalError(f"the JavaScript engine does not export {name!r}")
         return item
 
-    def _instantiate(self, module: wasmtime.Module, imports: list[Any]) -> Any:
-        externs = (ffi.wasmtime_extern_t * len(imports))(*imports)
+    def _glue_imports(self, linker: wasmtime.Linker) -> Any:
+        """Return an array with the imports of the glue. It is filled in place, which saves a tenth of a new instance."""
+        imports = (ffi.wasmtime_extern_t * (len(GLUE_IMPORTS) + 1))()
+        context, main, reference = self._context, ctypes.byref(self._main), ctypes.byref
+        get = ffi.wasmtime_instance_export_get
+        for item, name in zip(imports, GLUE_IMPORTS, strict=False):
+            if not get(context, main, _c_name(name), len(name), reference(item)):
+                raise InternalError(f"the JavaScript engine does not export {name!r}")
+        clock = linker.get(self._store, "wasi_snapshot_preview1", "clock_time_get")
+        imports[len(GLUE_IMPORTS)] = clock._as_extern()
+        return imports
+
+    def _instantiate(self, module: wasmtime.Module, imports: Any) -> Any:
         instance = ffi.wasmtime_instance_t()
         trap = ctypes.POINTER(ffi.wasm_trap_t)()
         error = ffi.wasmtime_instance_new(
-            self._context, module.ptr(), externs, len(imports), ctypes.byref(instance), ctypes.byref(trap)
+            self._context, module.ptr(), imports, len(imports), ctypes.byref(instance), ctypes.byref(trap)
         )
         if error:
             raise wasmtime.WasmtimeError._from_ptr(error)

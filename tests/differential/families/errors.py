@@ -16,7 +16,7 @@ POOLS = {
     ),
     "own": items("""
         class Own extends Error {} ;; class Own extends Error { constructor(m, o) { super(m, o); this.name = "Own" } } ;; class Own extends TypeError { get name() { return "Got" } }
-        class Own extends Error { name = "Field"; code = 7 } ;; class Own extends Error { static { this.prototype.name = "Proto" } } ;; function Own(m) { this.message = m } Own.prototype = Object.create(Error.prototype);
+        class Own extends Error { name = "Field"; code = 7 } ;; class Own extends Error { static { this.prototype.name = "Proto" } } ;; function Own(m) { this.message = String(m) } Own.prototype = Object.create(Error.prototype);
         class Own extends Error { constructor(m) { super(`own: ${m}`); Object.assign(this, { status: 404, retry: true }) } } ;; class Own extends AggregateError { constructor(m) { super([1], m) } }
     """),
     "new": items(
