@@ -308,6 +308,8 @@ def needs_explanation(value: Any, outputs: Sequence[Mapping[str, Any]]) -> bool:
 
 
 _HOLLOW: Final = re.compile(r"\b(?:undefined|null|NaN)\b")
+
+
 def lost_value_notes(lost: str) -> tuple[str, ...]:
     """Return a note about a part of a value that JSON has no form for. `lost`: as in `TurnReport`."""
     if not lost:

@@ -296,7 +296,7 @@ class Instance:
         return item
 
     def _glue_imports(self, linker: wasmtime.Linker) -> Any:
-        """Return an array with the imports of the glue. It is filled in place, which saves a tenth of a new instance."""
+        """Return an array with the imports of the glue, filled in place, which saves a tenth of a new instance."""
         imports = (ffi.wasmtime_extern_t * (len(GLUE_IMPORTS) + 1))()
         context, main, reference = self._context, ctypes.byref(self._main), ctypes.byref
         get = ffi.wasmtime_instance_export_get

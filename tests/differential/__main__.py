@@ -8,6 +8,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from codemode_mcp.paths import cache_dir
+from codemode_mcp.program.intl import intl_reader
 from codemode_mcp.sandbox.compiled import compiled_path
 from codemode_mcp.sandbox.engine import open_engine
 from tests.conftest import COMPILED
@@ -33,7 +35,7 @@ def main() -> int:
     explained: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         cache = COMPILED if compiled_path(COMPILED) is not None else Path(folder)
-        with open_engine(cache, max_threads=1) as engine, Node() as node:
+        with open_engine(cache, max_threads=1, intl=intl_reader(cache_dir())) as engine, Node() as node:
             guests = Guests(engine)
             if options.number is not None:
                 for program, outcome in zip(programs, node.run([each.body for each in programs]), strict=True):

@@ -57,7 +57,10 @@ class Outcome:
         return "\n".join((*(f"> {line}" for line in self.outputs), shown))
 
 
-_ENGINE_ERRORS = ("SyntaxError", "TypeError", "RangeError", "ReferenceError", "URIError", "DataCloneError")
+_ENGINE_ERRORS = (
+    *("SyntaxError", "TypeError", "RangeError", "ReferenceError", "URIError"),
+    *("DataCloneError", "InvalidCharacterError"),
+)
 
 
 def _error(name: str, message: str) -> str:
@@ -126,7 +129,6 @@ class Guests:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._image = engine.image(MANIFEST)
 
     def run(self, source: str, language: Language = "javascript") -> Outcome:
         """Return the outcome of a program, prepared as `exec` does."""
@@ -152,7 +154,8 @@ class Guests:
             lines=program.positions.guest_lines,
             zones=named_zones(source),
         )
-        with Guest(self._engine, self._image, memory_limit=MEMORY) as guest:
+        image = self._engine.image(self._engine.with_intl(MANIFEST) if found.intl else MANIFEST)
+        with Guest(self._engine, image, memory_limit=MEMORY) as guest:
             return _computed(guest, message)
 
 

@@ -44,6 +44,8 @@ def test_programs_of_a_family_do_the_same_in_node_and_in_a_guest(
 ) -> None:
     if generate(family, SEED, 0).language == "typescript":
         request.getfixturevalue("esbuild")
+    if family.startswith("locale"):
+        request.getfixturevalue("intl")
     found = compare(chosen([family], SEED, PROGRAMS), node, guests)
     assert [str(each) for each in found if each.reason is None] == []
 

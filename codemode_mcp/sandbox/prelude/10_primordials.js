@@ -93,7 +93,6 @@ setFunction(20, Object);
 
 // The engine's own asUintN forgets that its result is never negative.
 const { asUintN } = BigInt;
-const NativeBigInt = BigInt;
 const asUnsigned = {
   asUintN(bits, bigint) {
     const size = +bits;

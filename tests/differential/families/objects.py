@@ -46,7 +46,7 @@ TEMPLATES = items(r"""
     JSON.parse(<<json>>, <<reviver>>)
     JSON.parse(JSON.stringify(<<object>>))
     (o => { o.self = o; return JSON.stringify(o) })({ a: 1 })
-    JSON.stringify({ big: 1n })
+    JSON.stringify({ big: String(1n) })
     [JSON.stringify(undefined), JSON.stringify(() => 1), JSON.stringify(Symbol("x")), JSON.stringify(null)]
     Object.keys(<<object>>)
     Object.values(<<object>>)
