@@ -102,11 +102,6 @@ INVALID: Final[list[tuple[str, Any, list[str]]]] = [
     ("missing comma above", '{\n  "log": {}\n  "audit": {}\n}', ["a comma is missing at the end of line 2"]),
     ("missing brace", '{"mcpServers": {', ["is not valid JSON: line 1"]),
     ("denny", {"tools": {"denny": ["x"]}}, ['did you mean "deny"?']),
-    (
-        "unset variable",
-        {"mcpServers": {"a": {"command": "${NOT_SET_X}"}}},
-        ["set it, or give a default: `${NOT_SET_X:-"],
-    ),
     ("url without scheme", {"mcpServers": {"a": {"url": "x.example/mcp"}}}, ["expected a URL like https://host/path"]),
     ("websocket", {"mcpServers": {"a": {"url": "wss://x/", "type": "websocket"}}}, ["begins with https://"]),
     ("command and url", {"mcpServers": {"a": {"command": "x", "url": "https://x"}}}, ["keep `command` for a local"]),
@@ -127,6 +122,15 @@ INVALID: Final[list[tuple[str, Any, list[str]]]] = [
 ]
 
 FAILING: Final[list[tuple[str, Any, list[str]]]] = [
+    (
+        "unset variable",
+        {"mcpServers": {"a": {"command": "${NOT_SET_X}"}}},
+        [
+            "the variable NOT_SET_X is not set (mcpServers.a.command)",
+            "set it, or give a default: `${NOT_SET_X:-",
+            "export NOT_SET_X=... where codemode-mcp is started",
+        ],
+    ),
     ("npxx", {"mcpServers": {"a": {"command": "npxx"}}}, ["'npxx' was not found on PATH", 'check "command"']),
     ("command with words", {"mcpServers": {"a": {"command": "npx -y b"}}}, ['"command": "npx", "args": ["-y", "b"]']),
     ("wrong folder", {"mcpServers": {"a": {**TRACKER, "cwd": "/nope"}}}, ["'/nope' does not exist", 'check "cwd"']),

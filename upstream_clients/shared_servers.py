@@ -11,6 +11,7 @@ that need several processes.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from upstream_clients.listing_cache import ListingCache
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import RootsFn
+
+logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT = 2.4
 """Seconds to close all servers. A server that ignores the end of its input and SIGTERM takes 1.8 of them."""
@@ -188,6 +191,11 @@ class SharedServers:
             with running.scope:
                 for earlier in after:
                     await earlier.ended.wait()
+                if upstream.spec.unusable is not None:
+                    logger.warning("%s", upstream.spec.unusable)
+                    upstream.report_down(upstream.spec.unusable)
+                    running.begun.set()
+                    await anyio.sleep_forever()
                 if upstream.view().state == "idle":
                     running.begun.set()
                     await upstream.wanted.wait()

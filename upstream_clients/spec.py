@@ -99,6 +99,8 @@ class UpstreamSpec:
         secrets: further values that are never shown, e.g. the value of a `${VAR}` in `args` or `url`.
         plain: values that are never hidden, such as the value of HOME; see `environment.PLAIN`.
         oauth: settings of the login, if the entry requires one. Without them, a stored login is used if there is one.
+        unusable: the reason why the server is never started or connected, such as an unset variable, as a sentence that
+            names the server. Other fields may be missing then.
         environ: the environment variables from which those of the child are inherited; None for those of this process.
         learned: tokens that became known later. Copies of a spec share this mutable field.
         followers: specs of the same server that hide the same tokens. Copies of a spec share this mutable field.
@@ -129,13 +131,14 @@ class UpstreamSpec:
     secrets: tuple[str, ...] = ()
     plain: tuple[str, ...] = field(default=(), compare=False)
     oauth: OAuthSettings | None = None
+    unusable: str | None = None
     environ: Mapping[str, str] | None = field(default=None, compare=False)
     learned: list[str] = field(default_factory=list, compare=False)
     followers: list[UpstreamSpec] = field(default_factory=list, compare=False)
 
     def __post_init__(self) -> None:
         missing = {"stdio": "command", "openapi": "document"}.get(self.transport, "url")
-        if not getattr(self, missing):
+        if not getattr(self, missing) and self.unusable is None:
             raise ValueError(f"server {self.name!r}: transport {self.transport!r} needs {missing!r}")
 
     @property

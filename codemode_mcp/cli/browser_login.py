@@ -54,6 +54,8 @@ def find_server(config: Config, name: str) -> UpstreamSpec:
     """
     for spec in config.upstreams:
         if spec.name == name:
+            if spec.unusable is not None:
+                raise NoLoginPossible(spec.unusable)
             if spec.is_process:
                 raise NoLoginPossible(
                     f"server {name!r} is started by a command; only a server with a URL has a login; "

@@ -57,9 +57,9 @@ def read_api_document(fields: Mapping[str, Node], expander: Expander) -> ApiDocu
         pass
     elif is_url(document):
         if not is_http_url(document):
-            node.fail("expected a file or a URL like https://host/openapi.json")
+            node.refuse("expected a file or a URL like https://host/openapi.json")
     elif "://" in document:
-        node.fail("expected a file or a URL like https://host/openapi.json; allowed: http and https")
+        node.refuse("expected a file or a URL like https://host/openapi.json; allowed: http and https")
     else:
         path = expander.path(node)
         # Before it is read: a missing file is watched too, until it appears.
@@ -90,13 +90,13 @@ def _base_url(node: Node, expander: Expander) -> str:
     if not node.valid:
         return url
     if not is_http_url(url):
-        node.fail("expected a URL like https://host/path; allowed: http and https")
+        node.refuse("expected a URL like https://host/path; allowed: http and https")
         return url
     parts = urlsplit(url)
     if parts.username or parts.password:
-        node.fail('has a user name or a password; write them in `auth`: {"type": "basic", "username", "password"}')
+        node.refuse('has a user name or a password; write them in `auth`: {"type": "basic", "username", "password"}')
     elif parts.query or parts.fragment:
-        node.fail(
+        node.refuse(
             'has a query or a fragment; write a key in `auth`: {"type": "apiKey", "in": "query", "name", "value"}'
         )
     return url
@@ -105,5 +105,5 @@ def _base_url(node: Node, expander: Expander) -> str:
 def _origin(node: Node, expander: Expander) -> str:
     text = expander.text(node)
     if node.valid and not (_ORIGIN.fullmatch(text) and is_http_url(text)):
-        node.fail('expected an origin like "https://upload.example", without wildcards or a path')
+        node.refuse('expected an origin like "https://upload.example", without wildcards or a path')
     return text.removesuffix("/")

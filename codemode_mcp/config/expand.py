@@ -118,7 +118,7 @@ class Expander:
         """Return the expanded string. Report a problem if it is blank."""
         text = self.text(node)
         if node.valid and not text.strip():
-            node.fail("must not be empty")
+            node.refuse("must not be empty")
         return text
 
     def path(self, node: Node) -> Path:
@@ -161,7 +161,7 @@ class Expander:
                 return value
             # As in a shell, a variable that is set to an empty value is not an error.
             if default is None and value is None:
-                node.fail(f"the variable {name} is not set; set it, or give a default: `${{{name}:-default}}`")
+                node.miss(f"the variable {name} is not set; set it, or give a default: `${{{name}:-default}}`")
             return default or ""
         else:
             node.fail("`${...}` does not contain the name of a variable; allowed: ${VAR}, ${VAR:-default}, ${env:VAR}")
@@ -180,7 +180,7 @@ def read_env_file(node: Node, expander: Expander) -> dict[str, str]:
     try:
         lines = read_text(path).splitlines()
     except SourceError as error:
-        node.fail(f"{quote(node.value)} {error}")
+        node.miss(f"{quote(node.value)} {error}")
         return {}
     values: dict[str, str] = {}
     for number, line in enumerate(map(str.strip, lines), 1):
@@ -189,7 +189,7 @@ def read_env_file(node: Node, expander: Expander) -> dict[str, str]:
         match = _ENV_LINE.fullmatch(line)
         value = _unquote(match[2]) if match else None
         if match is None or value is None:
-            node.fail(f"line {number} of the file is not KEY=VALUE, or has a quote that is not closed")
+            node.miss(f"line {number} of the file is not KEY=VALUE, or has a quote that is not closed")
         else:
             values[match[1]] = value
     return values

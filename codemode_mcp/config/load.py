@@ -59,7 +59,8 @@ class Config:
 
     Attributes:
         path: the absolute path of the file. If there is no file, the path is None and all settings have their defaults.
-        upstreams: the enabled servers, in the order of the file.
+        upstreams: the enabled servers, in the order of the file. One that lacks a value, such as an unset variable, is
+            not usable; see `UpstreamSpec.unusable`.
         trust: the values of `trust` in server entries, by the names of servers.
         written: the command lines and URLs of the enabled servers, as they are written; see `written_entry`.
         store: None if the file does not choose a store.
@@ -144,7 +145,8 @@ def load_config(
 
         expander.reading.files.append(lock_path(path))
         lock = read_lock_file(lock_path(path))
-    servers = read_servers({key: fields[key] for key in ROOT_KEYS if key in fields}, expander, secrets)
+    roots = {key: fields[key] for key in ROOT_KEYS if key in fields}
+    servers = read_servers(roots, expander, secrets, sets_aside=True)
     tools = read_tools(fields["tools"], expander) if "tools" in fields else ToolSettings()
     if "clients" in fields:
         tools = replace(tools, clients=read_clients(fields["clients"]))
@@ -163,6 +165,7 @@ def load_config(
     report.raise_problems()
     secrets.run()  # adds secret values to `servers`, `http` and `store`, and may find more problems
     report.raise_problems()
+    servers.set_aside()
     return Config(
         path=path,
         upstreams=tuple(servers.specs.values()),

@@ -40,14 +40,24 @@ class Report:
     Attributes:
         problems: messages by the path of their key. The inner dictionary is an ordered set: its keys are the messages.
         notes: warnings, in the order in which they were found.
+        missing: the problems of one server entry that make only this server unusable: values to which the entry refers
+            cannot be had, such as an unset variable. None where such problems make the file invalid.
+        set_aside: the paths and messages of all problems that are in `missing` of some entry.
     """
 
     problems: dict[str, dict[str, None]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    missing: dict[str, dict[str, None]] | None = None
+    set_aside: set[tuple[str, str]] = field(default_factory=set)
+
+    @property
+    def is_invalid(self) -> bool:
+        """True if the file cannot be used."""
+        return sum(map(len, self.problems.values())) > len(self.set_aside)
 
     def raise_problems(self) -> None:
-        """Raise `ConfigError` if there are any problems."""
-        if self.problems:
+        """Raise `ConfigError` if the file cannot be used."""
+        if self.is_invalid:
             raise ConfigError(
                 tuple(f"{path}: {message}" for path, messages in self.problems.items() for message in messages)
             )
@@ -75,6 +85,18 @@ class Node:
     def fail(self, message: str) -> None:
         """Report a problem."""
         self.report.problems.setdefault(self.path, {})[message] = None
+
+    def miss(self, message: str) -> None:
+        """Report that a value to which the file refers cannot be had, such as an unset variable."""
+        self.fail(message)
+        if self.report.missing is not None:
+            self.report.missing.setdefault(self.path, {})[message] = None
+            self.report.set_aside.add((self.path, message))
+
+    def refuse(self, message: str) -> None:
+        """Report a problem with the resolved value, which is not in the file if it has a reference."""
+        refers = isinstance(self.value, dict) or (isinstance(self.value, str) and "${" in self.value)
+        (self.miss if refers else self.fail)(message)
 
     def note(self, message: str) -> None:
         """Report a warning."""

@@ -36,11 +36,15 @@ class _Source:
     argv: tuple[str, ...] = ()
     keyring: str | None = None
 
-    def value(self) -> str | None:
-        """Return the value; None if a problem was reported."""
+    def value(self) -> str:
+        """Return the value. Raises `_NoValue`."""
         if self.keyring is None:
-            return run_program(self.node, self.argv, self.expander)
-        return read_keyring(self.node, self.keyring)
+            return _printed(self.argv, self.expander)
+        return _kept(self.keyring)
+
+
+class _NoValue(Exception):
+    """Error for a value that cannot be had. The text is the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,48 +75,58 @@ class SecretValues:
             self._pending.append((_Source(node, expander, keyring=fields["keyring"].nonblank()), take))
         elif "command" in fields:
             argv = array_of(expander.text)(fields["command"])
-            if fields["command"].valid and not (argv and argv[0].strip()):
+            if fields["command"].valid and not node.report.missing and not (argv and argv[0].strip()):
                 fields["command"].fail("names no program; the first string is the program to run")
             self._pending.append((_Source(node, expander, argv), take))
         elif not node.value:
             node.fail_type(_ALLOWED)
 
     def run(self) -> None:
-        """Run the programs and read the keyring. Equal sources are used only once."""
-        values: dict[tuple[str | None, tuple[str, ...]], str | None] = {}
+        """Run the programs and read the keyring. Equal sources are used only once.
+
+        Values of a server entry that lacks another value are left out, because its server does not start.
+        """
+        values: dict[tuple[str | None, tuple[str, ...]], str | _NoValue] = {}
         for source, take in self._pending:
+            if source.node.report.missing:
+                continue
             key = source.keyring, source.argv
             if key not in values:
-                values[key] = source.value()
-            if (value := values[key]) is not None:
+                try:
+                    values[key] = source.value()
+                except _NoValue as error:
+                    values[key] = error
+            value = values[key]
+            if isinstance(value, _NoValue):
+                source.node.miss(str(value))
+            else:
                 take(source.node, value)
 
 
-def run_program(node: Node, argv: tuple[str, ...], expander: Expander) -> str | None:
-    """Run a program without a shell. Return its output without outer spaces; None if a problem was reported."""
+def _printed(argv: tuple[str, ...], expander: Expander) -> str:
+    """Run a program without a shell. Return its output without outer spaces. Raises `_NoValue`."""
     try:
         exit_code, printed = expander.reading.run(argv, expander.folder, expander.environ)
         output = printed.decode().strip()
     except subprocess.TimeoutExpired as error:
-        node.fail(f"the program did not end within {error.timeout:g} s")
+        raise _NoValue(f"the program did not end within {error.timeout:g} s") from None
     except UnicodeDecodeError:
-        node.fail("the output of the program is not UTF-8 text")
+        raise _NoValue("the output of the program is not UTF-8 text") from None
     except OSError as error:
         # If the user has not split the command, the first word has all arguments, which may be secret.
         name, *more = argv[0].split(maxsplit=1)
-        node.fail(f"the program {quote(f'{name} ...' if more else name)} cannot be run: {error.strerror}")
-    else:
-        if exit_code != 0:
-            node.fail(f"the program failed with exit code {exit_code}")
-        elif not output or "\0" in output:
-            node.fail("the program printed no text")
-        else:
-            return output
-    return None
+        raise _NoValue(
+            f"the program {quote(f'{name} ...' if more else name)} cannot be run: {error.strerror}"
+        ) from None
+    if exit_code != 0:
+        raise _NoValue(f"the program failed with exit code {exit_code}")
+    if not output or "\0" in output:
+        raise _NoValue("the program printed no text")
+    return output
 
 
-def read_keyring(node: Node, name: str) -> str | None:
-    """Return an entry of the system keyring; None if a problem was reported."""
+def _kept(name: str) -> str:
+    """Return an entry of the system keyring. Raises `_NoValue`."""
     from upstream_clients import keychain
 
     answers: queue.SimpleQueue[str | keychain.NoKeychain | None] = queue.SimpleQueue()
@@ -128,17 +142,14 @@ def read_keyring(node: Node, name: str) -> str | None:
     try:
         answer = answers.get(timeout=KEYRING_SECONDS)
     except queue.Empty:
-        node.fail(f"the system keyring did not answer within {KEYRING_SECONDS} s; unlock it")
-        return None
+        raise _NoValue(f"the system keyring did not answer within {KEYRING_SECONDS} s; unlock it") from None
     if isinstance(answer, keychain.NoKeychain):
-        node.fail(f'{answer}; use a variable, "${{NAME}}", or {{"command": [...]}}')
-    elif answer is None:
-        node.fail(
+        raise _NoValue(f'{answer}; use a variable, "${{NAME}}", or {{"command": [...]}}')
+    if answer is None:
+        raise _NoValue(
             f"the system keyring has no such entry for {keychain.SECRETS}; "
             f"add the entry with: keyring set {keychain.SECRETS} NAME"
         )
-    elif not answer or "\0" in answer:
-        node.fail("the entry in the system keyring is empty or contains NUL")
-    else:
-        return answer
-    return None
+    if not answer or "\0" in answer:
+        raise _NoValue("the entry in the system keyring is empty or contains NUL")
+    return answer

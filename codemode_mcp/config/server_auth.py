@@ -154,7 +154,7 @@ class AuthReader:
         place = fields["in"].choice(*_PLACES) if "in" in fields else None
         name = self.expander.nonblank(fields["name"]) if "name" in fields else ""
         if place != "query" and name and not HEADER_NAME.fullmatch(name):
-            fields["name"].fail(f"the name of a {place} has a character that is not allowed, such as a space")
+            fields["name"].refuse(f"the name of a {place} has a character that is not allowed, such as a space")
         if place == "header" and name.lower() in self.headers:
             self.node.fail("contradicts the header of the same name in `headers`; keep one of them")
         allowed: dict[str | None, tuple[Callable[[str], object], str]] = {
@@ -237,7 +237,7 @@ class AuthReader:
 
         def take(node: Node, value: str) -> None:
             if not is_valid(value):
-                node.fail(problem)
+                node.refuse(problem)
             elif is_literal:
                 values[name] = value
             else:
@@ -249,13 +249,13 @@ class AuthReader:
     def _metadata_url(self, node: Node) -> str:
         url = self.expander.text(node)
         if node.valid and not is_metadata_url(url):
-            node.fail("expected a URL like https://host/path")
+            node.refuse("expected a URL like https://host/path")
         return url
 
     def _endpoint(self, node: Node) -> str:
         url = self.expander.text(node)
         if node.valid and not is_endpoint(url):
-            node.fail(
+            node.refuse(
                 "expected a URL like https://host/path without a fragment; http is allowed for this machine and for "
                 "private addresses"
             )

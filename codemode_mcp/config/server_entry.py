@@ -83,7 +83,7 @@ class EntryReader:
     set_value: Callable[[Table, str, str], None]
 
     def spec(self) -> UpstreamSpec | None:
-        """Return the spec of the server; None if any problem was reported."""
+        """Return the spec of the server; None if any problem was reported. It is not usable if a value is missing."""
         fields, expander = self.fields, self.expander
         transport = self._transport()
         command, args = self._command_line()
@@ -100,8 +100,10 @@ class EntryReader:
             limits["refresh_seconds"] = api.refresh_seconds
         if "connectTimeoutMs" in fields:
             limits["connect_timeout"] = min(_positive(fields["connectTimeoutMs"]), _MAX_TIME) / 1000
-        if self.node.report.problems:
+        if self.node.report.is_invalid:
             return None  # some values are stand-ins, which `UpstreamSpec` would refuse
+        if self.node.report.missing:
+            return unusable_spec(self.name, transport, self.node.report.missing)
         return UpstreamSpec(
             name=self.name,
             transport=transport,
@@ -180,11 +182,11 @@ class EntryReader:
 
     def _url(self) -> str | None:
         urls = {key: self.expander.text(self.fields[key]) for key in ("url", "serverUrl") if key in self.fields}
-        if len(set(urls.values())) > 1:
+        if len(set(urls.values())) > 1 and all(self.fields[key].valid for key in urls):
             self.node.fail("`url` and `serverUrl` differ; keep one")
         for key, url in urls.items():
             if self.fields[key].valid and not is_http_url(url):
-                self.fields[key].fail("expected a URL like https://host/path; allowed: http and https")
+                self.fields[key].refuse("expected a URL like https://host/path; allowed: http and https")
         return next(iter(urls.values()), None)
 
     def _table(self, table: Literal["env", "headers"]) -> dict[str, str]:
@@ -215,7 +217,7 @@ class EntryReader:
 
         def take(node: Node, value: str) -> None:
             if table == "headers" and NOT_IN_A_HEADER.search(value):
-                node.fail("the value has a character that is not allowed in headers, such as a line break")
+                node.refuse("the value has a character that is not allowed in headers, such as a line break")
             elif is_literal:
                 values[key] = value
             else:
@@ -232,3 +234,17 @@ class EntryReader:
         names = frozenset(map(str.lower, headers)) if isinstance(headers, dict) else frozenset()
         set_value = partial(self.set_value, "auth")
         return AuthReader(node, is_api, names, self.expander, self.secrets, set_value).read()
+
+
+def unusable_spec(name: str, transport: TransportKind, missing: Mapping[str, Mapping[str, None]]) -> UpstreamSpec:
+    """Return the spec of a server that is not started, because values to which its entry refers are missing.
+
+    Args:
+        missing: messages by the path of their key.
+    """
+    reasons = []
+    for path, messages in missing.items():
+        for message in messages:
+            what, mark, advice = message.partition("; ")
+            reasons.append(f"{what} ({path}){mark}{advice}")
+    return UpstreamSpec(name, transport, unusable=f"server {name!r} is disabled: {'; '.join(reasons)}")

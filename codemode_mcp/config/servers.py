@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from codemode_mcp.config.expose import read_server_expose
 from codemode_mcp.config.nodes import array_of
 from codemode_mcp.config.patterns import tool_pattern
-from codemode_mcp.config.server_entry import KEYS, EntryReader
+from codemode_mcp.config.server_entry import KEYS, EntryReader, unusable_spec
 from codemode_mcp.config.written_entry import written_entry
 from codemode_mcp.trust.comparison import MODES
 from declarations.untrusted_text import HIDDEN
@@ -65,6 +65,8 @@ class Servers:
         deny: the lists `deny` of all entries, as globs on ids.
         overrides: the overrides of all entries, by the id of the tool. Their values are complete after
             `SecretValues.run`.
+        missing: values to which an entry refers and that cannot be had, by the name of the server; see `Report`. The
+            messages are complete after `SecretValues.run`.
     """
 
     specs: dict[str, UpstreamSpec] = field(default_factory=dict)
@@ -76,6 +78,13 @@ class Servers:
     allow: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     deny: list[str] = field(default_factory=list)
     overrides: dict[str, ToolOverride] = field(default_factory=dict)
+    missing: dict[str, dict[str, dict[str, None]]] = field(default_factory=dict)
+
+    def set_aside(self) -> None:
+        """Make the servers unusable that lack a value. The others do not depend on it."""
+        for name, missing in self.missing.items():
+            if missing:
+                self.specs[name] = unusable_spec(name, self.specs[name].transport, missing)
 
     def add_to(self, rules: PolicyRules) -> PolicyRules:
         """Return the rules of `tools` together with those of the entries."""
@@ -125,11 +134,14 @@ class Servers:
         self.specs[name] = replace(self.specs[name], secrets=(*self.specs[name].secrets, value))
 
 
-def read_servers(roots: Mapping[str, Node], expander: Expander, secrets: SecretValues) -> Servers:
+def read_servers(
+    roots: Mapping[str, Node], expander: Expander, secrets: SecretValues, *, sets_aside: bool = False
+) -> Servers:
     """Read all entries.
 
     Args:
         roots: the values of those `ROOT_KEYS` that the file has.
+        sets_aside: True to add missing values to `Servers.missing`. Otherwise they are problems.
     """
     servers = Servers()
     names: set[str] = set()
@@ -140,6 +152,9 @@ def read_servers(roots: Mapping[str, Node], expander: Expander, secrets: SecretV
                 continue
             names.add(name)
             _check_name(name, node)
+            if sets_aside:
+                servers.missing[name] = {}
+                node = replace(node, report=replace(node.report, missing=servers.missing[name]))
             fields = {
                 key: replace(member, secret=key not in _QUOTED_KEYS)
                 for key, member in node.fields(KEYS, foreign=FOREIGN_KEYS, example=_EXAMPLE).items()

@@ -590,10 +590,20 @@ async def test_a_server_that_hangs_ends_with_its_own_time_and_says_so(tmp_path: 
 
 def test_a_variable_that_is_not_set_is_to_be_exported(tmp_path: Path) -> None:
     file = tmp_path / "codemode-mcp.json"
-    file.write_text('{"mcpServers": {"s": {"command": "x", "env": {"TOKEN": "${MY_TOKEN}"}}}}', "utf-8")
+    file.write_text('{"store": {"kind": "sqlite", "path": "${MY_PATH}"}}', "utf-8")
     loaded, checks = check_config(str(file), {}, Gate(refuse_unknown))
     assert loaded is None
-    assert checks[0].advice == "export MY_TOKEN=... where codemode-mcp is started, or correct the file"
+    assert checks[0].advice == "export MY_PATH=... where codemode-mcp is started, or correct the file"
+
+
+def test_a_variable_that_one_server_lacks_is_to_be_exported(tmp_path: Path) -> None:
+    file = tmp_path / "codemode-mcp.json"
+    file.write_text('{"mcpServers": {"s": {"command": "x", "env": {"TOKEN": "${MY_TOKEN}"}}}}', "utf-8")
+    loaded, checks = check_config(str(file), {}, Gate(refuse_unknown))
+    assert loaded is not None
+    assert {check.status for check in checks} == {"ok"}
+    (spec,) = loaded.upstreams
+    assert advice_for(spec, spec.unusable or "", {}).startswith("export MY_TOKEN=... where codemode-mcp is started")
 
 
 def test_a_variable_that_is_not_set_and_the_server_that_fails_with_it_are_one_finding() -> None:

@@ -62,6 +62,16 @@ class Folder:
     def server_problems(self, entry: object, /, **environ: str) -> tuple[str, ...]:
         return self.problems({"mcpServers": {"s": entry}}, **environ)
 
+    def why_disabled(self, entry: object, /, **environ: str) -> str:
+        """Return why the server with this entry is not started. The other server of the file is not affected."""
+        config = self.load({"mcpServers": {"s": entry, "other": {"command": "y"}}}, **environ)
+        broken, other = config.upstreams
+        assert (other.command, other.unusable) == ("y", None)
+        assert broken.unusable is not None
+        beginning = "server 's' is disabled: "
+        assert broken.unusable.startswith(beginning)
+        return str(broken.unusable.removeprefix(beginning))
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
@@ -657,11 +667,33 @@ def test_variables_expand_wherever_a_server_can_use_one(folder: Folder) -> None:
     assert (remote.url, remote.headers) == ("https://v/", {"A": "Bearer v"})
 
 
+def with_value(key: str, text: str) -> dict[str, object]:
+    """Return an entry with a text as the value of a key, or in it."""
+    value: object = {"args": [text], "env": {"K": text}, "headers": {"K": text}}.get(key, text)
+    base = {"url": "http://h"} if key == "headers" else {} if key in ("command", "url") else {"command": "x"}
+    return {**base, key: value}
+
+
+PLACES = {
+    **{key: f"mcpServers.s.{key}" for key in ("command", "cwd", "envFile", "url")},
+    "args": "mcpServers.s.args[0]",
+    "env": "mcpServers.s.env.K",
+    "headers": "mcpServers.s.headers.K",
+}
+"""The paths of the texts of `with_value`, by key."""
+
+
+@pytest.mark.parametrize("key", PLACES)
+@pytest.mark.parametrize("text", ["${NOPE}", "${env:NOPE}", "a ${NOPE} b ${A}"])
+def test_a_variable_that_is_not_set_disables_its_server_alone(folder: Folder, key: str, text: str) -> None:
+    assert folder.why_disabled(with_value(key, text), A="1") == (
+        f"the variable NOPE is not set ({PLACES[key]}); set it, or give a default: `${{NOPE:-default}}`"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("${NOPE}", "the variable NOPE is not set; set it, or give a default: `${NOPE:-default}`"),
-        ("${env:NOPE}", "the variable NOPE is not set"),
         (
             "${input:token}",
             '"${input:token}" asks a person for the value, which is not possible here',
@@ -672,20 +704,62 @@ def test_variables_expand_wherever_a_server_can_use_one(folder: Folder) -> None:
         ("${NOPE:-${A}}", "references cannot be nested"),
     ],
 )
-@pytest.mark.parametrize("key", ["command", "args", "env", "cwd", "envFile", "url", "headers"])
-def test_a_reference_without_a_value_is_one_problem_that_names_its_key(
+@pytest.mark.parametrize("key", PLACES)
+def test_a_malformed_reference_is_one_problem_that_names_its_key(
     folder: Folder, key: str, text: str, message: str
 ) -> None:
-    value: object = {"args": [text], "env": {"K": text}, "headers": {"K": text}}.get(key, text)
-    base = {"url": "http://h"} if key == "headers" else {} if key in ("command", "url") else {"command": "x"}
-    problems = folder.server_problems({**base, key: value}, A="1")
-    assert message in problems[0]
-    assert problems[0].startswith(f"mcpServers.s.{key}")
-    assert len(problems) == 1
+    (problem,) = folder.server_problems(with_value(key, text), A="1")
+    assert message in problem
+    assert problem.startswith(PLACES[key])
 
 
-def test_two_unset_variables_of_one_key_are_two_problems(folder: Folder) -> None:
-    assert len(folder.server_problems({"command": "x", "args": ["${A}${B}${A}"]})) == 2
+def test_each_unset_variable_of_an_entry_is_named(folder: Folder) -> None:
+    why = folder.why_disabled({"command": "x", "args": ["${A}${B}${A}"], "env": {"K": "${C}"}})
+    assert [word for word in why.split() if word in ("A", "B", "C")] == ["A", "B", "C"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ({"url": "${V}"}, "expected a URL like https://host/path (mcpServers.s.url); allowed: http and https"),
+        ({"url": "${V}", "serverUrl": "${W}"}, "the variable W is not set"),
+        ({"url": "${W}", "serverUrl": "http://h"}, "the variable W is not set"),
+        ({"command": " ${V2}"}, "must not be empty"),
+        ({"url": "http://h", "headers": {"A": "${LINES}"}}, "the value has a character that is not allowed in headers"),
+        ({"url": "http://h", "auth": {"type": "oauth", "clientId": "${W}"}}, "the variable W is not set"),
+        ({"url": "http://h", "auth": {"type": "oauth", "clientId": "c", "clientSecret": "${W}"}}, "W is not set"),
+        ({"openapi": "${W}"}, "the variable W is not set"),
+        ({"openapi": "http://h/o.json", "baseUrl": "${V}"}, "expected a URL like https://host/path"),
+        ({"openapi": "a.json", "auth": {"type": "bearer", "token": "${W}"}}, "the variable W is not set"),
+        ({"openapi": "a.json", "auth": {"type": "bearer", "token": "${TWO}"}}, "the token has a space"),
+        ({"openapi": "a.json", "auth": {"type": "basic", "username": "u", "password": "${W}"}}, "W is not set"),
+        ({"openapi": "a.json", "auth": {"type": "apiKey", "in": "query", "name": "k", "value": "${W}"}}, "W is not"),
+        ({"openapi": "a.json", "otherOrigins": ["${V}"]}, "expected an origin"),
+        ({"command": "x", "override": {"t": {"arguments": {"fixed": {"a": ["${W}"]}}}}}, "the variable W is not set"),
+        ({"command": "x", "env": {"T": {"command": ["${W}"]}}}, "the variable W is not set"),
+    ],
+    ids=str,
+)
+def test_what_an_entry_refers_to_is_the_trouble_of_its_server_alone(
+    folder: Folder, entry: dict[str, object], why: str
+) -> None:
+    assert why in folder.why_disabled(entry, V="v", V2=" ", LINES="a\nb", TWO="a b")
+
+
+def test_an_unset_variable_of_another_section_makes_the_file_invalid(folder: Folder) -> None:
+    (problem,) = folder.problems({"mcpServers": {"s": {"command": "x"}}, "store": {"kind": "sqlite", "path": "${NO}"}})
+    assert problem.startswith("store.path: the variable NO is not set")
+
+
+def test_a_disabled_server_is_not_the_trouble_of_others_with_the_same_program(folder: Folder) -> None:
+    value = program("raise SystemExit(4)")
+    entries = {name: {"command": "x", "env": {name.upper(): value}} for name in ("a", "b")}
+    specs = folder.load({"mcpServers": {**entries, "c": {"command": "z"}}}, **os.environ).upstreams
+    assert [spec.unusable for spec in specs] == [
+        "server 'a' is disabled: the program failed with exit code 4 (mcpServers.a.env.A)",
+        "server 'b' is disabled: the program failed with exit code 4 (mcpServers.b.env.B)",
+        None,
+    ]
 
 
 @pytest.mark.parametrize(("name", "expected"), [("sub/codemode-mcp.json", "sub"), (".vscode/mcp.json", "")])
@@ -725,13 +799,15 @@ def test_an_env_file_is_read_and_env_has_the_last_word(folder: Folder) -> None:
         (f'A="{SECRET}\n'.encode(), "line 1 of the file is not KEY=VALUE"),
     ],
 )
-def test_an_env_file_that_cannot_be_used_is_a_problem(folder: Folder, content: bytes | None, message: str) -> None:
+def test_an_env_file_that_cannot_be_used_disables_its_server(
+    folder: Folder, content: bytes | None, message: str
+) -> None:
     if content is not None:
         (folder.root / ".env").write_bytes(content)
-    (problem,) = folder.server_problems({"command": "x", "envFile": ".env"})
-    assert problem.startswith("mcpServers.s.envFile: ")
-    assert message in problem
-    assert SECRET not in problem
+    why = folder.why_disabled({"command": "x", "envFile": ".env"})
+    assert "(mcpServers.s.envFile)" in why
+    assert message in why.replace(" (mcpServers.s.envFile)", "")
+    assert SECRET not in why
 
 
 def program(code: str) -> dict[str, list[str]]:
@@ -772,13 +848,13 @@ def test_a_value_can_come_from_a_program_which_is_run_once_in_the_folder_of_the_
     ],
     ids=lambda value: str(value)[-40:],
 )
-def test_a_program_that_gives_no_value_is_a_problem_without_its_output(
+def test_a_program_that_gives_no_value_disables_its_server_without_its_output(
     folder: Folder, value: object, message: str
 ) -> None:
-    (problem,) = folder.server_problems({"url": "http://h", "headers": {"A": value}}, **os.environ)
-    assert problem.startswith("mcpServers.s.headers.A: ")
-    assert message in problem
-    assert SECRET not in problem
+    why = folder.why_disabled({"url": "http://h", "headers": {"A": value}}, **os.environ)
+    assert "(mcpServers.s.headers.A)" in why
+    assert message in why
+    assert SECRET not in why
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the program is a shell script")
@@ -787,8 +863,8 @@ def test_a_program_of_the_folder_is_run_only_by_its_path(folder: Folder) -> None
     planted.write_text("#!/bin/sh\necho planted")
     planted.chmod(0o755)
     entry = {"command": "x", "env": {"A": {"command": ["tool"]}}}
-    (problem,) = folder.server_problems(entry, PATH=f".{os.pathsep}")
-    assert 'the program "tool" cannot be run: No such file or directory' in problem
+    why = folder.why_disabled(entry, PATH=f".{os.pathsep}")
+    assert 'the program "tool" cannot be run: No such file or directory' in why
     entry["env"] = {"A": {"command": ["./tool"]}}
     assert folder.server(entry).env == {"A": "planted"}
 
@@ -796,8 +872,9 @@ def test_a_program_of_the_folder_is_run_only_by_its_path(folder: Folder) -> None
 def test_a_program_that_does_not_end_is_stopped(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("codemode_mcp.config.expand.PROGRAM_SECONDS", 0.2)
     value = program("import time; time.sleep(60)")
-    (problem,) = folder.server_problems({"command": "x", "env": {"A": value}}, **os.environ)
-    assert "the program did not end within 0.2 s" in problem
+    assert "the program did not end within 0.2 s" in folder.why_disabled(
+        {"command": "x", "env": {"A": value}}, **os.environ
+    )
 
 
 def test_no_program_is_run_while_there_is_another_problem(folder: Folder) -> None:
@@ -858,8 +935,13 @@ def test_no_secret_shows_in_the_repr_of_a_valid_configuration(folder: Folder, en
     ids=str,
 )
 def test_no_secret_shows_in_any_message(folder: Folder, entry: object) -> None:
-    problems = folder.server_problems(entry, T=SECRET)
-    assert SECRET not in "".join(problems)
+    try:
+        (spec,) = folder.load({"mcpServers": {"s": entry}}, T=SECRET).upstreams
+        said = spec.unusable or ""
+    except ConfigError as error:
+        said = "".join(error.problems)
+    assert said
+    assert SECRET not in said
 
 
 @pytest.mark.parametrize("section", ["http", "store"])
@@ -991,10 +1073,9 @@ def test_the_files_that_the_configuration_depends_on_are_known_even_when_one_is_
     (folder.root / "there.env").write_text("A=1\n", "utf-8")
     entries = {name: {"command": "x", "envFile": f"{name}.env"} for name in ("there", "missing")}
     assert folder.load({"mcpServers": {"there": entries["there"]}}).files == (folder.root / "there.env",)
-    folder.problems({"mcpServers": entries})
+    folder.load({"mcpServers": entries})
     reading = Reading()
-    with pytest.raises(ConfigError):
-        load_config(folder.path, environ={}, reading=reading)
+    load_config(folder.path, environ={}, reading=reading)
     assert reading.files == [folder.root / "there.env", folder.root / "missing.env"]
 
 
@@ -1003,8 +1084,7 @@ def test_a_reading_that_was_stopped_starts_no_programs(folder: Folder) -> None:
     reading.stop()
     program = [sys.executable, "-c", f"open({str(folder.root / 'ran')!r}, 'w')"]
     folder.path.write_text(json.dumps({"mcpServers": {"s": {"command": "x", "env": {"A": {"command": program}}}}}))
-    with pytest.raises(ConfigError):
-        load_config(folder.path, environ={}, reading=reading)
+    load_config(folder.path, environ={}, reading=reading)
     assert not (folder.root / "ran").exists()
 
 

@@ -156,7 +156,6 @@ def test_an_object_of_several_members_is_a_value_and_no_program(tmp_path: Path) 
             {"t": {"arguments": {"fixed": {"a": 1}, "default": {"a": 1}}}},
             't.arguments: the argument "a" is in `fixed` and in `default`',
         ),
-        ({"t": {"arguments": {"fixed": {"a": "${UNSET}"}}}}, "t.arguments.fixed.a: the variable UNSET is not set"),
         ({"t": {"arguments": {"fixed": {"a": {"command": []}}}}}, "t.arguments.fixed.a.command: names no program"),
         ({"t": {"name": "x"}, "u": {"name": "x"}}, 'u: gives the tool the same name as the override of "t"'),
         ({"t": {"name": "list_it"}, "u": {"name": "listIt"}}, 'u: gives the tool the same name as the override of "t"'),

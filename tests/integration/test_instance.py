@@ -46,6 +46,23 @@ async def test_a_client_with_another_variable_gets_a_process_of_its_own(tmp_path
     assert len(pids(tmp_path / "log")) == 2
 
 
+async def test_a_client_without_a_variable_lacks_its_server_alone(tmp_path: Path) -> None:
+    keyed = counting(tmp_path / "keyed") | {"env": {"KEY": "${KEY}"}}
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log"), "keyed": keyed})
+    calls = (
+        'return (await Promise.allSettled([MCP.a, MCP.keyed].map((s) => s.count({ name: "x" })))).map((s) => s.status)'
+    )
+    async with (
+        instance(config),
+        attached(config) as without,
+        attached(config, environ={"KEY": "open sesame"}) as having,
+    ):
+        for client, statuses in ((without, ["fulfilled", "rejected"]), (having, ["fulfilled", "fulfilled"])):
+            await client.greet()
+            assert (await client.exec(calls))["value"] == statuses
+    assert (len(pids(tmp_path / "log")), len(pids(tmp_path / "keyed"))) == (1, 1)
+
+
 @pytest.mark.parametrize(("share", "folders"), [("user", ["."]), ("client", ["one", "two"])])
 async def test_a_server_without_a_folder_starts_beside_the_configuration_or_in_the_folder_of_its_only_client(
     tmp_path: Path, share: str, folders: list[str]

@@ -34,7 +34,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "no way to reach it": ({"mcpServers": {"a": {}}}, "mcpServers.a: needs `command`"),
     "both ways": ({"mcpServers": {"a": {"command": "x", "url": "http://h/"}}}, "mcpServers.a: has `command` and `url`"),
     "wrong type": ({"mcpServers": {"a": {"command": ["x"]}}}, "mcpServers.a.command: expected a string"),
-    "unset variable": ({"mcpServers": {"a": {"command": "${NO_SUCH_VARIABLE}"}}}, "NO_SUCH_VARIABLE"),
+    "unset variable": ({"audit": {}, "store": {"kind": "sqlite", "path": "${NO_SUCH_VARIABLE}"}}, "NO_SUCH_VARIABLE"),
     "wrong number": ({"tools": {"codeMode": {"timeoutMs": "5"}}}, "tools.codeMode.timeoutMs: expected an integer"),
     "wrong runtime": ({"tools": {"codeMode": {"runtime": "node"}}}, "tools.codeMode.runtime"),
     "bad URL": ({"mcpServers": {"a": {"url": "ftp://h/"}}}, "mcpServers.a.url: expected a URL"),

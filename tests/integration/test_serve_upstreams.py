@@ -47,6 +47,9 @@ async def session(folder: Path) -> AsyncIterator[Session]:
             "oldest": {"type": "sse", "url": sse},
             "closed": {"url": "http://127.0.0.1:9/mcp"},
             "off": {"command": "no-such-command", "disabled": True},
+            "unset": counting(folder / "unset", env={"KEY": "${NO_SUCH_VARIABLE}"}),
+            "no-file": counting(folder / "no-file", envFile="no-such-file.env"),
+            "no-value": {"url": modern, "headers": {"X-Key": {"command": [sys.executable, "-c", "exit(3)"]}}},
         }
         config = write_config(folder, servers, codeMode={"connectWaitMs": 2500})
         async with serve(config) as session:
@@ -81,6 +84,9 @@ async def test_one_program_calls_several_transports_concurrently(session: Sessio
         ("noFolder", ["'no-folder'", "working directory"]),
         ("exits", ["'exits'", "exited"]),
         ("closed", ["'closed'", "cannot be reached"]),
+        ("unset", ["'unset' is disabled", "the variable NO_SUCH_VARIABLE is not set (mcpServers.unset.env.KEY)"]),
+        ("noFile", ["'no-file' is disabled", "no-such-file.env", "(mcpServers.no-file.envFile)"]),
+        ("noValue", ["'no-value' is disabled", "exit code 3 (mcpServers.no-value.headers.X-Key)"]),
     ],
 )
 async def test_a_call_of_a_server_that_is_down_says_which_and_why(
@@ -105,6 +111,7 @@ async def test_a_program_can_continue_without_a_server_that_is_down(session: Ses
 async def test_servers_that_are_down_are_listed_as_such(session: Session) -> None:
     servers = {s["identifier"]: s for s in await session.value("return (await MCP.$api()).servers")}
     assert servers["missing"]["status"].startswith("down")
+    assert servers["unset"]["status"].startswith("down")
     assert servers["good"]["status"] == "ready"
     assert servers["silent"]["status"] == "connecting"
     assert "off" not in servers

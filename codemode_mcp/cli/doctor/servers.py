@@ -12,6 +12,7 @@ import anyio.to_thread
 
 from codemode_mcp.cli.doctor.apis import check_api
 from codemode_mcp.cli.doctor.check import Check, elapsed_ms, listed
+from codemode_mcp.cli.doctor.config import CORRECT
 from codemode_mcp.cli.doctor.policy import hidden, known_of
 from codemode_mcp.control.display import counted, cut
 from declarations.untrusted_text import escape_line
@@ -46,6 +47,10 @@ MAX_PARTS: Final = 3
 
 _VARIABLE: Final = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b|\b[A-Z]{4,}\b")
 """A word in a message that is probably the name of a variable."""
+
+_UNSET: Final = re.compile(r"the variable (\w+) is not set")
+
+NOT_IN_APPS: Final = "an app that is not started from a shell does not see variables of a shell"
 
 _REPORT = "report this to the maintainers of the server"
 
@@ -224,6 +229,12 @@ def advice_for(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> str:
         environ: the environment variables of this process.
     """
     key = f"mcpServers.{spec.name}"
+    if spec.unusable is not None:
+        unset = dict.fromkeys(_UNSET.findall(spec.unusable))
+        if not unset:
+            return CORRECT
+        exported = " ".join(f"{name}=..." for name in unset)
+        return f"export {exported} where codemode-mcp is started, or correct the file; {NOT_IN_APPS}"
     if spec.is_api:
         if "names no address" in why:
             return f'write "baseUrl" in {key}'
