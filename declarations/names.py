@@ -4,9 +4,10 @@ A name is split at all characters other than letters and digits, and written in 
 `createIssue`, `chrome-devtools` becomes `chromeDevtools`. Acronyms keep their case (`API_KEY_get` is `APIKEYGet`), and
 one leading `_` or `$` is kept. An identifier that is reserved gets a trailing `_`.
 
-The result depends on the set of names, not on their order. If several names have one identifier, the name that equals
-the identifier gets it, or else the first name in sorted order. The others get `_2`, `_3`, ... So a new name changes
-only identifiers that collide with its own.
+If several names have one identifier, the name that has it already keeps it. Of names that are all new, the name that
+equals the identifier gets it, or else the first name in sorted order. The others get `_2`, `_3`, ... The result depends
+on the set of names, not on their order. So a new name never changes the meaning of an identifier, if the caller
+remembers which names have which.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from declarations.untrusted_text import HIDDEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
 Kind = Literal["tool", "server"]
 
 MAX_LENGTH: Final = 64
+
+NOTHING_KEPT: Final[Mapping[str, str]] = {}
 
 
 def word_set(words: str) -> frozenset[str]:
@@ -80,28 +83,50 @@ _ALIAS_RESERVED: Final = OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"", "prompts", "r
 
 _ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 
+_NUMBERED: Final = re.compile(r"_[0-9]+\Z")
+"""The end of an identifier that collided with another one."""
 
-def identifiers(names: Iterable[str], *, kind: Kind = "tool", reserved: frozenset[str] = frozenset()) -> dict[str, str]:
+
+def identifiers(
+    names: Iterable[str],
+    *,
+    kind: Kind = "tool",
+    reserved: frozenset[str] = frozenset(),
+    kept: Mapping[str, str] = NOTHING_KEPT,
+    in_order: bool = False,
+) -> dict[str, str]:
     """Return the identifier of each original name. It is unique among `names`, and has at most 64 characters.
 
     Args:
         names: original names; repeated ones count once.
         kind: selects the reserved names: members of a server, or members of `MCP` and global names.
         reserved: further reserved names.
+        kept: the identifiers that names have already. Those of other names than `names` are not given away.
+        in_order: True to give an identifier to the earliest of its new names, instead of the rule of this module.
     """
     avoided = (TOOL_RESERVED if kind == "tool" else SERVER_RESERVED) | reserved
-    originals = sorted(set(names))
+    holders: dict[str, str] = {}
+    for name, identifier in kept.items():
+        if identifier not in avoided:
+            holders.setdefault(identifier, name)
+    originals = list(dict.fromkeys(names)) if in_order else sorted(set(names))
     groups: dict[str, list[str]] = {}
-    for name in originals:
-        groups.setdefault(_identifier(name, kind, avoided), []).append(name)
-
     result: dict[str, str] = {}
+    for name in originals:
+        known = kept.get(name)
+        if known is not None and holders.get(known) == name:
+            result[name] = known
+        else:
+            groups.setdefault(_identifier(name, kind, avoided), []).append(name)
+
     # An original name never becomes the suffixed identifier of another tool. Otherwise `MCP.server["foo_2"]`, as in the
     # upstream's documentation, would call the wrong tool.
-    taken = {*originals, *groups, *avoided}
+    taken = {*originals, *groups, *avoided, *holders}
     for identifier, group in groups.items():
-        winner = identifier if identifier in group else group[0]
-        result[winner] = identifier
+        winner = None
+        if identifier not in holders:
+            winner = identifier if identifier in group and not in_order else group[0]
+            result[winner] = identifier
         number = 2
         for name in group:
             if name == winner:
@@ -113,18 +138,37 @@ def identifiers(names: Iterable[str], *, kind: Kind = "tool", reserved: frozense
     return result
 
 
-def aliases(names: Iterable[str], identifiers: Mapping[str, str]) -> dict[str, str]:
+def is_displaced(name: str, identifier: str, kind: Kind = "tool") -> bool:
+    """Return True if a name has another identifier than it would have alone, because another one has that."""
+    return _NUMBERED.search(identifier) is not None and identifiers([name], kind=kind)[name] != identifier
+
+
+def aliases(
+    names: Iterable[str], identifiers: Mapping[str, str], reserved: Container[str] = frozenset()
+) -> dict[str, str]:
     """Return the identifiers of original names that also work in brackets, as in `MCP.github["create_issue"]`.
 
     A name is left out if it is the identifier of any tool, or has another meaning on every object (`then`,
-    `constructor`, `$api`, ...).
+    `constructor`, `$api`, ...). It is also left out if it was the identifier of another tool when its own was made: a
+    program that has used that tool must not call this one once the other is gone.
+
+    Args:
+        reserved: further identifiers, such as those of servers that are disabled.
     """
-    taken = set(identifiers.values())
+    taken = {*identifiers.values(), *_ALIAS_RESERVED}
     return {
         name: identifiers[name]
         for name in sorted(set(names))
-        if name in identifiers and name not in taken and name not in _ALIAS_RESERVED
+        if name in identifiers
+        and name not in taken
+        and name not in reserved
+        and not is_of_another(name, identifiers[name])
     }
+
+
+def is_of_another(name: str, identifier: str) -> bool:
+    """Return True if a name was the identifier of another one when its own identifier was made."""
+    return identifier != name and _NUMBERED.sub("", identifier) == name
 
 
 def _identifier(name: str, kind: Kind, avoided: frozenset[str]) -> str:

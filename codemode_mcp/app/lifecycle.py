@@ -152,13 +152,13 @@ class Lifecycle:
         self.engine = engine.get
         """Returns the compiled engine. Raises `RuntimeUnavailable`."""
         self._clients = ConnectedClients(time.monotonic)
-        self._visible = VisibleServers(config)
+        self._visible = VisibleServers(config, lambda: self.trust.server_names)
         self._topics = CallerTopics(self.trusted_views, Overrides(self._config.tools.overrides))
         pins = None if config.path is None else PinsFolder(state_dir() / "pins", config.path)
         option = command_option(config.path, config_dir())
         self.trust = Trust(pins, self.server_views, self.auditor, self._on_change, option=option)
         """The pins of the servers."""
-        self.trust.apply(config.trust, config.upstreams, config.lock, config.written)
+        self._use_pins(config)
         self._roots: dict[str | None, RootsFn | None] = {}
         """The roots of clients that were noted before the pool was opened."""
         self._cached_views: tuple[UpstreamView, ...] = ()
@@ -239,6 +239,8 @@ class Lifecycle:
     async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
         """Return the catalog of a program of this caller that begins now."""
         assert self._catalogs is not None
+        if self._transport is None and self._versions is not None:
+            await self._versions.read(self._library.programs)  # nothing else reads them in a command
         return await self._catalogs.of(caller, client)
 
     def catalog_of(self, caller: Caller) -> Catalog:
@@ -337,8 +339,8 @@ class Lifecycle:
             log.warning("the configuration has changed: %s takes effect only after a restart", line)
         self._esbuild = None
         # Policy and pins come first, so that no call that is now refused is made in between.
-        self.trust.apply(config.trust, config.upstreams, config.lock, config.written)
-        self._visible = VisibleServers(config)
+        self._use_pins(config)
+        self._visible = VisibleServers(config, lambda: self.trust.server_names)
         if self._dispatcher is not None:
             self._dispatcher.apply(config.tools)
         if self._catalogs is not None:
@@ -351,6 +353,9 @@ class Lifecycle:
             self._pool.apply(self._specs())
         self._topics = CallerTopics(self.trusted_views, Overrides(self._config.tools.overrides))
         self._on_change()
+
+    def _use_pins(self, config: Config) -> None:
+        self.trust.apply(config.trust, config.upstreams, config.lock, config.written, config.enabled, config.disabled)
 
     def library(self) -> Library:
         """Return the saved programs as they are now. Runs keep those with which they began."""
@@ -386,6 +391,11 @@ class Lifecycle:
         await self.manager()
         return () if self._versions is None else await self._versions.look(program)
 
+    def permit_other_tools(self) -> None:
+        """Have saved programs called although their texts mean other tools than when they were accepted."""
+        if self._versions is not None:
+            self._versions.permits_other_tools = True
+
     async def tools_of_program(self, program: SavedProgram) -> tuple[UsedTool, ...]:
         """Return the tools that a saved program names, with their present definitions."""
         await self.manager()
@@ -407,7 +417,8 @@ class Lifecycle:
         definitions = LiveDefinitions(
             lambda: self.catalog_of(self.operator), lambda: self._visible.of(self.operator), self.trusted_views
         )
-        return VersionKeeper(state_of(self._config.path), self.library, definitions, self._on_change)
+        option = command_option(self._config.path, config_dir())
+        return VersionKeeper(state_of(self._config.path), self.library, definitions, self._on_change, option=option)
 
     def _use_library(self, library: Library) -> None:
         self._library = library
@@ -526,7 +537,9 @@ class Lifecycle:
                 on_change=self._on_change,
                 sandboxed=self.code_mode,
             )
-            self._catalogs = Catalogs(self.trusted_views, self._config.tools, meaning, plugins, self.shown_library)
+            self._catalogs = Catalogs(
+                self.trusted_views, self._config.tools, meaning, plugins, self.shown_library, self.trust
+            )
             observed = ObservedTypes() if self.code_mode else None
             self._dispatcher = Dispatcher(
                 self._source, self._config.tools, observed, plugins.interceptors, self.trust, self.transform

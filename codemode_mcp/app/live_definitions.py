@@ -37,6 +37,10 @@ class LiveDefinitions:
         """Return the tool at a path such as `MCP.github.createIssue`; None if there is none."""
         return self._catalog().definition_at(path)
 
+    def present(self) -> object:
+        """Return the present catalog, which is another object after each change."""
+        return self._catalog()
+
     def is_known(self, path: str) -> bool:
         """Return True if the list of the server of a path is known, or if there is no such server."""
         identifier = path.removeprefix("MCP.").partition(".")[0]

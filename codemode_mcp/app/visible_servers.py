@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from codemode_mcp.policy.policy import Policies
-from declarations.names import identifiers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from codemode_mcp.config import Config
     from codemode_mcp.policy.callers import Caller
@@ -16,10 +15,15 @@ if TYPE_CHECKING:
 
 
 class VisibleServers:
-    """The servers of one configuration that its policies show: configured names by identifier."""
+    """The servers of one configuration that its policies show: configured names by identifier.
 
-    def __init__(self, config: Config) -> None:
+    Args:
+        identifiers: returns the identifiers of all servers.
+    """
+
+    def __init__(self, config: Config, identifiers: Callable[[], Mapping[str, str]]) -> None:
         self.policies = Policies(config.tools)
+        self._identifiers = identifiers
         self._names = [spec.name for spec in config.upstreams]
         self._by_policy: dict[Policy, dict[str, str]] = {}
 
@@ -27,9 +31,10 @@ class VisibleServers:
         """Return the servers with a tool, resource or prompt that the policy may admit."""
         found = self._by_policy.get(policy)
         if found is None:
-            names = [name for name in self._names if policy.may_admit(f"mcp:{name}:")]
-            identifier_of = identifiers(names, kind="server")
-            found = self._by_policy[policy] = {identifier_of[name]: name for name in names}
+            identifier_of = self._identifiers()
+            found = self._by_policy[policy] = {
+                identifier_of[name]: name for name in self._names if policy.may_admit(f"mcp:{name}:")
+            }
         return found
 
     def of(self, caller: Caller | None) -> dict[str, str]:

@@ -55,11 +55,15 @@ class SavedCalls:
         self._compiler = compiler
 
     async def compile(self, entry: Entry, context: CallContext) -> CompiledProgram:
-        """Return the compiled program of an entry, as the run's catalog has it. Raises as `ProgramCompiler.compile`."""
+        """Return the compiled program of an entry, as the run's catalog has it.
+
+        Raises:
+            ProgramError: the program cannot be compiled, or its text means other tools than when it was accepted.
+        """
         return await self._compiler.compile(_program(entry, context))
 
     def known(self, entry: Entry, context: CallContext) -> CompiledProgram | None:
-        """Return the program of an entry if it was compiled before."""
+        """Return the program of an entry if it was compiled before. Raises as `compile`."""
         return self._compiler.known(_program(entry, context))
 
 
@@ -102,4 +106,6 @@ def program_error(name: str, thrown: Thrown, compiled: CompiledProgram | None, *
 def _program(entry: Entry, context: CallContext) -> SavedProgram:
     found = context.catalog.toolset.programs.program(entry.id)
     assert found is not None  # the entry is of the same catalog
+    if found.refusal:
+        raise ProgramError("nested_tool_failed", f"{entry.path} was not called: {found.refusal}")
     return found

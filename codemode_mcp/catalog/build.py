@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import Entry, mcp_id, one_line, operation_entry, operation_id
@@ -16,7 +16,7 @@ from declarations.names import aliases, identifiers
 from declarations.operations import OPERATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
     from codemode_mcp.catalog.overrides import Overrides
@@ -28,6 +28,31 @@ _GUEST_STATUS = {"idle": "ready", "connecting": "connecting", "ready": "ready", 
 """The status in programs, by the state of the upstream."""
 
 
+class Names(Protocol):
+    """The identifiers that servers and tools have in programs. `trust.service.Trust` remembers them."""
+
+    @property
+    def server_names(self) -> Mapping[str, str]:
+        """The identifiers of servers, also of servers that are disabled."""
+        ...
+
+    def tool_names(self, server: str) -> Mapping[str, str]:
+        """Return the identifiers of the tools of a server, also of tools that are not listed now."""
+        ...
+
+
+class _NoNames:
+    """Names when nothing is remembered."""
+
+    server_names: Mapping[str, str] = {}
+
+    def tool_names(self, server: str) -> Mapping[str, str]:
+        return {}
+
+
+NO_NAMES: Final[Names] = _NoNames()
+
+
 def build(
     views: Iterable[UpstreamView],
     policy: Policy,
@@ -36,22 +61,25 @@ def build(
     offered: Sequence[OfferedTool] = (),
     namespaces: Sequence[OfferedNamespace] = (),
     overrides: Overrides = NO_OVERRIDES,
+    names: Names = NO_NAMES,
 ) -> Catalog:
     """Return the catalog of all tools and namespaces that policy does not deny.
 
     Args:
         meaning: a sentence model for searches, if there is one.
         previous: the catalog before this one. Unchanged declarations and an unchanged search index are reused.
+        names: the identifiers that servers and tools have already. They are the same for every policy. Otherwise a
+            program would call another server when a rule denies the one that it has called so far.
     """
-    # Denied servers are removed before identifiers are made. Otherwise a suffix such as `github_2` would show that
-    # there is another server.
     shown = [view for view in views if policy.may_admit(f"mcp:{view.name}:")]
-    server_names = identifiers([view.name for view in shown], kind="server")
-    server_aliases = aliases([view.name for view in shown], server_names)
+    kept = names.server_names
+    server_names = identifiers([view.name for view in shown], kind="server", kept=kept)
+    server_aliases = aliases([view.name for view in shown], server_names, set(kept.values()))
     servers = []
     for view in shown:
         identifier = server_names[view.name]
-        tools = tuple(_tool_entries(view, identifier, policy, overrides))
+        tool_names = _tool_names(view, names.tool_names(view.name), overrides)
+        tools = tuple(_tool_entries(view, identifier, policy, overrides, tool_names))
         groups = tuple(_groups(view, identifier, policy))
         held = _held(view, policy)
         if not tools and not groups and not view.withheld and (view.tools or view.resources or view.prompts):
@@ -67,7 +95,7 @@ def build(
                 tools=tools,
                 groups=groups,
                 login_required=view.login_required and _GUEST_STATUS[view.state] == "down",
-                withheld=_withheld(view.name, held, tools, overrides),
+                withheld=_withheld(view.name, held, tools, overrides, tool_names),
                 held=len(held),
             )
         )
@@ -75,7 +103,17 @@ def build(
     return Catalog(index, select_tools(offered, namespaces, policy, meaning) if offered else NO_TOOLS)
 
 
-def _tool_entries(view: UpstreamView, identifier: str, policy: Policy, overrides: Overrides) -> Iterable[Entry]:
+def _tool_names(view: UpstreamView, kept: Mapping[str, str], overrides: Overrides) -> Mapping[str, str]:
+    """Return the identifiers of all tools, by the names that programs see, also of tools that policy denies."""
+    shown = overrides.shown(view)
+    renamed = {name for name, tool in shown.items() if tool.name != name}
+    kept = {name: identifier for name, identifier in kept.items() if name not in renamed} if renamed else kept
+    return {**kept, **identifiers([shown.get(each.name, each).name for each in view.tools], kept=kept)}
+
+
+def _tool_entries(
+    view: UpstreamView, identifier: str, policy: Policy, overrides: Overrides, names: Mapping[str, str]
+) -> Iterable[Entry]:
     shown = overrides.shown(view)
     allowed = []
     for listed in view.tools:
@@ -83,7 +121,6 @@ def _tool_entries(view: UpstreamView, identifier: str, policy: Policy, overrides
         declared = policy.effects(entry_id, listed.annotations)
         if not isinstance(policy.decide(entry_id, declared), Deny):
             allowed.append((entry_id, listed, shown.get(listed.name, listed), declared))
-    names = identifiers([tool.name for _, _, tool, _ in allowed])
     for entry_id, listed, tool, declared in allowed:
         name = names[tool.name]
         yield Entry(
@@ -108,12 +145,14 @@ def _held(view: UpstreamView, policy: Policy) -> dict[str, str]:
     }
 
 
-def _withheld(server: str, held: dict[str, str], tools: Sequence[Entry], overrides: Overrides) -> dict[str, str]:
+def _withheld(
+    server: str, held: dict[str, str], tools: Sequence[Entry], overrides: Overrides, names: Mapping[str, str]
+) -> dict[str, str]:
     """Return the reasons for held tools, by identifier and by original name, unless a callable tool has that name."""
     if not held:
         return {}
     shown = {overrides.name_of(mcp_id(server, name)) or name: reason for name, reason in held.items()}
-    named = {identifier: shown[name] for name, identifier in identifiers(list(shown)).items()} | shown | held
+    named = {identifier: shown[name] for name, identifier in identifiers(shown, kept=names).items()} | shown | held
     taken = {entry.identifier for entry in tools} | {entry.tool.name for entry in tools}
     return {name: reason for name, reason in named.items() if name not in taken}
 

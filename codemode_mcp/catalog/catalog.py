@@ -101,6 +101,11 @@ class Catalog:
         return self.toolset.programs.broken
 
     @property
+    def contested(self) -> Mapping[str, str]:
+        """Sentences about names that several servers or tools would have; see `ServerIndex.contested`."""
+        return self.index.contested
+
+    @property
     def withheld(self) -> Mapping[str, Mapping[str, str]]:
         """The reasons why tools are held; see `ServerIndex.withheld`."""
         return self.index.withheld

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
 from codemode_mcp.catalog.apps import app_tools_alone, without_app_tools
-from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.build import NO_NAMES, build
 from codemode_mcp.catalog.client_tools import offered_by_client
 from codemode_mcp.catalog.overrides import Overrides
 from codemode_mcp.catalog.toolset import select_tools
@@ -19,6 +19,7 @@ from codemode_mcp.saved_programs.folder import EMPTY
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from codemode_mcp.catalog.build import Names
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
     from codemode_mcp.policy.callers import Caller
@@ -57,6 +58,7 @@ class Catalogs:
         views: returns the upstreams as they are now, with the tools that only apps may call.
         offers: tools and namespaces of plugins, if there are plugins.
         library: returns the saved programs as they are now.
+        names: the identifiers of servers and tools.
     """
 
     def __init__(
@@ -66,10 +68,12 @@ class Catalogs:
         meaning: Meaning | None,
         offers: Offers | None = None,
         library: Callable[[], Library] = lambda: EMPTY,
+        names: Names = NO_NAMES,
     ) -> None:
         self._views = views
         self._offers = offers
         self._library = library
+        self._names = names
         self._policies = Policies(tools)
         self._meaning = meaning
         self._overrides = Overrides(tools.overrides)
@@ -134,7 +138,7 @@ class Catalogs:
         if found is None:
             previous = self._outdated.pop(policy, None)
             views = map(without_app_tools, self._views())
-            found = build(views, policy, self._meaning, previous, overrides=self._overrides)
+            found = build(views, policy, self._meaning, previous, overrides=self._overrides, names=self._names)
             self._built[policy] = found
         return found
 
@@ -144,7 +148,7 @@ class Catalogs:
         found = self._of_apps.get(policy)
         if found is None:
             views = map(app_tools_alone, self._views())
-            found = self._of_apps[policy] = build(views, policy, overrides=self._overrides)
+            found = self._of_apps[policy] = build(views, policy, overrides=self._overrides, names=self._names)
         return found
 
     def _reused(self, policy: Policy, catalog: Catalog) -> Catalog:

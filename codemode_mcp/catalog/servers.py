@@ -12,16 +12,17 @@ from codemode_mcp.catalog.apps import app_uri
 from codemode_mcp.did_you_mean import nearest, normalize_name
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.trust.items import tool_item
-from declarations.names import aliases
+from declarations.names import aliases, identifiers, is_displaced, is_of_another
 from declarations.render import ServerFile, ServerSummary, render_index
 from declarations.signatures import signature
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.search.finder import Finder, Meaning
+    from declarations.names import Kind
     from upstream_clients.tools import JsonObject, Tool
 
 
@@ -59,6 +60,12 @@ class Server:
         return self.tools + tuple(entry for _, group in self.groups for entry in group)
 
     @property
+    def aliases(self) -> Mapping[str, str]:
+        """The identifiers of tools whose original names work in brackets, by original name."""
+        names = {entry.tool.name: entry.identifier for entry in self.tools}
+        return aliases(names, names)
+
+    @property
     def path(self) -> str:
         """The path of the server's declaration file."""
         return f"mcp/{self.identifier}.d.ts"
@@ -66,14 +73,15 @@ class Server:
     def member(self, name: str) -> Entry | str | None:
         """Return the function, or the name of the group of functions, with this name after `MCP.<server>.`, if any.
 
-        The original name of a tool is accepted too.
+        The original name of a tool is accepted too, unless it was the identifier of another one.
         """
         for entry in self.entries:
             if name == method(entry):
                 return entry
         if any(name == group for group, _ in self.groups):
             return name
-        return next((entry for entry in self.tools if name == entry.tool.name), None)
+        named = (entry for entry in self.tools if name == entry.tool.name)
+        return next((entry for entry in named if not is_of_another(name, entry.identifier)), None)
 
     def no_member(self, name: str) -> ProgramError:
         """Return the error for an unknown function, with the nearest names, or for a held one."""
@@ -135,10 +143,9 @@ class ServerIndex:
         for server in self.servers:
             names: frozenset[str] | None = None
             if server.tools or server.status == "ready":
-                taken = {entry.identifier: entry.tool.name for entry in server.tools}
+                taken = [entry.identifier for entry in server.tools]
                 grouped = [name for group, each in server.groups for name in (group, *map(method, each))]
-                by_alias = aliases(taken.values(), {v: k for k, v in taken.items()})
-                names = frozenset((*taken, *by_alias, *grouped))
+                names = frozenset((*taken, *server.aliases, *grouped))
             found[server.identifier] = names
             if server.alias is not None:
                 found[server.alias] = names
@@ -153,6 +160,20 @@ class ServerIndex:
                 found[server.identifier] = server.withheld
                 if server.alias is not None:
                     found[server.alias] = server.withheld
+        return found
+
+    @cached_property
+    def contested(self) -> Mapping[str, str]:
+        """Sentences about names of which another server or tool had to take a longer one.
+
+        The keys are the names after `MCP.`, such as `fooBar` and `fooBar.getItem`.
+        """
+        found: dict[str, str] = {}
+        servers = {server.identifier: server.name for server in self.servers}
+        found |= _contested("", servers, "server")
+        for server in self.servers:
+            tools = {entry.identifier: entry.tool.name for entry in server.tools}
+            found |= _contested(f"{server.identifier}.", tools, "tool")
         return found
 
     @cached_property
@@ -237,6 +258,24 @@ class ServerIndex:
         return digest
 
 
+def _contested(prefix: str, name_of: Mapping[str, str], kind: Kind) -> Iterator[tuple[str, str]]:
+    """Yield the names that several servers or tools would have, each with a sentence. `name_of`: by identifier."""
+    displaced: dict[str, list[str]] = {}
+    for identifier, name in name_of.items():
+        if is_displaced(name, identifier, kind):
+            displaced.setdefault(identifiers([name], kind=kind)[name], []).append(identifier)
+    for identifier, others in displaced.items():
+        if identifier in name_of:
+            longer = ", ".join(f"{quoted(name_of[each])} is MCP.{prefix}{each}" for each in others[:_MAX_CONTESTED])
+            more = f", and {len(others) - _MAX_CONTESTED} more" if len(others) > _MAX_CONTESTED else ""
+            expression = f"MCP.{prefix}{identifier}"
+            yield prefix + identifier, f"{expression} is the {kind} {quoted(name_of[identifier])}; {longer}{more}."
+
+
+_MAX_CONTESTED: Final = 3
+"""Maximum number of other servers or tools that a sentence about a name lists."""
+
+
 def method(entry: Entry) -> str:
     """Return the part of a call after the name of the server: `createIssue`, `resources.read`."""
     return entry.path.split(".", 2)[2]
@@ -264,8 +303,7 @@ def _notes(server: Server) -> list[str]:
 def _manifest_text(servers: Sequence[Server]) -> str:
     shown = []
     for server in servers:
-        names = {entry.tool.name: entry.identifier for entry in server.tools}
-        by_alias = aliases(names, names)
+        by_alias = server.aliases
         shown.append(
             {
                 "identifier": server.identifier,

@@ -40,7 +40,7 @@ async def _call(
     from codemode_mcp.cli.tool_call import program_of
 
     call = CallRequest(**request)
-    known = configured(app.config)
+    known = configured(app.config, in_programs=True)
     if call.server not in known:
         _say(terminal, unknown_server(call.server, app.config))
         return {"code": 2}

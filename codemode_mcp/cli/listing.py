@@ -226,10 +226,8 @@ def _fold(text: str, width: int, indent: str) -> Iterator[str]:
 def _hidden(views: Sequence[UpstreamView], catalog: Catalog) -> Iterator[str]:
     """Yield notes on the tools that the user at the terminal does not see: those that policy denies, and held ones."""
     offered = {view.name: len(view.tools) for view in views}
-    # A held tool that policy denies as well has no reason in `withheld`. It counts as denied.
-    reasons = {server.name: server.withheld for server in catalog.servers}
-    counts = ((view.name, sum(tool.name in reasons.get(view.name, ()) for tool in view.tools)) for view in views)
-    held = {name: number for name, number in counts if number}
+    # A held tool that policy denies as well counts as denied.
+    held = {server.name: server.held for server in catalog.servers if server.held and server.name in offered}
     shown = {server.name: len(server.tools) + held.get(server.name, 0) for server in catalog.servers}
     hidden = {name: count - shown.get(name, 0) for name, count in offered.items() if count > shown.get(name, 0)}
     if hidden:

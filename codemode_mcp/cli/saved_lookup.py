@@ -99,20 +99,40 @@ class SavedPrograms:
         return changes_since(version, self.present)
 
     def present(self, used: UsedTool) -> UsedTool | None:
-        """Return a tool with its present definition, as the pins of its server have it; None if it is not known."""
+        """Return the tool of a path with its present definition, as the pins of its server have it.
+
+        None if it is not known.
+        """
         if not used.server:
             return None
-        if used.server not in self.modes:
-            return UsedTool(used.path, used.server, used.tool)
-        pins, mode = self._pins_of(used.server), self.modes[used.server]
+        server, tool = self._named(used)
+        if server not in self.modes:
+            return UsedTool(used.path, server, tool)
+        pins, mode = self._pins_of(server), self.modes[server]
         if pins is None or mode == "follow" or "tool" not in pins.present.complete:
             return None
-        key: Key = ("tool", used.tool)
+        key: Key = ("tool", tool)
         listed = pins.present.items.get(key)
         item = None if listed is None else compare_item(pins, listed, mode).usable
         if item is None:  # it is held, or not listed
-            return UsedTool(used.path, used.server, used.tool)
-        return UsedTool(used.path, used.server, used.tool, item.digest, item.shape_digest)
+            return UsedTool(used.path, server, tool)
+        return UsedTool(used.path, server, tool, item.digest, item.shape_digest)
+
+    def _named(self, used: UsedTool) -> tuple[str, str]:
+        """Return the server and the tool that a path names now. What is not known is as it was."""
+        _, identifier, member = used.path.split(".", 2)
+        server = self._servers.get(identifier, used.server)
+        pins = self._pins_of(server)
+        names = {} if pins is None else {each: name for name, each in pins.names.items()}
+        return server, names.get(member, used.tool)
+
+    @cached_property
+    def _servers(self) -> Mapping[str, str]:
+        """The names of servers by their identifiers in programs."""
+        from codemode_mcp.paths import state_dir
+
+        names = PinsFolder(state_dir() / "pins", self.config).server_names([*self.modes])
+        return {identifier: name for name, identifier in names.items() if name in self.modes}
 
     def _pins_of(self, server: str) -> ServerPins | None:
         from codemode_mcp.paths import state_dir

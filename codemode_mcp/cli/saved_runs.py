@@ -156,6 +156,8 @@ class SavedRun:
             why_not = why_not or unusable(found)
             changed += [f"  programs.{each.name}: {change}" for change in found]
             first = first or (each.name if found else "")
+        if self._accepts_changes:
+            app.permit_other_tools()
         if not changed or self._accepts_changes:
             return
         more = len(changed) - MAX_CHANGES
@@ -220,14 +222,10 @@ async def present_definitions(
 
 def for_saved(config: Config, name: str) -> Config:
     """Return the configuration with only the servers that a saved program names, if its text names all of them."""
-    from codemode_mcp.cli.selection import configured, narrowed, saved_programs_of
+    from codemode_mcp.cli.selection import narrowed, of_names, saved_programs_of
 
     library = saved_programs_of(config)
     program = library.get(name)
     if program is None:
         return narrowed(config, (), called=True)
-    named = library.servers_in(program.text, program.servers)
-    known = configured(config)
-    if named is None or not all(each in known for each in named):
-        return config
-    return narrowed(config, {known[each] for each in named}, called=True)
+    return of_names(config, library.servers_in(program.text, program.servers))

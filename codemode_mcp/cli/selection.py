@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.cli.messages import stop, suggestion
-from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, RESERVED_WORDS, identifiers
+from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, RESERVED_WORDS, identifiers, is_displaced
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -27,11 +27,21 @@ _FUNCTION: Final = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)\s*\([^()]*\)\s*\{"
 _MCP_NAME: Final = "mcp__"
 
 
-def configured(config: Config) -> dict[str, str]:
-    """Return the names of all enabled servers, by their identifiers in programs and by the names themselves."""
+def configured(config: Config, *, in_programs: bool = False) -> dict[str, str]:
+    """Return the names of all enabled servers, by their identifiers in programs and by the names themselves.
+
+    Args:
+        in_programs: what counts if the name of a server is the identifier of another one: True for the identifier,
+            False for the name.
+    """
+    from codemode_mcp.paths import state_dir
+    from codemode_mcp.trust.pins_file import PinsFolder
+
     names = [spec.name for spec in config.upstreams]
-    identifier_of = identifiers(names, kind="server")
-    return {identifier_of[name]: name for name in names} | {name: name for name in names}
+    enabled = tuple(dict.fromkeys((*config.enabled, *names)))
+    identifier_of = PinsFolder(state_dir() / "pins", config.path).server_names(enabled, config.disabled)
+    by_identifier, by_name = {identifier_of[name]: name for name in names}, {name: name for name in names}
+    return by_name | by_identifier if in_programs else by_identifier | by_name
 
 
 def with_servers(config: Config, wanted: Collection[str], *, called: bool) -> Config:
@@ -75,10 +85,17 @@ def for_program(config: Config, source: str, language: Language | None) -> Confi
         return config
     if found.broken or found.servers is None or (not found.servers and _calls_unknown_names(source, config)):
         return config
-    known = configured(config)
-    named = saved_programs_of(config).servers_in(source, found.servers)
+    return of_names(config, saved_programs_of(config).servers_in(source, found.servers))
+
+
+def of_names(config: Config, named: Collection[str] | None) -> Config:
+    """Return the configuration with only the servers with these names in programs, if all of them are known."""
+    known = configured(config, in_programs=True)
     if named is None or not all(name in known for name in named):
         return config
+    others = (name for key, name in known.items() if key != name and is_displaced(name, key, "server"))
+    if any(identifiers([name], kind="server")[name] in named for name in others):
+        return config  # the answer names the other server, which would have this name too
     return narrowed(config, {known[name] for name in named}, called=True)
 
 
@@ -112,7 +129,4 @@ def narrowed(config: Config, names: Collection[str], *, called: bool) -> Config:
     upstreams = tuple(spec for spec in config.upstreams if spec.name in names)
     if called:
         upstreams = tuple(replace(spec, start="eager") for spec in upstreams)
-    narrowed = replace(config, upstreams=upstreams, left_out=(*config.left_out, *others))
-    before = configured(config)
-    # Two names may give the same identifier. Then the second server has another one, but only beside the first.
-    return narrowed if all(before.get(key) == name for key, name in configured(narrowed).items()) else config
+    return replace(config, upstreams=upstreams, left_out=(*config.left_out, *others))

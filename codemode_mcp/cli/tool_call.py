@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.catalog.entries import Entry
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.json_text import as_javascript
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
     from codemode_mcp.app.app import App
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.cli.command_requests import CallRequest
     from codemode_mcp.policy.callers import Caller
 
@@ -47,9 +47,9 @@ def _entry(catalog: Catalog, server: str, name: str, is_api: bool) -> Entry:
     from codemode_mcp.did_you_mean import nearest
 
     found = next(each for each in catalog.servers if each.name == server)
-    for entry in found.tools:
-        if name in (entry.identifier, entry.tool.name):
-            return entry
+    entry = found.member(name)
+    if isinstance(entry, Entry) and entry.operation is None:
+        return entry
     if name in found.withheld:
         raise ProgramError("nested_tool_failed", f"{server}.{name} {found.withheld[name]}")
     if found.status != "ready" and found.error:

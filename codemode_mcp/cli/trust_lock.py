@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from codemode_mcp.cli.messages import stop_line
-from codemode_mcp.cli.pinned_items import not_listed
+from codemode_mcp.cli.pinned_items import not_listed, pins_folder
 from codemode_mcp.control.display import counted
 from codemode_mcp.trust.comparison import Acceptance, Listing, ServerPins, compare
 from codemode_mcp.trust.items import ENTRY_KEY, SERVER_KEY, Item, Kind, entry_item, items_of
 from codemode_mcp.trust.lock_file import LockFile, LockFileError, lock_path, read_lock_file
-from codemode_mcp.trust.pins_file import KINDS
+from codemode_mcp.trust.pins_file import KINDS, PinsFolder
 from codemode_mcp.trust.references import reference
 
 if TYPE_CHECKING:
@@ -80,7 +80,9 @@ def lock_of(found: PinnedItems) -> tuple[LockFile, list[str], list[str]]:
                     f"{counted(count, 'item')} of {server.name} held: the lock file has only what was accepted; look "
                     f"with codemode-mcp trust diff {server.name}"
                 )
-    return LockFile(servers), missing, held
+    folder = PinsFolder(pins_folder(), found.config)
+    names = folder.server_names([server.name for server in found.servers])
+    return LockFile(servers, names, {server.name: server.pins.names for server in found.servers}), missing, held
 
 
 def check_servers(config: str | None) -> tuple[Path, list[Difference]]:

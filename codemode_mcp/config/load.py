@@ -67,6 +67,7 @@ class Config:
         secrets: secret values of the section `store`, which must never be shown.
         notes: warnings for `doctor`: clamped values, ignored keys of other clients, disabled servers.
         disabled: names of servers with `disabled: true`.
+        enabled: names of all other servers in the order of the file, also of those that a command does not start.
         left_out: names of enabled servers that a command does not start.
         files: other files that were read because the file refers to them.
         file_state: the state of the file directly before it was read; see `source.file_states`.
@@ -88,6 +89,7 @@ class Config:
     secrets: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
+    enabled: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     file_state: FileState = None
@@ -188,6 +190,7 @@ def load_config(
         secrets=tuple(store.secrets),
         notes=tuple(report.notes),
         disabled=tuple(servers.disabled),
+        enabled=tuple(servers.specs),
         file_state=file_state,
         files=tuple(dict.fromkeys(expander.reading.files)),
         lock=lock,

@@ -67,6 +67,22 @@ def check_members(
         raise ProgramError("invalid_input", "\n".join(mistakes.values()))
 
 
+def contested_names(found: Preflight, contested: Mapping[str, str]) -> list[str]:
+    """Return the sentences about the names in a program that several servers or tools would have, at most three.
+
+    Args:
+        contested: the sentences, by names such as `github` and `github.createIssue`.
+    """
+    if not contested:
+        return []
+    calls = {f"{call.server}.{call.member}" for call in found.member_calls}
+    used = {*(found.servers or ()), *(call.server for call in found.member_calls), *calls}
+    return [sentence for name, sentence in contested.items() if name in used][:_MAX_CONTESTED]
+
+
+_MAX_CONTESTED = 3
+
+
 OBJECT_PROTOTYPE = words(
     "constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf __proto__ "
     "__defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__"

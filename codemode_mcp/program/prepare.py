@@ -13,7 +13,7 @@ import anyio.to_thread
 from codemode_mcp.errors import Exceeded, ProgramError, RuntimeUnavailable
 from codemode_mcp.program import compile as programs
 from codemode_mcp.program.hints import PYTHON, looks_like_python, syntax_hint
-from codemode_mcp.program.members import check_members
+from codemode_mcp.program.members import check_members, contested_names
 from codemode_mcp.program.not_javascript import looks_like_shell
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.program_form import take_fence
@@ -49,6 +49,9 @@ class Members(Protocol):
 
     @property
     def withheld(self) -> Mapping[str, Mapping[str, str]]: ...
+
+    @property
+    def contested(self) -> Mapping[str, str]: ...
 
     @property
     def programs(self) -> Collection[str]: ...
@@ -140,6 +143,8 @@ class Preparer:
             note(found.rounded)
         seen = await members(found)
         check_members(found, seen.members, cell.language or "javascript", seen.withheld)
+        for sentence in contested_names(found, seen.contested):
+            note(sentence)
         check_programs(found.program_calls, seen.programs, cell.language or "javascript", seen.broken_programs)
         if cell.language != "typescript":
             return Prepared(cell, found, programs.javascript(found))

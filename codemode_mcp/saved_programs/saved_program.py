@@ -52,6 +52,8 @@ class SavedProgram:
         takes_input: False if the function has no parameter.
         servers: the MCP servers that the text uses, as `Preflight.servers`.
         warning: a sentence about definitions of tools that have changed since; empty if none have. Not in the file.
+        refusal: the reason why it cannot be called, because its text means other tools now; empty if it can. Not in the
+            file.
     """
 
     name: str
@@ -63,6 +65,7 @@ class SavedProgram:
     takes_input: bool = True
     servers: frozenset[str] | None = frozenset()
     warning: str = ""
+    refusal: str = ""
 
     @property
     def digest(self) -> str:

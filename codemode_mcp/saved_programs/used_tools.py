@@ -57,21 +57,30 @@ class UsedTool:
 Definition = tuple[str, "Tool"]
 """The configured name of a server, and a tool as it lists it."""
 
-What = Literal["new", "gone", "changed", "text_changed"]
+What = Literal["other", "new", "gone", "changed", "text_changed"]
 
 
 @dataclass(frozen=True, slots=True)
 class DefinitionChange:
-    """A difference between the definition to which a version is pinned and the present one."""
+    """A difference between the definition to which a version is pinned and the present one.
+
+    Attributes:
+        what: `other`: the path leads to another tool now.
+        tools: for `other`, the tool to which the version is pinned, and the present one, in words.
+    """
 
     path: str
     what: What
+    tools: tuple[str, str] = ("", "")
 
     def __str__(self) -> str:
+        if self.what == "other":
+            return f"{self.path} was {self.tools[0]}, and is {self.tools[1]} now"
         return f"{self.path} {_WORDS[self.what]}"
 
 
 _WORDS: Final[dict[What, str]] = {
+    "other": "is another tool now",
     "new": "exists now",
     "gone": "cannot be used now: its server does not list it, or it is held",
     "changed": "has another definition",
@@ -131,7 +140,12 @@ def compare_tools(pinned: Iterable[UsedTool], present: Callable[[UsedTool], Used
     changes = []
     for before in pinned:
         now = present(before)
-        if now is None or (now.digest, now.shape) == (before.digest, before.shape):
+        if now is None:
+            continue
+        if is_redirected(before, now):
+            changes.append(DefinitionChange(before.path, "other", (_words(before), _words(now))))
+            continue
+        if (now.digest, now.shape) == (before.digest, before.shape):
             continue
         what: What
         if not now.digest or not before.digest:
@@ -140,3 +154,12 @@ def compare_tools(pinned: Iterable[UsedTool], present: Callable[[UsedTool], Used
             what = "text_changed" if now.shape == before.shape else "changed"
         changes.append(DefinitionChange(before.path, what))
     return changes
+
+
+def is_redirected(before: UsedTool, now: UsedTool) -> bool:
+    """Return True if the same path leads to another tool than before."""
+    return bool(before.server and now.server) and (before.server, before.tool) != (now.server, now.tool)
+
+
+def _words(used: UsedTool) -> str:
+    return f"{used.tool!r} of server {used.server!r}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -16,7 +17,7 @@ import anyio.to_thread
 
 from codemode_mcp.saved_programs import deciding
 from codemode_mcp.saved_programs.program_state import StateUnavailable
-from codemode_mcp.saved_programs.used_tools import UsedTool, names_in, used_tool
+from codemode_mcp.saved_programs.used_tools import UsedTool, compare_tools, is_redirected, names_in, used_tool
 from codemode_mcp.saved_programs.versions import BY_FILE, History, changes_since
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ class Definitions(Protocol):
         """Return True if the list of the server of a path is known, or if there is no such server."""
         ...
 
+    def present(self) -> object:
+        """Return an object that is another one after each change of the tools."""
+        ...
+
 
 class VersionKeeper:
     """The versions of all saved programs of an application.
@@ -57,6 +62,10 @@ class VersionKeeper:
         library: returns the saved programs.
         on_change: called when a program has other changed definitions than before.
         clock: Unix seconds.
+        option: the end of the commands in messages, such as ` --config PATH`; empty if they need no option.
+
+    Attributes:
+        permits_other_tools: True if programs may be called although their texts mean other tools now.
     """
 
     def __init__(
@@ -66,7 +75,10 @@ class VersionKeeper:
         definitions: Definitions,
         on_change: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
+        option: str = "",
     ) -> None:
+        self.permits_other_tools = False
+        self._option = option
         self._state = state
         self._library = library
         self._definitions = definitions
@@ -74,16 +86,47 @@ class VersionKeeper:
         self._clock = clock
         self._histories: dict[str, tuple[Stamp, History]] = {}
         self._changes: dict[str, tuple[DefinitionChange, ...]] = {}
-        self._shown: tuple[Library, object, Library] | None = None
+        self._shown: tuple[tuple[object, ...], Library] | None = None
+        """The latest result of `shown`, with the objects on which it depends."""
         self._seen_stamps: Mapping[str, Stamp] = {}
 
     def shown(self, library: Library) -> Library:
-        """Return saved programs with a warning for each whose tools have changed. Equal inputs give the same object."""
-        if not self._changes:
+        """Return saved programs with a warning for each whose tools have changed, and a refusal for each whose text
+        means other tools now. Equal inputs give the same object.
+        """
+        if not self._histories or not library.programs:
             return library
-        if self._shown is None or self._shown[0] is not library or self._shown[1] is not self._changes:
-            self._shown = library, self._changes, _with_warnings(library, self._changes)
-        return self._shown[2]
+        inputs = (library, self._changes, self._definitions.present())
+        if self._shown is None or any(a is not b for a, b in zip(self._shown[0], inputs, strict=True)):
+            programs = [self._shown_program(each) for each in library.programs]
+            changed = any(a is not b for a, b in zip(programs, library.programs, strict=True))
+            self._shown = inputs, replace(library, programs=tuple(programs)) if changed else library
+        return self._shown[1]
+
+    def _shown_program(self, program: SavedProgram) -> SavedProgram:
+        if program.name in self._changes:
+            program = replace(program, warning=_warning(self._changes[program.name]))
+        known = self._histories.get(program.name)
+        version = None if known is None else known[1].of(program.digest)
+        # Compared here once more, since the look at all programs comes later than the change.
+        pairs = [] if version is None else [(each, self._now(each)) for each in version.tools or ()]
+        others = {before: now for before, now in pairs if now is not None and is_redirected(before, now)}
+        if not others or self.permits_other_tools:
+            return program
+        named = _listed(compare_tools(others, others.get))
+        target = f"{program.name}{self._option}"
+        return replace(
+            program,
+            refusal=f"it was accepted for other tools: {named}. Ask the user to read it with: codemode-mcp programs "
+            f"show {target}, and to accept it with: codemode-mcp programs accept {target}",
+        )
+
+    async def read(self, programs: Sequence[SavedProgram]) -> None:
+        """Read the versions of programs that were not read yet."""
+        for each in programs:
+            if each.name not in self._histories:
+                with suppress(StateUnavailable):
+                    await anyio.to_thread.run_sync(self._read, each.name)
 
     def changes(self, name: str) -> Sequence[DefinitionChange]:
         """Return the definitions that have changed since a program was pinned, as they were seen at the latest look."""
@@ -150,6 +193,7 @@ class VersionKeeper:
         known = self._histories.get(name)
         if known is None or known[0] != stamp:
             known = self._histories[name] = stamp, self._state.history(name)
+            self._shown = None
         return known[1]
 
     async def _pin(self, program: SavedProgram) -> None:
@@ -170,22 +214,20 @@ class VersionKeeper:
         )
 
     def _present(self, used: UsedTool) -> UsedTool | None:
-        return used_tool(used.path, self._definitions.at(used.path)) if self._definitions.is_known(used.path) else None
+        return self._now(used) if self._definitions.is_known(used.path) else None
+
+    def _now(self, used: UsedTool) -> UsedTool | None:
+        return used_tool(used.path, self._definitions.at(used.path))
 
 
-def _with_warnings(library: Library, changes: Mapping[str, Sequence[DefinitionChange]]) -> Library:
-    programs = [
-        replace(each, warning=_warning(changes[each.name])) if each.name in changes else each
-        for each in library.programs
-    ]
-    return replace(library, programs=tuple(programs))
+def _listed(changes: Sequence[DefinitionChange]) -> str:
+    more = len(changes) - MAX_WARNED
+    return "; ".join([*map(str, changes[:MAX_WARNED]), *([f"and {more} more"] if more > 0 else [])])
 
 
 def _warning(changes: Sequence[DefinitionChange]) -> str:
     """Return a sentence for the reader of a declaration."""
-    more = len(changes) - MAX_WARNED
-    named = "; ".join([*map(str, changes[:MAX_WARNED]), *([f"and {more} more"] if more > 0 else [])])
     return (
-        f"Tools of this program have changed since it was saved: {named}. It may fail or do something else, so read "
-        "the declarations of these tools before you call it."
+        f"Tools of this program have changed since it was saved: {_listed(changes)}. It may fail or do something else, "
+        "so read the declarations of these tools before you call it."
     )

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from codemode_mcp.trust.items import ENTRY_KEY
+from declarations.names import identifiers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from codemode_mcp.trust.items import Item, Key, Kind
 
@@ -70,6 +71,8 @@ class ServerPins:
         logged_in: True if the first listing was seen with a login.
         rejected: digests of definitions that a person has rejected, and who has rejected them, in words.
         baseline: the kinds whose first listing was accepted.
+        names: the identifiers of tools in programs, by original name, as the tools got them when they were accepted. A
+            tool that is no longer listed keeps its identifier until a person accepts that.
     """
 
     server: str
@@ -78,6 +81,7 @@ class ServerPins:
     present: Listing = field(default_factory=Listing)
     logged_in: bool = False
     baseline: frozenset[Kind] = frozenset()
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 class Stale(Exception):
@@ -201,7 +205,25 @@ def baseline_of(pins: ServerPins | None, server: str, present: Listing, mode: Mo
         is_first = key[0] in first and (mode in ("pin", "strict") or key == ENTRY_KEY)
         if is_first and item.is_comparable and item.digest not in pins.rejected:
             accepted.setdefault(key, Acceptance(item, at=present.at))
-    return ServerPins(server, accepted, pins.rejected, present, pins.logged_in or logged_in, pins.baseline | first)
+    baseline = pins.baseline | first
+    return with_names(
+        replace(pins, accepted=accepted, logged_in=pins.logged_in or logged_in, baseline=baseline, present=present)
+    )
+
+
+def with_names(pins: ServerPins) -> ServerPins:
+    """Return pins in which each accepted tool has an identifier. Those that are new get what others do not have."""
+    tools = [name for kind, name in pins.accepted if kind == "tool"]
+    if all(name in pins.names for name in tools):
+        return pins
+    return replace(pins, names={**pins.names, **identifiers(tools, kept=pins.names)})
+
+
+def with_listed_names(pins: ServerPins, tools: Iterable[str]) -> ServerPins:
+    """Return the pins of a server with `follow`: each listed tool has an identifier, and no other one has."""
+    listed = tuple(tools)
+    names = identifiers(listed, kept={name: pins.names[name] for name in listed if name in pins.names})
+    return pins if names == pins.names else replace(pins, names=names)
 
 
 def accept(pins: ServerPins, choices: Mapping[Key, str], by: str, at: float) -> ServerPins:
@@ -216,15 +238,17 @@ def accept(pins: ServerPins, choices: Mapping[Key, str], by: str, at: float) -> 
     Raises:
         Stale: an item has another definition by now. Nothing was accepted.
     """
-    accepted = dict(pins.accepted)
+    accepted, names = dict(pins.accepted), dict(with_names(pins).names)
     for key, digest in choices.items():
         item = _chosen(pins, key, digest)
         if key in pins.present.items:
             accepted[key] = Acceptance(item, by, at)
         else:
             del accepted[key]
+            if key[0] == "tool":
+                names.pop(key[1], None)
     rejected = {digest: who for digest, who in pins.rejected.items() if digest not in choices.values()}
-    return replace(pins, accepted=accepted, rejected=rejected)
+    return with_names(replace(pins, accepted=accepted, rejected=rejected, names=names))
 
 
 def reject(pins: ServerPins, choices: Mapping[Key, str], by: str) -> ServerPins:

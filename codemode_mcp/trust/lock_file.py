@@ -2,7 +2,7 @@
 
 It stands beside the configuration. It has names and digests only, since definitions could quote secrets. Digests of
 entries of the configuration are made without secrets. The members are sorted, so that two versions can be compared and
-merged.
+merged. Of servers and tools whose names collide in programs, it has the identifiers with a number.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, convert
@@ -19,6 +19,7 @@ from msgspec import Meta, convert
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.strict_json import Form, parse_json
 from codemode_mcp.trust.items import ENTRY_KEY, SERVER_KEY, Item
+from declarations.names import is_displaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,9 +54,16 @@ class LockFileMissing(LockFileError):
 
 @dataclass(frozen=True, slots=True)
 class LockFile:
-    """The accepted items of servers, without their definitions, by the names of the servers."""
+    """The accepted items of servers, without their definitions, by the names of the servers.
+
+    Attributes:
+        server_names: the identifiers of servers in programs that have another one than their name gives.
+        tool_names: those of tools, by the name of the server and the name of the tool.
+    """
 
     servers: Mapping[str, Mapping[Key, Item]]
+    server_names: Mapping[str, str] = field(default_factory=dict)
+    tool_names: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class _Digests(Form):
@@ -70,6 +78,10 @@ class _Server(Form):
     templates: dict[str, _Digests]
     entry: _Digests | None = None
     """None if the server was listed last by a version without entries. Its entry is not compared then."""
+    identifier: str = ""
+    """The identifier of the server, if its name gives another one."""
+    tool_identifiers: dict[str, str] | None = None
+    """The identifiers of tools whose names give other ones."""
 
 
 class _Content(Form):
@@ -104,7 +116,12 @@ def read_lock_file(path: Path) -> LockFile:
     try:
         value = parse_json(data.decode())
         if value["format"] in _READABLE:
-            return LockFile({name: _items(each) for name, each in convert(value, _Content).servers.items()})
+            servers = convert(value, _Content).servers
+            return LockFile(
+                {name: _items(each) for name, each in servers.items()},
+                {name: each.identifier for name, each in servers.items() if each.identifier},
+                {name: each.tool_identifiers or {} for name, each in servers.items()},
+            )
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise LockFileError(path, f"is not a lock file: {error}; write it with: codemode-mcp trust lock") from None
     raise LockFileError(
@@ -135,7 +152,7 @@ def write_lock_file(path: Path, lock: LockFile) -> bool:
 
 def lock_text(lock: LockFile) -> str:
     """Return the text of a lock file. The same items always have the same text."""
-    servers = {name: _server_json(items) for name, items in sorted(lock.servers.items())}
+    servers = {name: _server_json(items) | _names_json(lock, name) for name, items in sorted(lock.servers.items())}
     return json.dumps({"format": FORMAT, "servers": servers}, indent=2) + "\n"
 
 
@@ -146,6 +163,18 @@ def _server_json(items: Mapping[Key, Item]) -> dict[str, Any]:
     }
     entry = {"entry": _digests_json(items[ENTRY_KEY])} if ENTRY_KEY in items else {}
     return {**entry, "server": _digests_json(items[SERVER_KEY]), **groups}
+
+
+def _names_json(lock: LockFile, server: str) -> dict[str, Any]:
+    """Return the identifiers of a server and its tools that their names do not give; nothing in most cases."""
+    identifier = lock.server_names.get(server, "")
+    tools = {
+        name: each
+        for name, each in sorted(lock.tool_names.get(server, {}).items())
+        if ("tool", name) in lock.servers[server] and is_displaced(name, each)
+    }
+    shown = {"identifier": identifier} if is_displaced(server, identifier, "server") else {}
+    return {**shown, **({"toolIdentifiers": tools} if tools else {})}
 
 
 def _digests_json(item: Item) -> dict[str, str]:

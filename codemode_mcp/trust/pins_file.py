@@ -3,26 +3,33 @@
 Each server of a configuration file has its own file. Several processes may use it, so a file is changed under a lock,
 and replaced in one step. A definition that is both accepted and present is written once. If a file would be too large,
 it is written without definitions, so that only the digests are compared.
+
+The identifiers of servers in programs are in one file for all of them, because they depend on each other.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import os
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
 from codemode_mcp.trust.items import Kind
+from declarations.names import NOTHING_KEPT, identifiers
 from upstream_clients.private_files import make_private_folder, open_private
 from upstream_clients.state_files import locked, replace_file, stamp_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from codemode_mcp.trust.comparison import ServerPins
     from upstream_clients.state_files import Stamp
+
+log = logging.getLogger("codemode_mcp.trust")
 
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
 KINDS: Final[frozenset[Kind]] = frozenset(get_args(Kind))
@@ -124,8 +131,77 @@ class PinsFolder:
         try:
             with locked(path.with_suffix(".lock")):
                 path.unlink(missing_ok=True)
+            self._change_names(lambda names: {name: names[name] for name in names if name != server})
         except OSError as error:
             raise PinsUnavailable(f"the pins of server {server!r} in {path} cannot be deleted: {error}") from error
+
+    # the identifiers of servers in programs
+
+    @property
+    def _names_path(self) -> Path:
+        return self._own_folder / "server-names"
+
+    def server_names(
+        self, enabled: Sequence[str], disabled: Iterable[str] = (), known: Mapping[str, str] = NOTHING_KEPT
+    ) -> dict[str, str]:
+        """Return the identifiers of servers in programs, as `names_of` does.
+
+        Args:
+            known: identifiers that are perhaps not stored yet.
+        """
+        return names_of(enabled, disabled, {**known, **self.stored_names()}, lambda name: self.path(name).exists())
+
+    def stored_names(self) -> dict[str, str]:
+        """Return the stored identifiers of servers. If they cannot be read, there are none."""
+        try:
+            with open_private(self._names_path) as file:
+                found = json.loads(file.read(MAX_FILE_BYTES))
+            return {str(name): str(identifier) for name, identifier in found.items()}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
+            log.warning("%s cannot be read, so names of servers may change: %s", self._names_path, error)
+            return {}
+
+    def keep_names(self, names: Mapping[str, str]) -> None:
+        """Store the identifiers of servers, unless others are stored for them. Raises `PinsUnavailable`."""
+
+        def merged(stored: Mapping[str, str]) -> dict[str, str]:
+            given = set(names.values())
+            others = {name: each for name, each in stored.items() if name in names or each not in given}
+            return {**names, **others}
+
+        try:
+            make_private_folder(self._own_folder)
+            self._change_names(merged)
+        except OSError as error:
+            raise PinsUnavailable(f"the names of servers cannot be written to {self._names_path}: {error}") from error
+
+    def _change_names(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        with locked(self._names_path.with_suffix(".lock")):
+            before = self.stored_names()
+            after = change(before)
+            if after != before:
+                replace_file(self._names_path, json.dumps(after).encode())
+
+
+def names_of(
+    enabled: Sequence[str], disabled: Iterable[str], stored: Mapping[str, str], is_known: Callable[[str], bool]
+) -> dict[str, str]:
+    """Return the identifiers of enabled servers in programs, and those that disabled ones had.
+
+    A server keeps the identifier that it has had. Of the others, those that were known before come first, and then the
+    earlier one in the configuration.
+
+    Args:
+        enabled: the names of servers, in the order of the configuration.
+        stored: identifiers, by the name of the server.
+        is_known: returns True for a server that was listed before identifiers were stored.
+    """
+    kept = {name: stored[name] for name in (*enabled, *disabled) if name in stored}
+    known = [name for name in enabled if name not in kept and is_known(name)]
+    kept |= identifiers(known, kind="server", kept=kept)
+    return {**kept, **identifiers(enabled, kind="server", kept=kept, in_order=True)}
 
 
 def _read(path: Path) -> ServerPins | None:

@@ -11,10 +11,10 @@ from codemode_mcp.strict_json import Form
 from codemode_mcp.trust.comparison import Acceptance, Listing, ServerPins
 from codemode_mcp.trust.items import Item, Kind
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 
-_READABLE: Final = (1, FORMAT)
-"""Formats that this version reads. Format 1 has no entries of the configuration."""
+_READABLE: Final = (1, 2, FORMAT)
+"""Formats that this version reads. Format 1 has no entries of the configuration, and format 2 has no identifiers."""
 
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
@@ -45,6 +45,8 @@ class _StoredPins(Form):
     present: list[_StoredItem]
     complete: list[Kind]
     seen_at: float
+    names: dict[str, str] | None = None
+    """None in formats before 3."""
 
 
 def decode(data: bytes) -> ServerPins | None:
@@ -77,6 +79,7 @@ def encode(pins: ServerPins, limit: int) -> bytes:
             present=present,
             complete=sorted(pins.present.complete),
             seen_at=pins.present.at,
+            names=dict(pins.names),
         )
         # Not by msgspec, which refuses integers of more than 64 bits.
         data = json.dumps({"format": FORMAT, **msgspec.to_builtins(stored)}).encode()
@@ -96,7 +99,8 @@ def _from_stored(stored: _StoredPins) -> ServerPins:
         item = _item(each) if known is None or known.item.digest != each.digest else known.item
         present[item.key] = item
     listing = Listing(present, frozenset(stored.complete), stored.seen_at)
-    return ServerPins(stored.server, accepted, stored.rejected, listing, stored.logged_in, frozenset(stored.baseline))
+    baseline = frozenset(stored.baseline)
+    return ServerPins(stored.server, accepted, stored.rejected, listing, stored.logged_in, baseline, stored.names or {})
 
 
 def _item(stored: _StoredItem) -> Item:

@@ -24,10 +24,10 @@ import anyio.to_thread
 
 from codemode_mcp.audit.events import name_to_record
 from codemode_mcp.trust import comparison
-from codemode_mcp.trust.comparison import Acceptance, ItemReport, Listing, ServerPins, baseline_of, compare
+from codemode_mcp.trust.comparison import Acceptance, ItemReport, Listing, ServerPins, baseline_of, compare, with_names
 from codemode_mcp.trust.held_messages import UNLISTED, entry_line, held_line, texts_line, why_held
 from codemode_mcp.trust.items import ENTRY_KEY, Item, entry_item, listed_item, listed_key, tool_item
-from codemode_mcp.trust.pins_file import KINDS, PinsUnavailable
+from codemode_mcp.trust.pins_file import KINDS, PinsUnavailable, names_of
 from codemode_mcp.trust.references import reference
 from codemode_mcp.trust.stored_pins import load_changed_pins, load_pins, merge_pins, store_pins
 from codemode_mcp.trust.views import is_listed, listing_of, same_listing, shown_view, without_secrets
@@ -71,7 +71,7 @@ class _Server:
         stamp: the version of the file that was read or written.
         problem: the reason why the file cannot be used.
         entry: the entry in the configuration; None if it is not compared.
-        view: the last view whose listing was compared.
+        view: the last view whose listing was compared, or whose tools were named.
         shown: the view that programs see in its place.
         admitted: the reasons for held tools, by the identity of the tool. The tools are kept, so that no other object
             gets the same identity.
@@ -133,6 +133,13 @@ class Trust:
         self._specs: dict[str, UpstreamSpec] = {}
         self._locked: LockFile | None = None
         self._warned_of_files = False
+        self._enabled: Sequence[str] = ()
+        self._disabled: Sequence[str] = ()
+        self._server_names: dict[str, str] = {}
+        """The identifiers that servers have had, since this process began to run."""
+        self._present_names: Mapping[str, str] | None = None
+        """Those of the present configuration; None before they are needed."""
+        self._unwritten_names = False
 
     def apply(
         self,
@@ -140,6 +147,8 @@ class Trust:
         specs: Iterable[UpstreamSpec],
         locked: LockFile | None = None,
         written: Mapping[str, JsonObject] | None = None,
+        enabled: Sequence[str] = (),
+        disabled: Sequence[str] = (),
     ) -> None:
         """Use this configuration from now on.
 
@@ -147,8 +156,12 @@ class Trust:
             modes: the modes of servers; `pin` for other ones.
             locked: accepted items that replace those in the files, for servers of every mode.
             written: the entries of servers, as `config.written_entry` returns them. Other entries are not compared.
+            enabled: the names of all enabled servers in the order of the configuration, also of those without a spec.
+            disabled: the names of disabled servers.
         """
         self._specs = {spec.name: spec for spec in specs}
+        self._enabled, self._disabled = tuple(dict.fromkeys((*enabled, *self._specs))), disabled
+        self._present_names = None
         was_locked, self._locked = self._locked is not None, locked
         for name in self._specs:
             server = self._servers.setdefault(name, _Server(name))
@@ -161,15 +174,40 @@ class Trust:
                 if ENTRY_KEY not in items:
                     server.entry = None  # the lock file is older than entries in it
                 accepted = {key: Acceptance(item, "the lock file") for key, item in items.items()}
-                server.pins, server.loaded = ServerPins(name, accepted, baseline=KINDS), True
+                names = locked.tool_names.get(name, {})
+                server.pins, server.loaded = with_names(ServerPins(name, accepted, baseline=KINDS, names=names)), True
             server.forget_comparison()
         for name in self._servers.keys() - self._specs.keys():
             del self._servers[name]
 
     def load(self) -> None:
         """Read the files of all servers. Blocks; later calls of other methods then need no disk."""
+        _ = self.server_names
         for server in tuple(self._servers.values()):
             self._load(server)
+
+    # names in programs
+
+    @property
+    def server_names(self) -> Mapping[str, str]:
+        """The identifiers of all enabled servers in programs, and those that disabled servers have had."""
+        if self._present_names is None:
+            if self._locked is not None:
+                known = self._locked.servers
+                found = names_of(self._enabled, self._disabled, self._locked.server_names, known.__contains__)
+            elif self._folder is not None:
+                found = self._folder.server_names(self._enabled, self._disabled, self._server_names)
+            else:
+                found = names_of(self._enabled, self._disabled, self._server_names, lambda _: False)
+            self._unwritten_names = found != self._server_names
+            self._present_names = found
+            self._server_names |= found
+        return self._present_names
+
+    def tool_names(self, server: str) -> Mapping[str, str]:
+        """Return the identifiers of the tools of a server in programs, and of accepted ones that are not listed now."""
+        found = self._servers.get(server)
+        return {} if found is None or found.pins is None else found.pins.names
 
     # what programs see and call
 
@@ -179,7 +217,10 @@ class Trust:
         The first listing of a server is accepted here. For the same view, the result is the same object.
         """
         server = self._servers.get(view.name)
-        if server is None or server.mode == "follow" or not is_listed(view):
+        if server is None or not is_listed(view):
+            return view
+        if server.mode == "follow":
+            self._name_tools(server, view)
             return view
         if server.shown is None or server.view is not view:
             if server.shown is None or server.view is None or not same_listing(server.view, view):
@@ -368,6 +409,13 @@ class Trust:
     async def _write(self) -> None:
         if self._folder is None:
             return
+        names = self.server_names
+        if self._unwritten_names and self._locked is None:
+            try:
+                await anyio.to_thread.run_sync(self._folder.keep_names, names)
+            except PinsUnavailable as error:
+                log.info("%s", error)  # with the next problem of the folder comes a warning
+            self._unwritten_names = False
         for server in tuple(self._servers.values()):
             pins = server.pins
             if not server.unwritten or pins is None or self._locked is not None:
@@ -423,6 +471,17 @@ class Trust:
             loaded = load_pins(self._folder, server.name)
             server.loaded, server.pins, server.stamp = True, loaded.pins, loaded.stamp
             server.problem, server.unwritten = loaded.problem, loaded.is_damaged
+
+    def _name_tools(self, server: _Server, view: UpstreamView) -> None:
+        """Give identifiers to the listed tools of a server with `follow`."""
+        if server.view is not None and server.view.tools is view.tools:
+            return
+        server.view = view
+        self._load(server)
+        server.problem = None
+        before = server.pins or ServerPins(server.name)
+        server.pins = comparison.with_listed_names(before, (tool.name for tool in view.tools))
+        server.unwritten = server.unwritten or server.pins != before
 
     def _compare(self, server: _Server, view: UpstreamView) -> None:
         self._load(server)
@@ -523,4 +582,5 @@ def _decisions(pins: ServerPins | None) -> object:
     """Return the part of pins on which the comparison depends, apart from the present listing."""
     if pins is None:
         return None
-    return {key: each.item.digest for key, each in pins.accepted.items()}, set(pins.rejected), pins.baseline
+    accepted = {key: each.item.digest for key, each in pins.accepted.items()}
+    return accepted, set(pins.rejected), pins.baseline, pins.names

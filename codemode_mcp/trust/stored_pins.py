@@ -65,5 +65,7 @@ def merge_pins(stored: ServerPins | None, own: ServerPins, mode: Mode) -> Server
     """Return the stored pins together with the listing that this process has seen."""
     if stored is None:
         return own
+    if mode == "follow":
+        return replace(stored, names=own.names)
     merged = baseline_of(stored, own.server, own.present, mode, logged_in=own.logged_in)
     return replace(merged, present=stored.present) if stored.present.has_same_items(own.present) else merged

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from codemode_mcp.saved_programs.saved_program import program_id
 from codemode_mcp.type_check.type_text import named_types
 from declarations.kinds import STRUCTURAL
-from declarations.names import aliases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -186,7 +185,7 @@ def _aliases(catalog: Catalog, unknown: set[str]) -> str:
             names.append(server.alias)
         lines += [f"declare namespace MCP {{ var {each}: {kind} }}" for each in names]
         of_tools = {entry.tool.name: entry.identifier for entry in server.tools}
-        further = [each for each in aliases(of_tools, of_tools) if _IDENTIFIER.fullmatch(each)]
+        further = [each for each in server.aliases if _IDENTIFIER.fullmatch(each)]
         if further and name not in unknown:
             body = " ".join(f"var {each}: typeof {of_tools[each]};" for each in further)
             lines.append(f"declare namespace MCP.{name} {{ {body} }}")

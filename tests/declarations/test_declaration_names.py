@@ -150,6 +150,43 @@ def test_a_new_name_renames_no_name_that_it_does_not_collide_with(names: set[str
             assert after[name] == alone
 
 
+@given(st.lists(NAMES, max_size=8), st.lists(NAMES, max_size=8), st.booleans(), st.sampled_from(["tool", "server"]))
+def test_a_name_that_is_kept_stays_whatever_comes_later(
+    names: list[str], later: list[str], in_order: bool, kind: str
+) -> None:
+    before = identifiers(names, kind=kind)  # type: ignore[arg-type]
+    after = identifiers([*later, *names], kind=kind, kept=before, in_order=in_order)  # type: ignore[arg-type]
+    assert {name: after[name] for name in names} == before
+    assert len(set(after.values())) == len(after)
+    # Names that are gone give nothing away.
+    alone = identifiers(later, kind=kind, kept=before)  # type: ignore[arg-type]
+    taken = {before[name]: name for name in names}
+    assert all(taken.get(identifier, name) == name for name, identifier in alone.items())
+
+
+def test_in_order_the_earlier_of_two_new_names_wins() -> None:
+    names = ["foo-bar", "FooBar", "fooBar"]
+    assert identifiers(names, kind="server")["fooBar"] == "fooBar"
+    in_order = {"foo-bar": "fooBar", "FooBar": "fooBar_2", "fooBar": "fooBar_3"}
+    assert identifiers(names, kind="server", in_order=True) == in_order
+    assert identifiers(names[1:], kind="server", kept={"foo-bar": "fooBar"}, in_order=True) == {
+        "FooBar": "fooBar_2",
+        "fooBar": "fooBar_3",
+    }
+
+
+def test_what_is_kept_twice_or_is_reserved_by_now_is_made_again() -> None:
+    kept = {"a": "x", "b": "x", "delete": "delete", "c": "c"}
+    assert identifiers(["a", "b", "c", "delete"], kept=kept) == {"a": "x", "b": "b", "c": "c", "delete": "delete_"}
+
+
+def test_a_name_that_was_of_another_tool_is_no_alias_even_if_that_tool_is_gone() -> None:
+    names = {"getItem": "getItem_2", "get_item": "getItem"}
+    assert aliases(names, names) == {"get_item": "getItem"}
+    assert aliases(["getItem"], {"getItem": "getItem_2"}) == {}
+    assert aliases(["my-docs"], {"my-docs": "myDocs"}, {"my-docs"}) == {}
+
+
 @given(st.lists(NAMES, max_size=12))
 def test_an_alias_never_shadows_an_identifier_or_a_name_of_every_object(names: list[str]) -> None:
     result = identifiers(names)

@@ -44,6 +44,7 @@ class Servers:
     """`version_keeper.Definitions` of one server `s`, whose list may be unknown."""
 
     def __init__(self) -> None:
+        self.name = "s"
         self.tools: dict[str, Tool] | None = None
 
     def list(self, **descriptions: str) -> None:
@@ -52,7 +53,10 @@ class Servers:
 
     def at(self, path: str) -> tuple[str, Tool] | None:
         tool = (self.tools or {}).get(path.removeprefix("MCP.s."))
-        return None if tool is None else ("s", tool)
+        return None if tool is None else (self.name, tool)
+
+    def present(self) -> object:
+        return self.tools
 
     def is_known(self, path: str) -> bool:
         return self.tools is not None or not path.startswith("MCP.s.")
@@ -85,6 +89,35 @@ async def test_a_program_is_pinned_once_its_servers_are_listed_and_names_what_ha
     assert await keeper.look(program) == []
     servers.list(send="Send it all.", read="Read.")
     assert [each.what for each in await keeper.look(program)] == ["new"]
+
+
+async def test_a_program_whose_text_means_another_server_by_now_is_refused(tmp_path: Path) -> None:
+    text = "export default async () => MCP.s.send({})"
+    library = Library((SavedProgram("f", "javascript", text, "", {"type": "object"}),))
+    (program,) = library.programs
+    servers, state = Servers(), ProgramState(tmp_path, tmp_path / "config.json")
+    servers.list(send="Send.")
+    keeper = VersionKeeper(state, lambda: library, servers, option=" --config c.json")
+    await keeper.look(program)
+    assert keeper.shown(library) is library
+
+    servers.name = "S"
+    servers.list(send="Send.")
+    (change,) = await keeper.look(program)
+    assert (change.what, str(change)) == (
+        "other",
+        "MCP.s.send was 'send' of server 's', and is 'send' of server 'S' now",
+    )
+    for each in (keeper, VersionKeeper(state, lambda: library, servers)):
+        await each.read(library.programs)
+        (shown,) = each.shown(library).programs
+        assert str(change) in shown.refusal
+        assert "codemode-mcp programs accept f" in shown.refusal
+    keeper.permits_other_tools = True
+    await keeper.pin_again(program, await keeper.tools_now(program), "a person")
+    assert await keeper.look(program) == []
+    keeper.permits_other_tools = False
+    assert keeper.shown(library) is library
 
 
 def test_versions_and_their_texts_are_bounded() -> None:

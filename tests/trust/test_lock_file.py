@@ -111,6 +111,21 @@ def test_a_lock_file_that_is_no_regular_file_is_refused_without_waiting(tmp_path
         read_lock_file(path)
 
 
+def test_names_that_collide_are_locked_and_no_others(tmp_path: Path) -> None:
+    tools = {("tool", name): item_of("tool", name, {}) for name in ("get_item", "getItem", "plain")}
+    server = {SERVER_KEY: item_of(*SERVER_KEY, {})}
+    names = {"foo-bar": "fooBar", "FooBar": "fooBar_2"}
+    of_tools = {"get_item": "getItem", "getItem": "getItem_2", "plain": "plain", "gone": "gone_2"}
+    lock = LockFile({"foo-bar": server, "FooBar": server | tools}, names, {"FooBar": of_tools})
+    path = tmp_path / "codemode-mcp.lock.json"
+    write_lock_file(path, lock)
+    read = read_lock_file(path)
+    assert read.server_names == {"FooBar": "fooBar_2"}
+    assert read.tool_names == {"FooBar": {"getItem": "getItem_2"}, "foo-bar": {}}
+    plain = lock_text(LockFile({"foo-bar": server}, {"foo-bar": "fooBar"}, {"foo-bar": {}}))
+    assert plain == lock_text(LockFile({"foo-bar": server}))
+
+
 @settings(deadline=None)
 @given(st.dictionaries(st.text(), st.text()))
 def test_any_names_survive(names: dict[str, str]) -> None:

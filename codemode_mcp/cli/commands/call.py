@@ -61,8 +61,8 @@ def call(
     from codemode_mcp.cli.tool_call import program_of
 
     loaded = load(config, log_level or "warning", log_file, read_only=read_only)
-    known = configured(loaded)
+    known = configured(loaded, in_programs=True)
     if request.server not in known:
         stop(2, unknown_server(request.server, loaded))
-    narrowed = with_servers(loaded, [request.server], called=True)
+    narrowed = with_servers(loaded, [known[request.server]], called=True)
     exit_after(execute(narrowed, partial(program_of, request._replace(server=known[request.server])), quiet=quiet))

@@ -33,6 +33,7 @@ CHECKS: Final = {
     "client entry": "each entry of this server in the file of a client",
     "client code mode": "clients that start this server and have a code mode of their own",
     "client": "one connected client each, with its profile: `client NAME`",
+    "names": "names that several servers or tools would have in programs",
     "plugin": "one plugin each: `plugin NAME`",
     "saved programs": "the folder `programs`, and changed definitions of tools that its programs use",
     "policy": "rules and contexts",

@@ -136,6 +136,7 @@ class Checkup:
             known = await policy.known_tools(app, wanted)
             await self._run_all(
                 {
+                    "names": partial(servers.check_names, app),
                     "plugins": partial(plugins.check, app, wanted, known),
                     "saved programs": partial(saved_programs.check, app, wanted),
                     "policy": partial(policy.check, app, wanted, known),

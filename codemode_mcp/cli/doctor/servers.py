@@ -109,6 +109,19 @@ def unfit_overrides(view: UpstreamView, title: str, config: Config) -> Iterable[
         yield Check(title, "warn", f"the override of {cut(tool, 60)!r} {problem}", advice)
 
 
+async def check_names(app: App) -> list[Check]:
+    """Report servers and tools that have a longer name in programs, because another one had the name before."""
+    found = app.catalog_of(app.operator).contested
+    checks = []
+    for name, sentence in list(found.items())[:MAX_PROBLEMS]:
+        server, _, tool = name.partition(".")
+        advice = f'"override" in the entry of {server} can give a tool another name' if tool else "rename one of them"
+        checks.append(Check("names", "info" if tool else "warn", sentence, advice))
+    if len(found) > MAX_PROBLEMS:
+        checks.append(Check("names", "info", f"{len(found) - MAX_PROBLEMS} more names that several would have"))
+    return checks
+
+
 async def check_disabled(name: str) -> list[Check]:
     """Return the check of a disabled server."""
     return [Check(f"server {name}", "info", "disabled in the configuration")]
