@@ -10,10 +10,11 @@ import hashlib
 import re
 from collections import Counter
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from codemode_mcp.catalog.entries import Entry, one_line
+from codemode_mcp.catalog.entries import Entry, Source, one_line
 from codemode_mcp.catalog.files import INDEX, DeclarationFiles
+from codemode_mcp.catalog.program_set import SAVED
 from codemode_mcp.catalog.servers import lookup_error, method, nearest_names, quoted
 from codemode_mcp.catalog.toolset import NO_TOOLS
 from codemode_mcp.did_you_mean import nearest, normalize_name
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 _GROUP_WORDS = {"resource": "resources", "template": "resources", "prompt": "prompts"}
 """Words of a query that ask for a group of operations."""
 
-MAX_PROGRAM_HITS = 3
-"""Maximum number of saved programs among the hits of a search for tools."""
+WITH_PROGRAMS: frozenset[Source] = frozenset({"program"})
+"""The sources of hits of `API.search`, beside MCP servers."""
+
+EVERYTHING: frozenset[Source] = frozenset(get_args(Source)) - {"mcp"}
 
 _NONE: Mapping[str, Any] = {}
 
@@ -317,40 +320,36 @@ class Catalog:
             return self.toolset.signature(entry)
         return self.index.signature(entry, self._observed.get(entry.id))
 
-    def search(self, query: str, limit: int, server: str | None) -> list[dict[str, Any]]:
+    def search(
+        self, query: str, limit: int, server: str | None, sources: frozenset[Source] = WITH_PROGRAMS
+    ) -> list[dict[str, Any]]:
         """Return the best hits, then servers that are down and may have better tools, for `API.search`.
 
         Saved programs are among the hits, if there are any. `server` may be `programs`, for these alone.
+
+        Args:
+            sources: the sources of the tools that are found beside those of MCP servers.
         """
         wanted = None
         programs = self.toolset.programs
-        if server == "programs" and programs:
+        if server == SAVED and programs:
             return programs.search(query, limit)
         if server is not None:
             wanted = next((each for each in self.servers if server in (each.identifier, each.name)), None)
             if wanted is None:
                 near = nearest(server, [each.identifier for each in self.servers])
                 raise lookup_error(f"there is no server {quoted(server)}.{nearest_names(near)}")
-        hits = []
-        among = None
+        further: Sequence[Entry] = ()
+        finder, among = self.index.finder, None
         if wanted is not None:
             among = [number for number, entry in enumerate(self.index.tools) if entry.source_name == wanted.name]
-        for hit in self.index.finder.find(query, limit, among):
-            entry = self.index.tools[hit.number]
-            found = self.index.by_identifier[entry.path.split(".")[1]]
-            hits.append(
-                {
-                    "server": found.identifier,
-                    "path": f"{found.path}#{entry.identifier}",
-                    "call": entry.path,
-                    "signature": self.signature(entry),
-                    "description": one_line(entry.tool.description or entry.tool.title or ""),
-                    "score": hit.score,
-                    **({"status": "down"} if found.status == "down" else {}),
-                }
-            )
-        if wanted is None and programs:
-            hits = _merged(hits, programs.search(query, min(limit, MAX_PROGRAM_HITS)), limit)
+        else:
+            further, finder = self.toolset.finder_after(finder, sources)
+        first = len(self.index.tools)
+        hits = [
+            self._hit(self.index.tools[hit.number] if hit.number < first else further[hit.number - first], hit.score)
+            for hit in finder.find(query, limit, among)
+        ]
         hits.extend(self._group_hits(query, wanted)[: max(0, limit - len(hits)) or 1])
         hits.extend(
             {
@@ -370,6 +369,22 @@ class Catalog:
             if each.status == "down" and not each.tools and (wanted is None or each is wanted)
         )
         return hits
+
+    def _hit(self, entry: Entry, score: float) -> dict[str, Any]:
+        if entry.source == "program":
+            return self.toolset.programs.hit(entry, score)
+        if entry.source != "mcp":
+            return self.toolset.hit(entry, score)
+        found = self.index.by_identifier[entry.path.split(".")[1]]
+        return {
+            "server": found.identifier,
+            "path": f"{found.path}#{entry.identifier}",
+            "call": entry.path,
+            "signature": self.signature(entry),
+            "description": one_line(entry.tool.description or entry.tool.title or ""),
+            "score": score,
+            **({"status": "down"} if found.status == "down" else {}),
+        }
 
     def _group_hits(self, query: str, wanted: Server | None) -> list[dict[str, Any]]:
         """Return the operations on resources and prompts, but only if the query names them.
@@ -395,16 +410,6 @@ class Catalog:
     def prepare_search(self) -> None:
         """Make the search index of MCP tools. This may run in another thread."""
         self.index.finder.prepare()
-
-
-def _merged(hits: list[dict[str, Any]], programs: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
-    """Return hits with those of saved programs, the best first. Good hits of programs come before those of tools.
-
-    Scores of both are not comparable. A near miss of a program, with a score below 1, comes after all tools.
-    """
-    good = [hit for hit in programs if hit["score"] >= 1]
-    near = [hit for hit in programs if hit["score"] < 1]
-    return [*good, *hits, *near][:limit]
 
 
 def _kind(entry: Entry) -> str:

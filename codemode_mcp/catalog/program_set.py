@@ -24,6 +24,9 @@ EFFECTS: Final = Effects(read_only=True, destructive=False, idempotent=True, ope
 """Effects of a saved program itself. Each call that it makes is decided by the effects of its own tool."""
 
 
+SAVED: Final = "programs"
+"""The name of saved programs among servers, in searches."""
+
 MAX_WARNING: Final = 1_000
 """Maximum characters of the warning in a declaration file."""
 
@@ -104,28 +107,28 @@ class ProgramSet:
         return render_programs([(entry.identifier, entry.tool) for entry in self.entries])
 
     def search(self, query: str, limit: int) -> list[dict[str, Any]]:
-        """Return the best hits, for `API.search`."""
-        if not self.programs:
-            return []
-        return [
-            {
-                "server": "programs",
-                "path": f"programs/{entry.identifier}.d.ts",
-                "call": entry.path,
-                "signature": self.signature(entry),
-                "description": one_line(entry.tool.description),
-                "score": hit.score,
-                **({"warning": program.warning} if program.warning else {}),
-            }
-            for hit in self._finder.find(query, limit)
-            for entry, program in ((self.entries[hit.number], self.programs[hit.number]),)
-        ]
+        """Return the best hits, for `API.search` among programs alone."""
+        found = self._finder.find(query, limit) if self.programs else ()
+        return [self.hit(self.entries[each.number], each.score) for each in found]
+
+    def hit(self, entry: Entry, score: float) -> dict[str, Any]:
+        """Return a program that was found."""
+        program = self.program(entry.id)
+        return {
+            "server": SAVED,
+            "path": f"programs/{entry.identifier}.d.ts",
+            "call": entry.path,
+            "signature": self.signature(entry),
+            "description": one_line(entry.tool.description),
+            "score": score,
+            **({"warning": program.warning} if program is not None and program.warning else {}),
+        }
 
     @cached_property
     def _finder(self) -> Finder:
         from codemode_mcp.search.finder import Finder  # imported for the first search, as in `servers`
 
-        return Finder([("programs", entry.tool) for entry in self.entries], self._meaning)
+        return Finder([(SAVED, entry.tool) for entry in self.entries], self._meaning)
 
 
 def select_programs(

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.catalog.entries import Entry, one_line
-from codemode_mcp.catalog.program_set import NO_PROGRAMS, select_programs
+from codemode_mcp.catalog.program_set import NO_PROGRAMS, SAVED, select_programs
 from codemode_mcp.json_text import compact_json
 from codemode_mcp.policy.effects import Effects
 from codemode_mcp.policy.policy import Deny
@@ -75,6 +75,8 @@ class Toolset:
         self.programs = programs
         self._meaning = meaning
         self._signatures: dict[str, str] = {}
+        self._beside: tuple[Finder, frozenset[Source], Sequence[Entry], Finder] | None = None
+        """The latest result of `finder_after`, with its arguments."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -150,10 +152,24 @@ class Toolset:
     def search(self, query: str, limit: int) -> list[dict[str, Any]]:
         """Return the best hits with their signatures, for `tools.search`."""
         return [
-            {**self.catalog_entry(entry), "signature": self.signature(entry), "score": hit.score}
+            self.hit(self.entries[hit.number], hit.score)
             for hit in (self._finder.find(query, limit) if self.entries else ())
-            for entry in (self.entries[hit.number],)
         ]
+
+    def hit(self, entry: Entry, score: float) -> dict[str, Any]:
+        """Return a tool that was found."""
+        return {**self.catalog_entry(entry), "signature": self.signature(entry), "score": score}
+
+    def finder_after(self, base: Finder, sources: frozenset[Source]) -> tuple[Sequence[Entry], Finder]:
+        """Return the tools and saved programs of these sources, and a search index with them after those of `base`."""
+        if self._beside is None or self._beside[0] is not base or self._beside[1] != sources:
+            from codemode_mcp.search.finder import Finder  # imported for the first search, as in `servers`
+
+            entries = [entry for entry in (*self.programs.entries, *self.entries) if entry.source in sources]
+            named = [(SAVED if entry.source == "program" else entry.source_name, entry.tool) for entry in entries]
+            finder = Finder(named, self._meaning, base) if entries else base
+            self._beside = base, sources, entries, finder
+        return self._beside[2:]
 
     def describe(self, entry: Entry) -> dict[str, Any]:
         """Return the description, the schemas and the signature of a tool, for `tools.describe`."""

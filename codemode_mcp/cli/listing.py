@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.catalog.catalog import EVERYTHING
 from codemode_mcp.cli.messages import suggestion
 from codemode_mcp.control.display import columns, counted, cut, plain
 from codemode_mcp.errors import ProgramError
@@ -121,15 +122,15 @@ def _sources_named(catalog: Catalog, wanted: str) -> tuple[str, ...]:
 
 
 def _search(catalog: Catalog, query: str, limit: int, only: tuple[str, ...] | None) -> list[dict[str, Any]]:
-    """Return the hits among MCP tools, then those among plugin tools: scores of the two cannot be compared."""
-    servers = {server.identifier for server in catalog.servers}
-    among: list[str | None] = [None] if only is None else [name for name in only if name in servers]
-    hits = [hit for name in among for hit in _strong(catalog.search(query, limit, name))]
-    for hit in _strong(catalog.toolset.search(query, limit)):
-        entry = catalog.resolve(hit["id"])
-        if only is None or _source(entry) in only:
-            hits.append({"call": entry.path, **hit})
-    return hits
+    """Return the best hits, of all servers and plugins or of some."""
+    if only is None:
+        hits = _strong(catalog.search(query, limit, None, EVERYTHING))
+    else:
+        servers = {server.identifier for server in catalog.servers}
+        hits = [hit for name in only if name in servers for hit in _strong(catalog.search(query, limit, name))]
+        found = _strong(catalog.toolset.search(query, limit))
+        hits += [hit for hit in found if _source(catalog.resolve(hit["id"])) in only]
+    return [hit if "call" in hit else {"call": catalog.resolve(hit["id"]).path, **hit} for hit in hits]
 
 
 def _strong(hits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -115,15 +115,27 @@ class Finder:
     Args:
         tools: each with the name of its server.
         meaning: a sentence model, if there is one.
+        base: another index, whose tools come before these. It is not changed. Scores of all tools are on one scale.
     """
 
-    def __init__(self, tools: Sequence[tuple[str, Tool]], meaning: Meaning | None = None) -> None:
-        self._tools = tools
-        self._names = ["".join(words(tool.name[:_LEAD])) for _, tool in tools]
-        self._index = Index(_all_texts(tools), _FIELDS, shipped_thesaurus(), shipped_vectors())
+    def __init__(
+        self, tools: Sequence[tuple[str, Tool]], meaning: Meaning | None = None, base: Finder | None = None
+    ) -> None:
+        self._tools, self._names = tools, ["".join(words(tool.name[:_LEAD])) for _, tool in tools]
         self._vector_weight = VECTOR_WEIGHT * math.log(1 + len(tools))
         self._vectors: dict[int, Sequence[float] | None] = {}
-        self._compared = None if meaning is None else meaning.compare_with(partial(_model_texts, tools))
+        if base is not None:
+            self._tools, self._names = [*base._tools, *tools], [*base._names, *self._names]
+            self._vectors = dict(base._vectors)
+            if base._tools:
+                self._vector_weight = base._vector_weight
+        of_base = None if base is None else base._index
+        self._index: Index = Index(_all_texts(tools), _FIELDS, shipped_thesaurus(), shipped_vectors(), of_base)
+        self._own_count = len(tools)
+        self._base_compared: Compared | None = None if base is None or not base._tools else base._compared
+        self._compared: Compared | None = (
+            None if meaning is None else meaning.compare_with(partial(_model_texts, tools))
+        )
 
     def find(self, request: str, limit: int, among: Collection[int] | None = None) -> list[Hit]:
         """Return the best tools, best first, or near misses if no tool matches. Equal tools keep their order.
@@ -180,7 +192,14 @@ class Finder:
 
     def _cosines(self, request: str) -> Sequence[float] | None:
         """Return the cosines of a request and all tools by the sentence model; None without one."""
-        return None if self._compared is None or not words(request) else self._compared.similarities(request)
+        if self._compared is None or not words(request):
+            return None
+        own = self._compared.similarities(request)
+        if self._base_compared is None:
+            return own
+        of_base = self._base_compared.similarities(request)
+        # Vectors of a few new tools may be missing for a while.
+        return None if of_base is None else [*of_base, *(own or [0.0] * self._own_count)]
 
     def _with_vectors(self, request: str, scores: Mapping[int, float], limit: int) -> dict[int, float]:
         """Return the best tools by words, with the similarity by word vectors added to their scores."""

@@ -13,6 +13,7 @@ from array import array
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.search.words import content_words, phrase_words, stems, tokens
@@ -67,6 +68,8 @@ class Index:
     Args:
         documents: the texts of each document, one for each field.
         vocabulary: stems that are spelt correctly even if no document has them.
+        base: another index, whose documents come before these. It is not changed, and its words are as rare as in it
+            alone. So scores of all documents are on one scale.
     """
 
     def __init__(
@@ -75,16 +78,20 @@ class Index:
         fields: Sequence[Field],
         thesaurus: Thesaurus,
         vocabulary: Container[str] = (),
+        base: Index | None = None,
     ) -> None:
         self._thesaurus = thesaurus
         self._vocabulary = vocabulary
+        self._base: Index | None = base if base is not None and base._count else None
+        first = 0 if self._base is None else self._base._count
         # Lengths are in characters, because these are known before texts are split into words.
         averages = [sum(map(len, texts)) / len(texts) or 1.0 for texts in zip(*documents, strict=True)]
+        self._averages: list[float] = averages if self._base is None else self._base._averages
         numbers: dict[str, array[int]] = {}
         weights: dict[str, array[float]] = {}
-        for number, document in enumerate(documents):
+        for number, document in enumerate(documents, first):
             counts: dict[str, float] = {}
-            for field, average, text in zip(fields, averages, document, strict=True):
+            for field, average, text in zip(fields, self._averages, document, strict=True):
                 worth = field.weight / (1 - field.length + field.length * len(text) / average)
                 for token in tokens(text):
                     for stem in stems(token):
@@ -96,17 +103,20 @@ class Index:
                 else:
                     numbers[stem] = array("I", (number,))
                     weights[stem] = array("f", (count,))
+        self._count: int = first + len(documents)
         for stem, entry in weights.items():
-            rarity = math.log(1 + (len(documents) - len(entry) + 0.5) / (len(entry) + 0.5))
+            among, having = self._count, len(entry)
+            if self._base is not None and stem in self._base._numbers:
+                among, having = first, len(self._base._numbers[stem])
+            rarity = math.log(1 + (among - having + 0.5) / (having + 0.5))
             weights[stem] = array("f", [rarity * count * (K1 + 1) / (count + K1) for count in entry])
-        self._count = len(documents)
-        self._numbers = numbers
+        self._numbers: dict[str, array[int]] = numbers
         self._weights = weights
 
     @property
     def stems(self) -> Iterable[str]:
         """All stems of the documents."""
-        return self._numbers.keys()
+        return self._numbers.keys() if self._base is None else {*self._base.stems, *self._numbers}
 
     def scores(self, request: str) -> dict[int, float]:
         """Return the score of each document that matches, by its number."""
@@ -122,7 +132,7 @@ class Index:
         found = []
         corrected = 0
         for phrase, concept in concepts.items():
-            if len(concept) == 1 and len(phrase) == 1 and phrase[0] not in self._numbers and corrected < MAX_MISSPELT:
+            if len(concept) == 1 and len(phrase) == 1 and not self._has(phrase[0]) and corrected < MAX_MISSPELT:
                 corrected += 1
                 concept = dict.fromkeys(self._spelt_like(phrase[0]), MISSPELT)
             found.append(self.concept_scores(concept))
@@ -155,18 +165,28 @@ class Index:
                 found[number] = weight * score if known is None else known + FURTHER_SYNONYM * weight * score
         return found
 
+    def _has(self, stem: str) -> bool:
+        return stem in self._numbers or (self._base is not None and self._base._has(stem))
+
     def _is_common(self, stem: str) -> bool:
+        if self._base is not None:
+            return self._base._is_common(stem)
         return len(self._numbers.get(stem, ())) > max(MAX_RARE_COUNT, MAX_RARE_SHARE * self._count)
 
     def _documents(self, stem: str) -> Iterable[tuple[int, float]]:
-        return zip(self._numbers.get(stem, ()), self._weights.get(stem, ()), strict=True)
+        own = zip(self._numbers.get(stem, ()), self._weights.get(stem, ()), strict=True)
+        return own if self._base is None else chain(self._base._documents(stem), own)
 
     def _spelt_like(self, stem: str) -> list[str]:
         """Return stems of the documents with a similar spelling that have a pair of letters in common."""
         if len(stem) < MIN_MISSPELT or not stem.isalpha() or stem in self._vocabulary:
             return []
+        indexes = (self,) if self._base is None else (self, self._base)
         shared = Counter(
-            known for pair in _pairs(stem) for known in self._by_pair.get(pair, ()) if abs(len(known) - len(stem)) <= 2
+            known
+            for pair in _pairs(stem)
+            for known in {known for each in indexes for known in each._by_pair.get(pair, ())}
+            if abs(len(known) - len(stem)) <= 2
         )
         likely = [known for known, _ in shared.most_common(100)]
         return difflib.get_close_matches(stem, likely, n=3, cutoff=MISSPELT)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.catalog.entries import Entry
+    from codemode_mcp.catalog.entries import Entry, Source
 
 NAMES: Final = ("search", "call")
 
@@ -113,9 +113,7 @@ def found_tools(catalog: Catalog, arguments: Mapping[str, Any], default_limit: i
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise _invalid("search: limit must be a whole number of 1 or more")
     count = min(default_limit if limit is None else limit, max_limit)
-    hits = [hit for hit in catalog.search(query, count, server) if _is_callable(catalog, hit)]
-    if server is None:
-        hits += [hit for hit in catalog.toolset.search(query, count) if hit["source"] == "plugin"]
+    hits = [hit for hit in catalog.search(query, count, server, _SOURCES) if _is_callable(catalog, hit)]
     if not hits:
         return f"No tool fits {quoted(query)}. Try other words."
     return "\n".join(map(_shown, hits))
@@ -126,8 +124,14 @@ def _is_callable(catalog: Catalog, hit: Mapping[str, Any]) -> bool:
 
     Operations are not called here, nor are saved programs, which only programs call.
     """
+    if "call" not in hit:
+        return True  # the tool of a plugin
     found = catalog.entry_at(hit["call"])
     return found.operation is None if found is not None else not hit["call"].startswith("programs.")
+
+
+_SOURCES: Final[frozenset[Source]] = frozenset({"plugin"})
+"""The sources of tools that can be called here, beside MCP servers."""
 
 
 def _shown(hit: Mapping[str, Any]) -> str:

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.entries import OfferedTool
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text, read_catalog
 from codemode_mcp.catalog.toolset import select_tools
+from codemode_mcp.cli.listing import list_tools
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.saved_programs.program_file import read_program
+from codemode_mcp.saved_programs.saved_program import SavedProgram
+from codemode_mcp.server.search_tools import found_tools
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Tool, UpstreamView
 
@@ -65,13 +69,79 @@ def test_another_path_is_told_the_right_one(path: str, words: str) -> None:
 
 def test_a_search_finds_programs_beside_tools() -> None:
     hits = catalog().search("weather of a town", 10, None)
-    assert [hit["call"] for hit in hits] == ["programs.report", "MCP.sky.getForecast"]
-    assert hits[0]["path"] == "programs/report.d.ts"
-    assert hits[0]["signature"] == (
+    assert [hit["call"] for hit in hits] == ["MCP.sky.getForecast", "programs.report"]
+    assert hits[1]["path"] == "programs/report.d.ts"
+    assert hits[1]["signature"] == (
         "programs.report(input: { city: string; days?: number }): Promise<{ text: string }>"
     )
     assert [hit["call"] for hit in catalog().search("report", 10, "programs")] == ["programs.report"]
     assert len(catalog().search("weather of a town", 1, None)) == 1
+
+
+BOOKS = UpstreamView(
+    "bookshop",
+    "ready",
+    tools=(
+        Tool("listBooks", "List all books"),
+        Tool("createBook", "Create a book"),
+        Tool("getBook", "Get one book"),
+        Tool("deleteBook", "Delete a book"),
+    ),
+)
+ABOUT_BOOKS = (
+    SavedProgram("bookStock", "javascript", "x", "Counts the books in stock.", {"type": "object"}),
+    SavedProgram("authorReport", "javascript", "x", "Report about the books of an author.", {"type": "object"}),
+    SavedProgram("topBooks", "javascript", "x", "Lists the most sold books of a month.", {"type": "object"}),
+)
+FIND = OfferedTool("plugin", "shelves", Tool("findShelf", "Finds the shelf of a book."))
+
+
+def books() -> Catalog:
+    policy = Policy(PolicyRules())
+    return build([BOOKS], policy).with_tools(select_tools((FIND,), (), policy, None, ABOUT_BOOKS))
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        ("delete book", "MCP.bookshop.deleteBook"),
+        ("list", "MCP.bookshop.listBooks"),
+        ("get one book", "MCP.bookshop.getBook"),
+        ("add a new book", "MCP.bookshop.createBook"),
+        ("books in stock", "programs.bookStock"),
+        ("which books were sold most", "programs.topBooks"),
+        ("authorReport", "programs.authorReport"),
+    ],
+)
+def test_the_best_hit_comes_first_whatever_the_limit_is(query: str, best: str) -> None:
+    for limit in (1, 2, 5, 20):
+        hits = books().search(query, limit, None)
+        assert hits[0]["call"] == best
+        scores = [hit["score"] for hit in hits]
+        assert scores == sorted(scores, reverse=True)
+        assert len(hits) <= limit
+
+
+def test_a_program_has_the_score_that_a_tool_with_the_same_texts_has() -> None:
+    policy = Policy(PolicyRules())
+    tool = Tool("clean_up", "Delete a book")
+    program = SavedProgram("clean_up", "javascript", "x", "Delete a book", {"type": "object"}, takes_input=False)
+    view = UpstreamView("programs", "ready", tools=(*BOOKS.tools, tool))
+    found = build([view], policy).with_tools(select_tools((), (), policy, None, [program])).search("delete", 9, None)
+    scores = {hit["call"]: hit["score"] for hit in found}
+    assert scores["programs.clean_up"] == pytest.approx(scores["MCP.programs_.cleanUp"])
+
+
+def test_tools_of_plugins_are_ranked_among_the_others_where_both_are_listed() -> None:
+    listed = list_tools(books(), [], "shelf of a book", None, 2).entries
+    assert [each["call"] for each in listed][:1] == ["tools.findShelf"]
+    assert "findShelf" not in str(books().search("shelf", 5, None))
+    answer = found_tools(books(), {"query": "delete book", "limit": 1}, 8, 50)
+    assert answer.startswith("MCP.bookshop.deleteBook")
+    answer = found_tools(books(), {"query": "shelf of a book", "limit": 1}, 8, 50)
+    assert answer.startswith("tools.findShelf")
+    many = found_tools(books(), {"query": "books", "limit": 4}, 8, 50)
+    assert many.count("MCP.bookshop.") >= 3, "programs, which cannot be called here, take no place"
 
 
 def test_denied_programs_are_in_no_list() -> None:

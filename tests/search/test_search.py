@@ -438,3 +438,35 @@ def test_a_request_of_megabytes_takes_little_time() -> None:
     found = FINDER.find(request, 10)
     assert time.process_time() - began < 1
     assert found == FINDER.find(request[:MAX_REQUEST], 10)
+
+
+# an index after another one
+
+
+WORDS = ("delete", "create", "list", "book", "author", "stock", "issue", "page", "weather")
+TOPICS = st.lists(st.sampled_from(WORDS), max_size=4)
+
+
+def described(texts: list[list[str]]) -> list[tuple[str, Tool]]:
+    return [(f"s{number % 3}", Tool("_".join(words) or "none", " ".join(words))) for number, words in enumerate(texts)]
+
+
+@given(st.lists(TOPICS, min_size=1, max_size=8), st.lists(TOPICS, min_size=1, max_size=4), TOPICS)
+@settings(deadline=None)
+def test_tools_that_are_added_to_an_index_have_scores_on_its_scale(
+    texts: list[list[str]], more: list[list[str]], request: list[str]
+) -> None:
+    base = Finder(described(texts))
+    query, first, count = " ".join(request), len(texts), len(texts) + len(more)
+    both = {hit.number: hit.score for hit in Finder(described(more), base=base).find(query, count)}
+    alone = {hit.number: hit.score for hit in base.find(query, count)}
+    if any(score >= 1 for score in alone.values()):
+        assert {number: score for number, score in both.items() if number < first} == alone
+    again = {hit.number: hit.score for hit in Finder(described(texts), base=base).find(query, 2 * first)}
+    assert all(again.get(number) == again.get(first + number) for number in range(first))
+
+
+def test_an_index_without_tools_adds_nothing_to_another_one() -> None:
+    tools = described([["delete", "book"], ["list", "book"]])
+    assert Finder(tools, base=Finder([])).find("delete book", 5) == Finder(tools).find("delete book", 5)
+    assert Finder([], base=Finder(tools)).find("delte bok", 5) == Finder(tools).find("delte bok", 5)

@@ -231,7 +231,9 @@ class AppPrograms:
 
     async def search(self, words: str) -> Sequence[Hit]:
         """Implement `Programs`."""
+        from codemode_mcp.catalog.catalog import EVERYTHING
+
         catalog = await self.catalog()
         limit = self._app.settings().code_mode.search_default_limit
-        hits = [*catalog.search(words, limit, None), *catalog.toolset.search(words, limit)]
+        hits = catalog.search(words, limit, None, EVERYTHING)
         return [Hit(hit["signature"] or hit.get("call", hit.get("id", "")), hit["description"] or "") for hit in hits]

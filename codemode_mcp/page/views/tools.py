@@ -8,6 +8,7 @@ import anyio.to_thread
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from codemode_mcp.catalog.catalog import EVERYTHING
 from codemode_mcp.config.edit import switch_tool
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.page.site import Problem
@@ -45,9 +46,9 @@ def routes(site: Site) -> Sequence[Route]:
             identifiers = {each.name: each.identifier for each in catalog.servers}
             limit = application.settings().code_mode.search_default_limit
             ids = {entry.path: entry.id for entry in catalog.index.tools}
-            hits = catalog.search(query, limit, identifiers.get(server))
-            hits = [{**hit, "id": ids.get(hit["call"])} for hit in hits]  # servers and groups of tools have no id
-            hits += catalog.toolset.search(query, limit)
+            hits = catalog.search(query, limit, identifiers.get(server), EVERYTHING)
+            # Servers and groups of tools have no id.
+            hits = [hit if "id" in hit else {**hit, "id": ids.get(hit["call"])} for hit in hits]
         rows = [] if query else [each for each in _rows(application, catalog) if server in ("", each["server"])]
         number = request.query_params.get("page", "1")
         pages = max(1, -(-len(rows) // PAGE_SIZE))
