@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from upstream_clients.negotiate import Agreement
     from upstream_clients.process import StartedProcess
     from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.start_places import StartPlace, StartPlaces
     from upstream_clients.token_store import Stamp
     from upstream_clients.tools import RootsFn
     from upstream_clients.upstream import Upstream
@@ -143,6 +144,8 @@ class Connection:
         cache: ListingCache | None = None,
         roots: RootsFn | None = None,
         started: StartedProcess | None = None,
+        places: StartPlaces | None = None,
+        place: StartPlace | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -150,6 +153,8 @@ class Connection:
 
         Args:
             started: the server's process for the first connection; `run` ends it.
+            places: the places of servers that start; None for no limit.
+            place: the place for the first connection.
             sleep, clock: in seconds; `sleep` makes the pauses between attempts, `clock` measures the lifetimes of
                 connections.
         """
@@ -164,6 +169,8 @@ class Connection:
         self._clock = clock
         # The mutable state.
         self._started = started
+        self._places = places
+        self._place = place
         self._stopping = anyio.Event()
         self._scope = anyio.CancelScope()
         """Encloses the current connection, or the pause between two."""
@@ -213,6 +220,7 @@ class Connection:
                     self._upstream.report_connecting()
         finally:
             self._upstream.report_stopped()
+            self._end_place()
             if self._started is not None:  # no connection has used the process
                 await self._started.close()
 
@@ -279,6 +287,23 @@ class Connection:
 
     async def _run_connection(self) -> _End:
         """Run one connection, over the first transport that the server accepts, and return its end."""
+        if self._place is None and self._places is not None and self._spec.is_process:
+            with anyio.CancelScope() as self._scope:
+                self._place = await self._places.take(self._upstream.urgent)
+            if self._place is None:  # `stop` or `restart` has ended the wait
+                return _End(f"server {self._spec.name!r} was not started")
+        self._upstream.report_begun()
+        try:
+            return await self._run_connection_now()
+        finally:
+            self._end_place()
+
+    def _end_place(self) -> None:
+        if self._place is not None:
+            self._place.end()
+            self._place = None
+
+    async def _run_connection_now(self) -> _End:
         deadline = anyio.current_time() + self._spec.connect_timeout
         kind: Kind = "http" if self._spec.transport == "auto" else self._spec.transport
         end = await self._run_connection_over(kind, deadline)
@@ -380,6 +405,7 @@ class Connection:
             listing = await _first_listing(link, agreement)
             self._scope.deadline = math.inf
             self._ready_at = self._clock()
+            self._end_place()
             self._warned.clear()
             self._upstream.calls.note_connection()
             before, capabilities = self._upstream.view(), agreement.capabilities

@@ -201,12 +201,14 @@ class UpstreamPool:
     async def wait_settled(self, names: Collection[str] | None, timeout: float) -> None:
         """Wait at most `timeout` seconds until each named server (all for None) has tools, or has failed once.
 
-        No server is started for this.
+        No server is started for this, but named servers that are to start no longer wait for others.
 
         Raises:
             KeyError: a name is unknown.
         """
         waited_for = self._named(names)
+        for upstream in () if names is None else waited_for:
+            upstream.urgent.set()
         with anyio.move_on_after(timeout):
             for upstream in waited_for:
                 await upstream.settled.wait()
@@ -214,7 +216,7 @@ class UpstreamPool:
     async def connect(self, names: Collection[str] | None, timeout: float) -> None:
         """Connect the named servers (all for None), idle ones too.
 
-        Return when each is connected or has failed, or after `timeout` seconds.
+        Return when each is connected or has failed. For each, `timeout` seconds begin when it starts.
 
         Raises:
             KeyError: a name is unknown.
@@ -224,7 +226,7 @@ class UpstreamPool:
     async def wait_listed(self, names: Collection[str] | None, timeout: float) -> None:
         """Connect the named servers (all for None), and wait until their prompts and templates are listed, too.
 
-        A list that fails counts as listed. Return after `timeout` seconds at most.
+        A list that fails counts as listed. For each, `timeout` seconds begin when it starts.
 
         Raises:
             KeyError: a name is unknown.
@@ -234,11 +236,18 @@ class UpstreamPool:
     async def _wait_for_each(
         self, names: Collection[str] | None, timeout: float, wait: Callable[[Upstream], Coroutine[Any, Any, None]]
     ) -> None:
-        waited_for = self._named(names)
-        with anyio.move_on_after(timeout):
-            async with anyio.create_task_group() as tasks:
-                for upstream in waited_for:
-                    tasks.start_soon(wait, upstream)
+        async def wait_for(upstream: Upstream) -> None:
+            await upstream.wait_begun()
+            with anyio.move_on_after(timeout):
+                await wait(upstream)
+
+        async with anyio.create_task_group() as tasks:
+            for upstream in self._named(names):
+                tasks.start_soon(wait_for, upstream)
+
+    async def wait_begun(self, name: str) -> None:
+        """Have a server connected if it is idle, and wait until it starts. Raises `KeyError` for an unknown name."""
+        await self._sources[name].use.server.main.upstream.wait_begun()
 
     @asynccontextmanager
     async def importing(self) -> AsyncIterator[None]:

@@ -41,6 +41,8 @@ class ReportedState:
     Attributes:
         settled: set once there are tools to show, or the first attempt has failed.
         wanted: set by a call to a server that is idle or down. The owner then connects soon.
+        urgent: set by a call that waits for the server to start.
+        begun: set once an attempt to connect has begun, so that its timeout runs.
         lists: the ages of the server's lists.
         document_version: the latest known version of the document, if it is a file.
         looked_at: monotonic seconds of the latest request for the server's tools by a program or client.
@@ -63,6 +65,8 @@ class ReportedState:
         self.ready_at: float | None = None
         self.settled = anyio.Event()
         self.wanted = anyio.Event()
+        self.urgent = anyio.Event()
+        self.begun = anyio.Event()
         self.roots_asked = anyio.Event()
         self.lists: dict[ListName, ListState] = {"tools": ListState(supported=True)}
         self.lists |= {name: ListState(supported=False, is_used=name != "resources") for name in ITEM_LISTS}
@@ -98,8 +102,13 @@ class ReportedState:
     def report_idle(self) -> None:
         """Note that there is no connection, and that none is made until the next call."""
         self._link = None
-        self.wanted = anyio.Event()
+        self.wanted, self.urgent, self.begun = anyio.Event(), anyio.Event(), anyio.Event()
         self._show(replace(self._view, state="idle", error=None))
+
+    def report_begun(self) -> None:
+        """Note that an attempt begins now."""
+        self.begun.set()
+        self._wake()
 
     def report_connecting(self) -> None:
         """Note the beginning of an attempt for which calls should wait."""
@@ -182,7 +191,7 @@ class ReportedState:
     def report_down(self, error: str, *, login_required: bool = False) -> None:
         """Note that there is no connection, since the last attempt failed."""
         self._link = None
-        self.wanted = anyio.Event()
+        self.wanted, self.urgent = anyio.Event(), anyio.Event()
         self._show(replace(self._view, state="down", error=error, login_required=login_required))
 
     def report_stopped(self, why: str | None = None) -> None:
@@ -228,6 +237,12 @@ class ReportedState:
             self.lists["tools"].announce()
             self.wanted.set()
 
+    async def wait_begun(self) -> None:
+        """Have an idle server connected. Return when the attempt begins, or if none is made."""
+        while self._view.state in ("idle", "connecting") and not self.begun.is_set():
+            self.wanted.set()
+            await self._changed.wait()
+
     async def wait_attempted(self) -> None:
         """Have an idle server connected. Return when it is connected, or when the attempt has failed."""
         while self._view.state in ("idle", "connecting"):
@@ -255,6 +270,7 @@ class ReportedState:
                 raise UpstreamUnavailable(self.name, self._view.error or f"server {self.name!r} is closed")
             if self._view.state == "idle":
                 self.wanted.set()
+            self.urgent.set()
             await self._changed.wait()
 
     async def _wait_listed(self, name: ListName, link: LiveConnection, *, is_required: bool) -> None:

@@ -27,6 +27,7 @@ from upstream_clients.client_roots import ClientRoots
 from upstream_clients.environment import relevant
 from upstream_clients.executables import find_executable
 from upstream_clients.process import StartedProcess, inherited, start_ahead
+from upstream_clients.start_places import StartPlaces
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from upstream_clients.listing_cache import ListingCache
     from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.start_places import StartPlace
     from upstream_clients.tools import RootsFn
 
 logger = logging.getLogger(__name__)
@@ -57,6 +59,7 @@ class SharedServers:
         self._cache = cache
         self._tasks: anyio.abc.TaskGroup | None = None
         self._importing = anyio.Lock()
+        self._places = StartPlaces()
         # The mutable state.
         self._imported = False
         """True once the module of connections is imported."""
@@ -187,6 +190,7 @@ class SharedServers:
         """Run one process from its start to its end."""
         upstream = running.upstream
         started: StartedProcess | None = None
+        place: StartPlace | None = None
         try:
             with running.scope:
                 for earlier in after:
@@ -200,6 +204,11 @@ class SharedServers:
                     running.begun.set()
                     await upstream.wanted.wait()
                     upstream.report_connecting()
+                if upstream.spec.is_process:
+                    place = self._places.try_take()
+                    if place is None:
+                        running.begun.set()
+                        place = await self._places.take(upstream.urgent)
                 if not self._imported:
                     # The import takes long, so it runs in a thread. The process of a stdio server starts meanwhile.
                     started = await start_ahead(upstream.spec, partial(upstream.log.add, "stderr"))
@@ -217,13 +226,18 @@ class SharedServers:
                     cache=self._cache if running.is_main else None,
                     roots=running.list_roots,
                     started=started,
+                    places=self._places,
+                    place=place,
                 )
             if running.connection is not None:
                 await running.connection.run()
         finally:
             upstream.report_stopped()
-            if started is not None and running.connection is None:  # otherwise the connection ends the process
-                await started.close()
+            if running.connection is None:  # otherwise the connection ends the process, and the place
+                if place is not None:
+                    place.end()
+                if started is not None:
+                    await started.close()
             running.begun.set()  # after any failure too, or `importing` would wait forever
             running.ended.set()
             running.leave()

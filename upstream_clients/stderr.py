@@ -34,6 +34,9 @@ _STRAY_SHOWN = 200
 MAX_LINE = 1_000
 """Characters of a line; longer lines are cut."""
 
+_MAX_BELOW = 3
+"""Lines after a telling line in which its list may begin. A path may fill one of them."""
+
 
 class StderrTail:
     """A pipe for the standard error of a child. Leaving the context waits until everything written was read.
@@ -98,11 +101,17 @@ class StderrTail:
 
     @property
     def telling_line(self) -> str:
-        """The line that most likely says why the child ended, or else the last useful line. It has no secrets."""
+        """The line that most likely says why the child ended, or else the last useful line. It has no secrets.
+
+        If the line begins a list, it has everything up to the first item.
+        """
         lines = [line for line in tuple(self._lines) if not _CHATTER.search(line)]
         causes = [line for line in lines if _CAUSE.search(line)]
         errors = [line for line in lines if _ERROR.search(line)]
-        return causes[0] if causes else errors[-1] if errors else lines[-1] if lines else ""
+        telling = causes[0] if causes else errors[-1] if errors else lines[-1] if lines else ""
+        below = lines[lines.index(telling) + 1 :][:_MAX_BELOW] if telling else []
+        first = next((number for number, line in enumerate(below) if line.startswith("- ")), -1)
+        return " ".join([telling, *below[: first + 1]])
 
     def _read(self) -> None:
         rest, is_kept = b"", False

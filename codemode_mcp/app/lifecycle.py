@@ -330,7 +330,8 @@ class Lifecycle:
 
         Runs keep their catalogs. Servers whose entries are unchanged keep their connections.
         """
-        before, self._config = self._config, config
+        before, config = self._config, reload.with_known_values(self._config, config)
+        self._config = config
         self.redact.know(config.secretive)
         set_level(config.log.level)
         for line in reload.differences(before, config):

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -161,6 +162,31 @@ def _has_terminal() -> bool:
         return os.isatty(0)
     except OSError:
         return False
+
+
+def with_known_values(before: Config, after: Config) -> Config:
+    """Return the changed configuration, with the definitions of servers that lack a value only now.
+
+    A keyring may be locked for a while, or a file be missing. The values that a running server has stay in use, unless
+    its entry names another server.
+    """
+    known = {spec.name: spec for spec in before.upstreams if spec.unusable is None}
+    kept = {}
+    for spec in after.upstreams:
+        is_same = before.written.get(spec.name) == after.written.get(spec.name)
+        if spec.unusable is not None and spec.name in known and is_same:
+            log.warning("%s; until a restart, it is used with the values that it has", spec.unusable)
+            kept[spec.name] = known[spec.name]
+    if not kept:
+        return after
+    overrides = {
+        tool_id: override
+        for config, is_kept in ((after, False), (before, True))
+        for tool_id, override in config.tools.overrides.items()
+        if (tool_id.split(":")[1] in kept) == is_kept
+    }
+    upstreams = tuple(kept.get(spec.name, spec) for spec in after.upstreams)
+    return replace(after, upstreams=upstreams, tools=replace(after.tools, overrides=overrides))
 
 
 def differences(before: Config, after: Config) -> list[str]:

@@ -29,6 +29,7 @@ from codemode_mcp.config.secret_values import SecretValues
 from codemode_mcp.config.servers import read_servers
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, HttpSettings, StaticToken, ToolSettings
+from tests.integration.harness import SERVERS
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tool_list_repair import read_tools
 from upstream_clients.tools import Tool, UpstreamView
@@ -574,6 +575,26 @@ async def test_only_the_named_servers_are_looked_at_and_secrets_of_the_others_st
     assert "it exited with code 1 before it answered" in check.detail
     assert SECRET not in check.detail + check.advice
     assert "***" in check.detail
+
+
+@pytest.mark.anyio
+async def test_a_server_that_is_slow_to_start_has_a_warning_and_does_not_count_as_broken(tmp_path: Path) -> None:
+    path, started = tmp_path / "codemode-mcp.json", tmp_path / "started"
+    # The first process is as a first start, and the second one as a start on a machine that knows the server.
+    once = (
+        "import os, runpy, sys; first = not os.path.exists(sys.argv[1]); open(sys.argv[1], 'a').close(); "
+        "first and sys.stdin.read(); runpy.run_path(sys.argv[2], run_name='__main__')"
+    )
+    arguments = ["-c", once, str(started), str(SERVERS / "counting.py")]
+    slow = {"command": sys.executable, "args": arguments, "connectTimeoutMs": 2500}
+    path.write_text(json.dumps({"mcpServers": {"slow": slow}}), "utf-8")
+    checkup = Checkup()
+    await checkup.run(load_config(path, environ=dict(os.environ)), ["slow"])
+    warning, known = checkup.checks[:2]
+    assert (warning.status, known.status) == ("warn", "ok")
+    assert "slow to start: it did not answer within 2.5 s, and was ready after" in warning.detail
+    assert "raise mcpServers.slow.connectTimeoutMs (now 2500)" in warning.advice
+    assert report.exit_code(checkup.checks, config_is_valid=True) == 0
 
 
 @pytest.mark.anyio

@@ -33,11 +33,13 @@ async def checks(home: Path, servers: dict[str, Any], file: str = ".cursor/mcp.j
 async def test_each_entry_is_started_and_named_with_what_was_seen(tmp_path: Path) -> None:
     marked = {"mark": {"command": sys.executable, "args": ["-c", f"open({str(tmp_path / 'started')!r}, 'w')"]}}
     (tmp_path / "good.json").write_text(json.dumps({"mcpServers": marked}))
+    (tmp_path / "mistaken.json").write_text(json.dumps({"mcpServers": {"a": {"comand": "x"}}}))
     found = await checks(
         tmp_path,
         {
             "good": {"command": sys.executable, "args": [*MODULE, "${env:WHERE}/good.json"]},
             "no-config": {"command": sys.executable, "args": [*MODULE, "/nowhere/c.json"]},
+            "mistaken": {"command": sys.executable, "args": [*MODULE, "${env:WHERE}/mistaken.json"]},
             "gone": {"command": "/nowhere/bin/codemode-mcp", "args": ["serve"]},
             "off": {"command": "/nowhere/bin/codemode-mcp", "args": ["serve"], "disabled": True},
             "other": {"command": "/nowhere/bin/other"},
@@ -45,6 +47,7 @@ async def test_each_entry_is_started_and_named_with_what_was_seen(tmp_path: Path
     )
     assert {name: check.status for name, check in found.items()} == {
         "good": "ok",
+        "mistaken": "fail",
         "no-config": "fail",
         "gone": "fail",
         "off": "info",
@@ -55,9 +58,21 @@ async def test_each_entry_is_started_and_named_with_what_was_seen(tmp_path: Path
         found["no-config"].detail
     )
     assert "/nowhere/c.json does not exist" in found["no-config"].detail
+    assert 'mcpServers.a.comand: unknown key (did you mean "command"?)' in found["mistaken"].detail
+    assert found["mistaken"].advice.startswith("correct the configuration file")
     assert "the command '/nowhere/bin/codemode-mcp' was not found" in found["gone"].detail
     for name in ("gone", "no-config"):
         assert "codemode-mcp install --client cursor writes the entry again" in found[name].advice
+
+
+@pytest.mark.anyio
+async def test_an_entry_that_starts_slowly_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "SLOW_SECONDS", 0.0)
+    (tmp_path / "good.json").write_text("{}")
+    entry = {"slow": {"command": sys.executable, "args": [*MODULE, "${env:WHERE}/good.json"]}}
+    check = (await checks(tmp_path, entry))["slow"]
+    assert check.status == "warn"
+    assert "slow to start: codemode-mcp" in check.detail
 
 
 @pytest.mark.anyio

@@ -236,9 +236,14 @@ async def test_an_env_file_is_watched_and_programs_that_print_values_run_again_o
     assert await running.value(both) == ["set", "set"]
     assert len(pids(tmp_path / "one")) == 1
     assert runs.read_text("utf-8").splitlines() == ["run", "run", "run"]
-    await taken(running, variables.unlink, REFUSED)
-    assert "variables.env" in lines(running, REFUSED)[-1]
+    await taken(running, variables.unlink)
+    assert "variables.env" in lines(running, "until a restart, it is used")[-1]
     assert await running.value(both) == ["set", "set"]
+    # A server that never had the values is the only one that does not work.
+    three = counting(tmp_path / "three", env={"KEY": "${NO_SUCH_VARIABLE}"})
+    await taken(running, lambda: write_config(folder, {"one": one, "two": two, "three": three}))
+    assert await running.value(both) == ["set", "set"]
+    assert "NO_SUCH_VARIABLE is not set" in (await running.exec("return await MCP.three.environment()")).error
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has neither such links nor such signals")

@@ -51,7 +51,7 @@ async def session(folder: Path) -> AsyncIterator[Session]:
             "no-file": counting(folder / "no-file", envFile="no-such-file.env"),
             "no-value": {"url": modern, "headers": {"X-Key": {"command": [sys.executable, "-c", "exit(3)"]}}},
         }
-        config = write_config(folder, servers, codeMode={"connectWaitMs": 2500})
+        config = write_config(folder, servers, codeMode={"connectWaitMs": 5000})
         async with serve(config) as session:
             yield session
 

@@ -139,11 +139,13 @@ async def _servers(config: Config, report: Report) -> Sequence[UpstreamView]:
 
 async def _server(pool: UpstreamPool, spec: UpstreamSpec, report: Report) -> None:
     began = time.monotonic()
-    view, failure = await connect(pool, spec)
+    view, problem = await connect(pool, spec)
     title, tools = f"server {spec.name}", counted(len(view.tools), "tool")
-    if failure is not None:
-        report(failure)
-    elif await anyio.to_thread.run_sync(is_stored, pool, view):
+    if problem is not None:
+        report(problem)
+    if problem is not None and problem.status == "fail":
+        return
+    if await anyio.to_thread.run_sync(is_stored, pool, view):
         report(Check(title, "ok", f"{tools} listed in {elapsed_ms(began):,} ms and stored"))
     else:
         detail = f"{tools} listed, but the list cannot be stored, so every process starts the server"

@@ -45,6 +45,10 @@ The names of checks of servers, clients and plugins end with the name of one ser
 """
 
 
+CORRECT: Final = "correct the configuration file; docs/configuration.md has every key"
+"""Advice for a mistake in the configuration."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """The result of one check, which is one line of the report.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import is_secret_name, without_tokens
-from codemode_mcp.cli.doctor.check import Check, listed
+from codemode_mcp.cli.doctor.check import CORRECT, Check, listed
 from codemode_mcp.config.literals import secret_args
 from codemode_mcp.control.display import counted
 from codemode_mcp.errors import ConfigError
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 _REFERENCE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_()]*)(:-[^}]*)?\}")
 _EDITOR_VARIABLES: Final = ("workspaceFolder", "userHome", "pathSeparator")
 """Variables that editors replace. They are not in the environment."""
-
-CORRECT: Final = "correct the configuration file; docs/configuration.md has every key"
 
 
 def check_config(path: str | None, environ: Mapping[str, str], gate: Gate) -> tuple[Config | None, list[Check]]:

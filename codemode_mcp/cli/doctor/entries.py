@@ -6,7 +6,9 @@ The command of an entry must exist and start, or its address must accept connect
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,7 +17,7 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.cli.doctor.check import Check
+from codemode_mcp.cli.doctor.check import CORRECT, Check
 from codemode_mcp.control.display import cut
 from codemode_mcp.nesting import DEPTH_VARIABLE
 from upstream_clients.executables import find_executable
@@ -30,14 +32,23 @@ if TYPE_CHECKING:
 
 NAME: Final = "client entry"
 
-START_SECONDS: Final = 15.0
+START_SECONDS: Final = 60.0
 """Time limit in seconds for an entry's server to answer `initialize`."""
+
+SLOW_SECONDS: Final = 15.0
+"""Seconds after which an answer is slow. Some clients do not wait longer."""
+
+_MAX_STARTING: Final = 2
+"""Maximum number of entries whose servers are started at the same time."""
 
 _PRIVATE: Final = {DEPTH_VARIABLE: "1"}
 """The variable with which `serve` shares no instance, so that no instance is left behind."""
 
 REACH_SECONDS: Final = 3.0
 """Time limit in seconds for an address to accept a connection."""
+
+_INVALID: Final = re.compile(r"invalid_config: .* - ")
+"""The beginning of the mistakes in the configuration file of an entry."""
 
 MAX_ENTRIES: Final = 30
 """Maximum number of entries that are checked."""
@@ -55,9 +66,11 @@ async def check(find: Callable[[], Sequence[OwnEntry]]) -> Iterable[Check]:
     if not entries:
         return [Check(NAME, "info", "no client has an entry for this server", "codemode-mcp install --client NAME")]
     checks: dict[int, Check] = {}
+    places = anyio.CapacityLimiter(_MAX_STARTING)
 
     async def check_one(number: int, entry: OwnEntry) -> None:
-        checks[number] = await _check(entry)
+        async with places:
+            checks[number] = await _check(entry)
 
     async with anyio.create_task_group() as group:
         for number, entry in enumerate(entries):
@@ -97,13 +110,24 @@ async def _check(entry: OwnEntry) -> Check:
         cwd=str(Path.home() if entry.folder is None else entry.folder),
         secrets=tuple(value for value in entry.env.values() if len(value) >= 8),
     )
+    began = time.monotonic()
     shaken = await shake_hands(spec, START_SECONDS)
+    took = time.monotonic() - began
     if shaken.problem:
+        if _INVALID.search(shaken.problem):
+            return result("fail", cut(shaken.problem, 500), CORRECT)
         by_hand = cut(spec.redact(shlex.join([program, *entry.args])), 300)
         return result("fail", cut(shaken.problem, 500), f"{again}; to see more, run it by hand: {by_hand}")
     if entry.desktop and not Path(command).is_absolute() and "PATH" not in entry.env:
         why = f"it starts here as {cut(program, 200)}, but an app that was not started from a shell may not find it"
         return result("warn", why, f"{again}, with the full path")
+    if took > SLOW_SECONDS:
+        slow = (
+            f"slow to start: {cut(shaken.server, 100)} answered after {took:.0f} s, which some clients do not wait for"
+        )
+        return result(
+            "warn", slow, "if the machine was not busy, run codemode-mcp setup, which prepares the first start"
+        )
     return result("ok", f"it starts: {cut(shaken.server, 100)}")
 
 

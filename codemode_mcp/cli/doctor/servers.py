@@ -6,13 +6,13 @@ import os
 import re
 import shlex
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
 from codemode_mcp.cli.doctor.apis import check_api
-from codemode_mcp.cli.doctor.check import Check, elapsed_ms, listed
-from codemode_mcp.cli.doctor.config import CORRECT
+from codemode_mcp.cli.doctor.check import CORRECT, Check, elapsed_ms, listed
 from codemode_mcp.cli.doctor.policy import hidden, known_of
 from codemode_mcp.control.display import counted, cut
 from declarations.untrusted_text import escape_line
@@ -35,6 +35,12 @@ GRACE_SECONDS: Final = 10.0
 
 They leave time to try the older transport, and to stop a server that hangs.
 """
+
+PATIENCE: Final = 2
+"""Timeout of the second attempt to start a server that has not answered in time, relative to its own timeout."""
+
+_TOO_SLOW: Final = "no complete answer"
+"""Words of the error of a server that has not answered in time."""
 
 HUGE_DESCRIPTION: Final = 8_000
 """Number of characters above which a tool's description is reported. Models read it together with the tool's types."""
@@ -72,11 +78,12 @@ _LAUNCHERS: Final = {
 async def check(app: App, config: Config, spec: UpstreamSpec) -> list[Check]:
     """Connect to one server, and check its tools."""
     pool = await app.pool()
+    await pool.wait_begun(spec.name)
     began = time.monotonic()
-    view, failure = await connect(pool, spec)
+    view, problem = await connect(pool, spec)
     took, title = elapsed_ms(began), f"server {spec.name}"
-    if failure is not None:
-        return [failure]
+    if problem is not None and problem.status == "fail":
+        return [problem]
     await pool.wait_listed([spec.name], GRACE_SECONDS)
     view = next(view for view in pool.views() if view.name == spec.name)
     stored = await anyio.to_thread.run_sync(is_stored, pool, view)
@@ -85,7 +92,8 @@ async def check(app: App, config: Config, spec: UpstreamSpec) -> list[Check]:
     if view.server_version:
         detail += f", version {cut(view.server_version, 40)}"
     detail += f"; started and listed in {took:,} ms"
-    checks = [Check(title, "ok", detail + (", list stored" if stored else ""))]
+    checks = [] if problem is None else [problem]
+    checks.append(Check(title, "ok", detail + (", list stored" if stored else "")))
     if spec.is_api:
         checks += await check_api(spec, title)
     if not stored:
@@ -130,9 +138,35 @@ async def check_disabled(name: str) -> list[Check]:
 async def connect(pool: UpstreamPool, spec: UpstreamSpec) -> tuple[UpstreamView, Check | None]:
     """Connect to a server, within the server's connect timeout and `GRACE_SECONDS`.
 
+    A server that does not answer in this time is started once more, with more time, since a busy machine and a first
+    start that fetches packages make healthy servers slow.
+
     Returns:
-        The view of the server, and None, or a failed check if the server is not connected.
+        The view of the server, and None, or a check that has failed if the server is not connected, or has a warning
+        if it took too long.
     """
+    view, failure = await _connect(pool, spec)
+    if failure is None or not spec.is_process or _TOO_SLOW not in failure.detail:
+        return view, failure
+    patient = replace(pool.spec(spec.name), connect_timeout=PATIENCE * spec.connect_timeout)
+    pool.apply([patient if each.name == spec.name else pool.spec(each.name) for each in pool.views()])
+    await pool.wait_begun(spec.name)
+    began = time.monotonic()
+    view, again = await _connect(pool, patient)
+    if again is not None:
+        return view, failure
+    detail = (
+        f"slow to start: it did not answer within {spec.connect_timeout:g} s, and was ready after "
+        f"{time.monotonic() - began:.0f} s when it was started once more"
+    )
+    advice = (
+        f"if the machine was not busy, and it was not the first start, raise mcpServers.{spec.name}.connectTimeoutMs "
+        f"(now {spec.connect_timeout * 1000:.0f})"
+    )
+    return view, Check(f"server {spec.name}", "warn", detail, advice)
+
+
+async def _connect(pool: UpstreamPool, spec: UpstreamSpec) -> tuple[UpstreamView, Check | None]:
     began = time.monotonic()
     await pool.connect([spec.name], spec.connect_timeout + GRACE_SECONDS)
     view = next(view for view in pool.views() if view.name == spec.name)
@@ -277,7 +311,7 @@ def advice_for(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> str:
         verb, pronoun = ("is", "it") if len(left_behind) == 1 else ("are", "them")
         cause = f"{' and '.join(left_behind)} {verb} set in this shell, but the server does not get {pronoun}"
         return f"{cause}: add {named} to {key}.env"
-    if "no complete answer" in why:
+    if _TOO_SLOW in why:
         return (
             f"run it once by hand, because a first start may fetch packages: {by_hand(spec)}; or raise "
             f"{key}.connectTimeoutMs (now {spec.connect_timeout * 1000:.0f})"
