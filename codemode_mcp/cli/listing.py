@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from codemode_mcp.cli.messages import suggestion
 from codemode_mcp.control.display import columns, counted, cut, plain
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.search.finder import EXACT
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.cli.command_requests import ToolsRequest
+    from codemode_mcp.trust.service import Trust
     from upstream_clients.tools import UpstreamView
 
 WEAK = 0.3
@@ -42,9 +45,14 @@ class ToolList:
 
 
 def list_tools(
-    catalog: Catalog, views: Sequence[UpstreamView], query: str | None, server: str | None, limit: int
+    catalog: Catalog,
+    views: Sequence[UpstreamView],
+    query: str | None,
+    server: str | None,
+    limit: int,
+    trust: Trust | None = None,
 ) -> ToolList:
-    """List a catalog, or search it.
+    """List a catalog, or search it. Held tools are in a list, with the accepted texts.
 
     Args:
         views: the servers with all their tools.
@@ -60,6 +68,8 @@ def list_tools(
         entries = _search(catalog, query, limit, only)
         return ToolList(entries, {}, [*_no_match_notes(catalog, query, entries), *notes])
     entries = [_listed(catalog, entry) for entry in _entries(catalog) if only is None or _source(entry) in only]
+    if trust is not None:
+        entries += [each for each in _held(catalog, views, trust) if only is None or each["server"] in only]
     headings = {name: text for name, text in _headings(catalog) if only is None or name in only}
     return ToolList(entries, headings, notes)
 
@@ -108,6 +118,31 @@ def _listed(catalog: Catalog, entry: Entry) -> dict[str, Any]:
         "signature": catalog.signature(entry),
         "description": " ".join(entry.tool.description.split())[:MAX_DESCRIPTION],
     }
+
+
+def _held(catalog: Catalog, views: Sequence[UpstreamView], trust: Trust) -> Iterator[dict[str, Any]]:
+    """Yield the held tools that policy would not hide, in the form of `_listed`, with a status."""
+    from codemode_mcp.catalog.entries import mcp_id
+    from codemode_mcp.trust.references import reference
+
+    servers = {server.name: server for server in catalog.servers if server.held}
+    for view in views:
+        server = servers.get(view.name)
+        if server is None:
+            continue
+        reasons = {*server.withheld.values()}  # without those for tools that policy hides
+        for name, why in trust.trusted(view).withheld.items():
+            if why in reasons:
+                accepted, named = trust.accepted_tool(view.name, name), reference(view.name, "tool", escape_line(name))
+                yield {
+                    "id": mcp_id(view.name, name),
+                    "server": server.identifier,
+                    "call": named,
+                    "signature": "",
+                    "description": "" if accepted is None else " ".join(accepted.description.split())[:MAX_DESCRIPTION],
+                    "status": "held",
+                    "see": f"codemode-mcp trust diff {shlex.quote(named)}{trust.option}",
+                }
 
 
 def _sources_named(catalog: Catalog, wanted: str) -> tuple[str, ...]:
@@ -178,7 +213,9 @@ def _grouped(tools: ToolList, width: int, *, long: bool) -> Iterator[str]:
 def _hits(entries: Iterable[Mapping[str, Any]], width: int, *, long: bool, indent: str = "") -> Iterator[str]:
     for entry in entries:
         text = (entry["signature"] if long else "") or entry["call"]
-        if entry.get("status") == "down":
+        if entry.get("status") == "held":
+            text = f"{text}  (held; to see it: {entry['see']})"
+        elif entry.get("status") == "down":
             text = f"{text}  (down)"
         elif not long and entry["description"]:
             text = f"{text}  {' '.join(entry['description'].split())}"
@@ -190,6 +227,8 @@ def _hits(entries: Iterable[Mapping[str, Any]], width: int, *, long: bool, inden
 def _headings(catalog: Catalog) -> Iterator[tuple[str, str]]:
     for server in catalog.servers:
         text = "down" if server.status == "down" else counted(len(server.tools), "tool")
+        if server.held:
+            text += f", {server.held} held"
         groups = [group for group, _ in server.groups]
         if groups:
             text += f", {' and '.join(groups)}"

@@ -39,7 +39,8 @@ async def tools_of(opened: App, caller: Caller, query: str | None, server: str |
         catalog = catalog.with_servers(names)
     views = [view for view in pool.views() if view.name in names]
     try:
-        return list_tools(catalog, views, query, server, opened.settings().code_mode.search_default_limit)
+        limit = opened.settings().code_mode.search_default_limit
+        return list_tools(catalog, views, query, server, limit, opened.trust)
     except ProgramError:
         return None
 

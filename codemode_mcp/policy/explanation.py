@@ -20,11 +20,12 @@ class Explanation:
     Attributes:
         context: the name of the context; None for callers in no context.
         callers: the callers of the context, as in its `for`.
+        decision: never `held` from `explain`, which does not know what people have accepted.
     """
 
     context: str | None
     callers: tuple[str, ...]
-    decision: Literal["allow", "ask", "deny"]
+    decision: Literal["allow", "ask", "deny", "held"]
     why: str
 
 

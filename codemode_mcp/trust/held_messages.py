@@ -67,6 +67,11 @@ def why_held(report: ItemReport, pins: Literal["file", "lock", "unreadable"], op
     )
 
 
+def reason_of(why: str) -> str:
+    """Return the reason in a result of `why_held`, without what to do."""
+    return why.removeprefix("is held: ").partition(". ")[0]
+
+
 def held_line(server: str, reports: Sequence[ItemReport], *, locked: bool, option: str = "") -> str:
     """Return the line for the log about items that are held.
 

@@ -30,7 +30,7 @@ from codemode_mcp.trust.items import ENTRY_KEY, Item, entry_item, listed_item, l
 from codemode_mcp.trust.pins_file import KINDS, PinsUnavailable, names_of
 from codemode_mcp.trust.references import reference
 from codemode_mcp.trust.stored_pins import load_changed_pins, load_pins, merge_pins, store_pins
-from codemode_mcp.trust.views import is_listed, listing_of, same_listing, shown_view, without_secrets
+from codemode_mcp.trust.views import accepted_tool, is_listed, listing_of, same_listing, shown_view, without_secrets
 from upstream_clients.item_list_repair import without_metadata
 
 if TYPE_CHECKING:
@@ -314,6 +314,11 @@ class Trust:
         """Return True if an item of a server is accepted, perhaps with another definition than the present one."""
         found = self._servers.get(server)
         return found is not None and found.pins is not None and key in found.pins.accepted
+
+    def accepted_tool(self, server: str, name: str) -> Tool | None:
+        """Return a tool as it was accepted; None if it was not, or if its definition is not stored."""
+        found = self._servers.get(server)
+        return None if found is None or found.pins is None else accepted_tool(found.pins, name)
 
     def _reports_listed(
         self, name: str, kind: ListedKind, definitions: Sequence[JsonObject]

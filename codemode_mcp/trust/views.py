@@ -70,6 +70,13 @@ def without_secrets(item: Item, secrets: Sequence[str]) -> Item:
     return Item(item.kind, item.name, None, item.digest, item.shape_digest)
 
 
+def accepted_tool(pins: ServerPins, name: str) -> Tool | None:
+    """Return a tool as it was accepted; None if it was not, or if its definition is not stored."""
+    accepted = pins.accepted.get(("tool", name))
+    definition = None if accepted is None else accepted.item.definition
+    return None if definition is None else next(iter(read_tools([definition])[0]), None)
+
+
 def _usable(
     reports: Mapping[Key, ItemReport], kind: Kind, name: str, listed: Sequence[JsonObject] | None
 ) -> tuple[JsonObject, ...] | None:

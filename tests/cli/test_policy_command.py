@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,10 @@ from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
 from codemode_mcp.nesting import with_depth
-from codemode_mcp.paths import listings_dir
+from codemode_mcp.paths import listings_dir, state_dir
+from codemode_mcp.trust.comparison import ServerPins, baseline_of
+from codemode_mcp.trust.pins_file import PinsFolder
+from codemode_mcp.trust.views import listing_of
 from upstream_clients.listing_cache import ListingCache
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Annotations, Tool, UpstreamView
@@ -50,6 +54,35 @@ def decisions(config: Path, tool: str) -> list[tuple[str, str]]:
 )
 def test_a_tool_may_be_named_in_any_way(config: Path, name: str) -> None:
     assert decisions(config, name) == [("ask", "asked for by the rule 'destructive'")]
+
+
+def test_a_held_tool_is_held_whatever_policy_says(config: Path) -> None:
+    folder = PinsFolder(state_dir() / "pins", config)
+    view = UpstreamView("github", "ready", era="legacy", tools=TOOLS)
+    spec = UpstreamSpec("github", "stdio", command="codemode-mcp-no-such-server")
+
+    def pinned(*tools: Tool) -> ServerPins:
+        stored = folder.load("github")
+        listing = listing_of(replace(view, tools=tools), [], stored, 1.0, None)
+        return baseline_of(stored, "github", listing, "pin", logged_in=False)
+
+    def list_now(*tools: Tool) -> None:
+        pins = pinned(*tools)
+        folder.update("github", lambda _: pins)
+        ListingCache(listings_dir()).save(with_depth(spec), replace(view, tools=tools))
+
+    list_now(*TOOLS)
+    assert decisions(config, "github.drop_issue") == [("ask", "asked for by the rule 'destructive'")]
+    lying = Tool("drop_issue", annotations=Annotations(read_only=True))
+    list_now(TOOLS[0], lying, Tool("radar"))
+    changed = "its server has changed it since it was accepted; then: ask"
+    assert decisions(config, "github.dropIssue") == [("held", changed)]
+    assert decisions(config, "github.radar") == [("held", "no person has accepted this new item; then: ask")]
+    assert decisions(config, "github.list_issues") == [("allow", "no rule denies it or asks for it")]
+    told = " ".join(policy(config, "explain", "github.radar").stderr.split())
+    assert "to see it: codemode-mcp trust diff github.radar" in told
+    assert policy(config, "deny", "github.radar").exit_code == 0
+    assert decisions(config, "github.radar")[0][0] == "deny"
 
 
 def test_annotations_of_the_last_list_count(config: Path) -> None:

@@ -62,6 +62,25 @@ async def test_a_changed_tool_is_shown_and_accepted(browser: Browser, tmp_path: 
             assert await violations(shown) == []
             outcome = await client.exec("return await MCP.one.send({ to: 'x' })")
             assert "held" in json.dumps(outcome)
+            # Other pages show held tools as held, with nothing that a person has not accepted.
+            await shown.go("/tools")
+            await shown.sees("and 2 held tools, which programs cannot use until you accept them")
+            for path, words in (
+                ("/tools", "its server has changed it since it was accepted"),
+                ("/tools/mcp:one:send", "Send a message."),
+                ("/tools/mcp:one:send", "As you have accepted it."),
+                ("/tools/mcp:one:new%22%3E%3Cimg%20src=x%20onerror=window.hacked=1%3E", "until you accept it"),
+                ("/tools/mcp:one:old", "Old."),
+            ):
+                await shown.go(path)
+                await shown.sees(words)
+                text = await shown.page.inner_text("main")
+                assert "id_rsa" not in text
+                assert "new words" not in text
+                assert "needs approval" not in text
+            await shown.go("/tools")
+            await shown.page.get_by_role("link", name="Decide").first.click()
+            await shown.sees("one.send")
             await shown.page.get_by_role("button", name="Accept one.send").click()
             await shown.status("one.send is accepted.")
             await shown.page.get_by_role("button", name="Reject one.old").click()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from codemode_mcp.config import Config
+    from codemode_mcp.trust.comparison import ServerPins
     from upstream_clients.tools import Annotations, Tool
 
 app = typer.Typer(
@@ -37,17 +40,25 @@ def explain(tool: ToolArgument, config: ConfigOption = None, as_json: JsonOption
     """Show what policy decides about a tool, and by which rule, for each kind of caller."""
     from codemode_mcp.cli.loading import load
     from codemode_mcp.cli.run_views import table
+    from codemode_mcp.config_path import command_option
+    from codemode_mcp.paths import config_dir
     from codemode_mcp.policy.explanation import explain as explanations
 
     loaded = load(config, "warning", None)
     tool_id = _id_of(tool, loaded)
-    annotations, known = _annotations(loaded, tool_id)
+    annotations, known, held = _known(loaded, tool_id)
     found = explanations(loaded.tools, tool_id, annotations)
+    if held is not None:
+        found = [
+            each if each.decision == "deny" else replace(each, decision="held", why=f"{held}; then: {each.decision}")
+            for each in found
+        ]
     if as_json:
         print_json(
             {
                 "id": tool_id,
                 "known": known,
+                "held": held is not None,
                 "decisions": [
                     {"context": each.context, "for": each.callers, "decision": each.decision, "why": each.why}
                     for each in found
@@ -60,7 +71,12 @@ def explain(tool: ToolArgument, config: ConfigOption = None, as_json: JsonOption
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1000
     for line in table(("CALLERS", "DECISION", "WHY"), rows, width):
         print(line)
-    if not known:
+    if held is not None:
+        target = shlex.quote(tool_id.removeprefix("mcp:").replace(":", ".", 1)) + command_option(
+            loaded.path, config_dir()
+        )
+        say_line(f"to see it: codemode-mcp trust diff {target}; to accept it: codemode-mcp trust accept {target}")
+    elif not known:
         say_line(
             f"no list of this server with {tool_id} is known, so the tool counts as one without annotations; "
             "codemode-mcp tools connects to the servers"
@@ -169,10 +185,12 @@ def _id_of(tool: str, config: Config) -> str:
     known = configured(config)
     if server not in known:
         stop(2, unknown_server(server, config))
+    pins = _pins(config, known[server])
     listed = {tool.name for tool in _saved_tools(config, known[server])}
     if name not in listed:
         # Programs know a tool by its identifier.
-        found = [each for each, identifier in identifiers([*listed]).items() if identifier == name]
+        kept = {} if pins is None else {**pins.names}
+        found = [each for each, identifier in (kept | identifiers(listed, kept=kept)).items() if identifier == name]
         name = found[0] if len(found) == 1 else name
     return f"mcp:{known[server]}:{name}"
 
@@ -188,15 +206,44 @@ def _saved_tools(config: Config, server: str) -> Sequence[Tool]:
     return () if saved is None else saved.view.tools
 
 
-def _annotations(config: Config, tool_id: str) -> tuple[Annotations | None, bool]:
-    """Return the annotations of a tool by the last list of its server, and whether the tool is in that list."""
+def _pins(config: Config, server: str) -> ServerPins | None:
+    """Return the pins of a server, with its present entry in the configuration; None if there are none."""
+    from codemode_mcp.paths import state_dir
+    from codemode_mcp.trust.comparison import with_entry
+    from codemode_mcp.trust.items import entry_item
+    from codemode_mcp.trust.pins_file import PinsFolder, PinsUnavailable
+
+    try:
+        pins = PinsFolder(state_dir() / "pins", config.path).load(server)
+    except PinsUnavailable:
+        return None
+    return None if pins is None else with_entry(pins, entry_item(config.written.get(server)))
+
+
+def _known(config: Config, tool_id: str) -> tuple[Annotations | None, bool, str | None]:
+    """Return the annotations of a tool, whether they are known, and the reason why it is held; None if it is not.
+
+    Of a tool that its server has changed, the annotations are the accepted ones.
+    """
+    from codemode_mcp.trust.comparison import compare_item
+    from codemode_mcp.trust.held_messages import reason_of, why_held
+    from codemode_mcp.trust.views import accepted_tool
     from upstream_clients.tools import Annotations
 
     source, _, rest = tool_id.partition(":")
     if source == "program":
-        return Annotations(read_only=True, open_world=False), True
+        return Annotations(read_only=True, open_world=False), True, None
     if source != "mcp":
-        return None, True
+        return None, True, None
     server, _, name = rest.partition(":")
+    pins, mode = _pins(config, server), config.trust.get(server, "pin")
+    item = None if pins is None else pins.present.items.get(("tool", name))
+    if pins is not None and item is not None and mode != "follow":
+        report, accepted = compare_item(pins, item, mode), accepted_tool(pins, name)
+        if report.held:
+            why = reason_of(why_held(report, "file"))
+            return None if accepted is None else accepted.annotations, accepted is not None, why
+        if accepted is not None:
+            return accepted.annotations, True, None
     found = next((tool for tool in _saved_tools(config, server) if tool.name == name), None)
-    return (None, False) if found is None else (found.annotations, True)
+    return (None, False, None) if found is None else (found.annotations, True, None)

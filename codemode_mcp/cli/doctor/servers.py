@@ -88,7 +88,7 @@ async def check(app: App, config: Config, spec: UpstreamSpec) -> list[Check]:
     view = next(view for view in pool.views() if view.name == spec.name)
     stored = await anyio.to_thread.run_sync(is_stored, pool, view)
     spoken = "OpenAPI" if spec.is_api else f"protocol {cut(view.protocol_version or '?', 20)} ({view.era})"
-    detail = f"{counted(len(view.tools), 'tool')}, {spoken}"
+    detail = f"{counted(len(app.trust.trusted(view).tools), 'tool')}, {spoken}"
     if view.server_version:
         detail += f", version {cut(view.server_version, 40)}"
     detail += f"; started and listed in {took:,} ms"

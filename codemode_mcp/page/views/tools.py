@@ -61,6 +61,7 @@ def routes(site: Site) -> Sequence[Route]:
             query=query,
             server=server,
             servers=servers,
+            held=sum(each["decision"] == "held" for each in rows),
             total=len(rows),
             number=page,
             pages=pages,
@@ -114,20 +115,33 @@ def routes(site: Site) -> Sequence[Route]:
 
 
 def _rows(application: Application, catalog: Catalog) -> list[dict[str, Any]]:
-    """Return all tools of servers and plugins, also those that policy denies, each with the decision about it."""
+    """Return all tools of servers and plugins, also those that are denied or held, each with the decision about it.
+
+    Nothing is shown of a definition that a person has not accepted, but the name.
+    """
     from codemode_mcp.catalog.entries import mcp_id
+    from codemode_mcp.trust.held_messages import reason_of
+    from upstream_clients.tools import Tool
 
     policy = application.policies.of(application.operator)
     rows = []
     for view in application.server_views():
-        for tool in view.tools:
-            tool_id = mcp_id(view.name, tool.name)
+        trusted = application.trust.trusted(view)
+        usable = {tool.name: tool for tool in trusted.tools}
+        for listed in view.tools:
+            tool_id = mcp_id(view.name, listed.name)
+            accepted = usable.get(listed.name) or application.trust.accepted_tool(view.name, listed.name)
+            tool = accepted or Tool(listed.name)
             effects = policy.effects(tool_id, tool.annotations)
             decision, why = policy.explain(tool_id, effects)
+            shown_decision: str = decision
+            if listed.name in trusted.withheld and decision != "deny":
+                shown_decision, why = "held", reason_of(trusted.withheld[listed.name])
             entry = catalog.get(tool_id)
-            # Programs see the accepted texts, with overrides.
+            # Programs see the texts with overrides.
             shown = tool if entry is None else entry.tool
-            rows.append(_row(tool_id, view.name, shown, effects, decision, why, policy.switches_off(tool_id)))
+            row = _row(tool_id, view.name, shown, effects, shown_decision, why, policy.switches_off(tool_id))
+            rows.append(row if accepted is not None else {**row, "effects": "", "schema": None})
     for entry in catalog.toolset.entries:
         decision, why = policy.explain(entry.id, entry.effects)
         off = policy.switches_off(entry.id)
