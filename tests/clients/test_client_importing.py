@@ -33,9 +33,9 @@ def here(tmp_path: Path, **environ: str) -> Machine:
     return Machine("linux", tmp_path, environ, tmp_path)
 
 
-def plan(target: Path, *sources: Source, secrets: Secrets = "keep", disable_unset: bool = False, **env: str) -> Plan:
+def plan(target: Path, *sources: Source, secrets: Secrets = "keep", **env: str) -> Plan:
     before = existing_at(target)
-    return make_plan(sources, target, before, here(target.parent, **env), secrets, disable_unset=disable_unset)
+    return make_plan(sources, target, before, here(target.parent, **env), secrets)
 
 
 def write(made: Plan) -> Path | None:
@@ -155,14 +155,13 @@ def test_a_trailing_slash_in_a_url_does_not_make_another_server(target: Path) ->
     assert statuses(made) == [("a", "new", "a"), ("a", "same", "a")]
 
 
-def test_a_server_that_would_keep_the_configuration_from_loading_is_added_as_disabled(target: Path) -> None:
+def test_a_server_whose_variable_is_not_set_is_added_and_used_once_it_is_set(target: Path) -> None:
     servers = source("claude-code", a={"command": "x", "env": {"T": "${UNSET}"}}, b={"command": "y"})
-    write(plan(target, servers, disable_unset=True))
-    config = load_config(target, environ={})
-    assert ([each.name for each in config.upstreams], config.disabled) == (["b"], ("a",))
-    assert plan(target, servers, disable_unset=True, UNSET="set").change is None
-    with_it = plan(target.with_name("other.json"), servers, disable_unset=True, UNSET="set")
-    assert with_it.shown["a"] == {"command": "x", "env": {"T": "${UNSET}"}}
+    made = plan(target, servers)
+    assert [each.name for each in made.variables if not each.is_set] == ["UNSET"]
+    write(made)
+    assert [each.unusable is None for each in load_config(target, environ={}).upstreams] == [False, True]
+    assert [each.unusable for each in load_config(target, environ={"UNSET": "set"}).upstreams] == [None, None]
 
 
 def test_invalid_names_are_changed(target: Path) -> None:

@@ -68,7 +68,7 @@ def import_servers(
     target = _target(config)
     try:
         before = importing.existing_at(target)
-        plan = importing.make_plan(sources, target, before, machine, secrets, disable_unset=secrets == "keep")
+        plan = importing.make_plan(sources, target, before, machine, secrets)
     except SourceError as error:
         stop(1, f"{_plain(target)} {error}; nothing was changed")
     except RecursionError:

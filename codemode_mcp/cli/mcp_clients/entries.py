@@ -307,11 +307,6 @@ class _AllVariables(dict[str, str]):
         return self._value
 
 
-def loads(entry: Mapping[str, Any], machine: Machine) -> bool:
-    """Return True if our configuration would load the entry with the variables that are set now."""
-    return _error_loading(entry, machine, machine.environ) is None
-
-
 def _load_problem(entry: Mapping[str, Any], machine: Machine) -> str | None:
     """Return the reason why our configuration cannot load the entry, whatever the values of its variables are.
 

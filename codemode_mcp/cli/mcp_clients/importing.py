@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from codemode_mcp.cli.mcp_clients.client_files import Document, read_file
 from codemode_mcp.cli.mcp_clients.dialects import NotImportable, common_form
-from codemode_mcp.cli.mcp_clients.entries import IsThisServer, convert, loads, valid_name
+from codemode_mcp.cli.mcp_clients.entries import IsThisServer, convert, valid_name
 from codemode_mcp.cli.mcp_clients.json_values import strings_in
 from codemode_mcp.cli.mcp_clients.secrets import VariableNames, with_variables, without_secrets
 from codemode_mcp.config.edit_json import with_members
@@ -145,14 +145,8 @@ def make_plan(
     before: Document | None,
     machine: Machine,
     secrets: Secrets = "keep",
-    *,
-    disable_unset: bool = False,
 ) -> Plan:
     """Plan an import into the configuration at `target`, and write nothing.
-
-    Args:
-        disable_unset: whether to add a server as disabled if a variable that it requires is not set in this process.
-            If it were enabled, the whole configuration would not load.
 
     Raises:
         SourceError: the configuration cannot be changed.
@@ -174,10 +168,6 @@ def make_plan(
             except NotImportable as error:
                 items.append(Item(number, name, "left out", reason=str(error)))
                 continue
-            if disable_unset and item.status == "new" and not loads(candidate.literal, machine):
-                candidate.literal["disabled"] = True
-                note = "disabled, since a variable that it needs is not set: set it and remove `disabled`"
-                item = replace(item, notes=(*item.notes, note))
             items.append(item)
             references |= candidate.references
             if item.status == "new":

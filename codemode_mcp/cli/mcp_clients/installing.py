@@ -218,7 +218,7 @@ def _optional(text: str) -> str:
 def _without_variables(source: Source, found: importing.Plan, machine: Machine) -> dict[str, str]:
     """Return the servers that require a variable that would be unset, with the reason why they stay with the client.
 
-    If one of them were moved, our configuration would not load, and this server would not start.
+    If one of them were moved, it would be disabled here.
     """
     assert source.client is not None
     known = {
