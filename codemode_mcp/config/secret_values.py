@@ -1,4 +1,4 @@
-"""Secret values of the configuration file: strings, outputs of programs and entries of the system keyring.
+"""Secret values of the configuration file: strings, outputs of programs, and entries of the system keyring.
 
 No message in this module quotes a value or the output of a program.
 """
@@ -126,14 +126,16 @@ def _printed(argv: tuple[str, ...], expander: Expander) -> str:
 
 
 def _kept(name: str) -> str:
-    """Return an entry of the system keyring. Raises `_NoValue`."""
+    """Return an entry of the system keyring, or of the files in its place. Raises `_NoValue`."""
+    from codemode_mcp.config import secret_files
     from upstream_clients import keychain
 
     answers: queue.SimpleQueue[str | keychain.NoKeychain | None] = queue.SimpleQueue()
 
     def ask() -> None:
         try:
-            answers.put(keychain.read(keychain.SECRETS, name))
+            in_file = secret_files.read(name)
+            answers.put(keychain.read(keychain.SECRETS, name) if in_file is None else in_file)
         except keychain.NoKeychain as error:
             answers.put(error)
 

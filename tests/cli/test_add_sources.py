@@ -83,6 +83,79 @@ def test_an_api_is_known_by_its_document_and_any_other_address_is_a_server(web: 
     assert entries == {"server": {"url": f"{web.url}/mcp"}}
 
 
+@pytest.mark.parametrize(
+    ("option", "auth"),
+    [
+        (
+            "apiKey:header:X-Key=${BOOK_KEY}",
+            {"type": "apiKey", "in": "header", "name": "X-Key", "value": "${BOOK_KEY}"},
+        ),
+        ("bearer=${env:BOOK_KEY}", {"type": "bearer", "token": "${env:BOOK_KEY}"}),
+        (
+            "basic=${BOOK_USER}:${BOOK_KEY}",
+            {"type": "basic", "username": "${BOOK_USER}", "password": "${BOOK_KEY}"},
+        ),
+        ("basic=alice:${BOOK_KEY}", {"type": "basic", "username": "alice", "password": "${BOOK_KEY}"}),
+        (
+            "basic=${NO_USER:-alice}:${BOOK_KEY}",
+            {"type": "basic", "username": "${NO_USER:-alice}", "password": "${BOOK_KEY}"},
+        ),
+    ],
+)
+def test_credentials_of_an_api_come_from_variables(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, auth: dict[str, str]
+) -> None:
+    monkeypatch.setenv("BOOK_KEY", "k")
+    monkeypatch.setenv("BOOK_USER", "u")
+    web.pages["/openapi.json"] = DOCUMENT
+    entries, said = would_add(f"{web.url}/openapi.json", "--auth", option, config=tmp_path / "c.json")
+    assert entries == {"pet_store": {"openapi": f"{web.url}/openapi.json", "auth": auth}}
+    assert "BOOK_KEY where codemode-mcp starts; an app that is not started from a shell" in said
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("apiKey:header:X-Key=abc", "--auth 'apiKey:header:X-Key=${VARIABLE}', or write --auth apiKey:header:X-Key"),
+        ("bearer=$BOOK_KEY", "the value is a secret, which others can see on a command line"),
+        ("bearer=${BOOK_KEY:-abc}", "the value is a secret"),
+        ("bearer=${BOOK_KEY", "the value is a secret"),
+        ("bearer=", "the value after = is not complete; name variables, as in --auth 'bearer=${VARIABLE}'"),
+        ("basic=${BOOK_KEY}", "not complete; name variables, as in --auth 'basic=${USER}:${PASSWORD}'"),
+        ("basic=alice:abc", "the value is a secret"),
+        ("bearer=${BOOK_KEY}", "mcpServers.pet_store.auth.token: the variable BOOK_KEY is not set; set it"),
+        ("token=${BOOK_KEY}", "--auth token: write bearer, basic, or apiKey:header:NAME"),
+    ],
+)
+def test_credentials_on_a_command_line_are_refused_with_the_form_that_works(
+    web: Web, tmp_path: Path, option: str, message: str
+) -> None:
+    web.pages["/openapi.json"] = DOCUMENT
+    _, said = would_add(f"{web.url}/openapi.json", "--auth", option, config=tmp_path / "c.json", code=2)
+    assert message in said
+    assert "abc" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("s", "--env", "KEY=${BOOK_KEY}", "--", "true"), "set BOOK_KEY where"),
+        (("s", "--env", "A=${env:BOOK_KEY}", "--env", "B=${BOOK_USER}", "--", "true"), "set BOOK_KEY and BOOK_USER w"),
+        (("s", "--", "true", "${BOOK_KEY}", "${HOME}/x", "${BOOK_USER:-u}"), "set BOOK_KEY where"),
+        (("https://a.example/mcp", "--header", "X-Key=${BOOK_KEY}"), "set BOOK_KEY where"),
+        (("s", "--", "true", "${workspaceFolder}/x"), None),
+    ],
+)
+def test_variables_that_a_desktop_client_does_not_see_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], names: str | None
+) -> None:
+    monkeypatch.setenv("BOOK_KEY", "k")
+    monkeypatch.setenv("BOOK_USER", "u")
+    _, said = would_add(*words, config=tmp_path / "c.json")
+    assert names is None or names in said
+    assert ("does not see variables of a shell" in said) is (names is not None)
+
+
 def test_a_document_of_another_host_gets_no_credentials_and_skipped_operations_are_named(
     web: Web, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -184,7 +185,7 @@ async def test_a_secret_header_is_sent_and_kept_in_the_keyring_until_the_server_
     assert set(remote.keys) == {SECRET}
     assert pinned(config, "far") == {"look": "a person at a terminal"}
     async with terminal("remove", "far", "--config", str(config), env=keyring) as shown:
-        await shown.see(r"Delete its secrets in the system keyring, too \(far/X-Key\)\?.*> ")
+        await shown.see(r"Delete its stored secrets, too \(far/X-Key\)\?.*> ")
         shown.type("yes\n")
         await shown.confirm()
         assert await shown.end() == 0
@@ -249,3 +250,47 @@ async def test_an_api_is_added_and_called_by_two_commands(
         assert await shown.end() == 1
         assert "codemode-mcp doctor pet_store names the operations that are skipped" in " ".join(shown.text.split())
     assert remote.keys == [SECRET]
+
+
+async def test_without_a_keyring_the_key_of_an_api_is_in_a_private_file_or_a_variable(
+    tmp_path: Path, remote: Remote, own_cache: dict[str, str]
+) -> None:
+    env = {
+        **own_cache,
+        "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
+    key = "apiKey:header:X-Key"
+    arguments = ("--name", "filed", "--auth", key)
+    async with terminal("add", remote.document, *arguments, env=env, cwd=tmp_path) as shown:
+        await shown.see(r"CAUTION: this system has no keyring, so the API key in the header X-Key is stored in ")
+        await shown.see(re.escape(f"name it: --auth '{key}=${{VARIABLE}}'"))
+        await shown.confirm("read")
+        await shown.see(r"Value of the API key in the header X-Key.*\n> ")
+        shown.type(SECRET + "\n")
+        await shown.confirm("add")
+        assert await shown.end() == 0
+        assert SECRET not in shown.text
+    with_key = {**env, "BOOK_KEY": "of-a-variable"}
+    arguments = ("--name", "varied", "--auth", f"{key}=${{BOOK_KEY}}")
+    async with terminal("add", remote.document, *arguments, env=with_key, cwd=tmp_path) as shown:
+        await shown.see("set BOOK_KEY where codemode-mcp starts")
+        await shown.confirm("read")
+        await shown.confirm("add")
+        assert await shown.end() == 0
+    written = json.loads((tmp_path / "codemode-mcp" / "codemode-mcp.json").read_text())["mcpServers"]
+    assert [each["auth"]["value"] for each in written.values()] == [{"keyring": "filed/value"}, "${BOOK_KEY}"]
+    (file,) = (tmp_path / "data" / "codemode-mcp" / "secrets").iterdir()
+    assert (file.read_text(), file.stat().st_mode & 0o777) == (SECRET, 0o600)
+    program = "return [await MCP.filed.listPets({}), await MCP.varied.listPets({})].length"
+    async with terminal("run", "-e", program, env=with_key, cwd=tmp_path) as shown:
+        assert await shown.end() == 0
+    assert remote.keys == [SECRET, "of-a-variable"]
+    async with terminal("remove", "filed", env=env, cwd=tmp_path) as shown:
+        await shown.see(r"Delete its stored secrets, too \(filed/value\)\?.*> ")
+        shown.type("yes\n")
+        await shown.confirm()
+        assert await shown.end() == 0
+    assert not file.exists()

@@ -11,11 +11,13 @@ from urllib.parse import urlsplit
 
 from codemode_mcp.cli.adding.proposal import Proposal, Refused, Setting, short_name
 from codemode_mcp.cli.adding.web import Unreachable, fetch
+from codemode_mcp.config.literals import secrets_of
 from codemode_mcp.control.display import cut
 from upstream_clients.address_guard import may_be_public
 from upstream_clients.fetch import describe_url, same_origin
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from codemode_mcp.cli.adding.sources import Address
@@ -42,6 +44,9 @@ _EMPTY_WORDS: Final = frozenset(
 """Words of a title that do not name the API."""
 
 _IN: Final = ("header", "query", "cookie")
+
+_USER: Final = re.compile(r"((?:\$\{[^}]*\}|[^:])*):(.*)", re.DOTALL)
+"""The user name and the password of `--auth basic=...`."""
 
 
 def is_document(data: bytes) -> bool:
@@ -99,14 +104,17 @@ def from_address(address: Address, base_url: str | None, *, is_api: bool = False
     raise Refused(f"{shown} is no OpenAPI document; give the address of the document, often .../openapi.json")
 
 
-def with_auth(proposal: Proposal, kind: str) -> Proposal:
-    """Return the proposal of an API with the credentials of `--auth`, whose values a person gives.
+def with_auth(proposal: Proposal, option: str) -> tuple[Proposal, Mapping[Setting, str]]:
+    """Return the proposal of an API with the credentials of `--auth`, and the values that the option has for them.
+
+    A person gives the values, or the option has variables for them, as in `bearer=${TOKEN}`.
 
     Raises:
-        Refused: the kind is unknown, or the proposal is no API.
+        Refused: the option is malformed, or has a secret as plain text; or the proposal is no API.
     """
     if "openapi" not in proposal.entry:
         raise Refused("--auth is only for an API with an OpenAPI document; use --header for an MCP server")
+    kind, mark, given = option.partition("=")
     word, *rest = kind.split(":", 2)
     titles: dict[str, str]
     match word, rest:
@@ -121,8 +129,32 @@ def with_auth(proposal: Proposal, kind: str) -> Proposal:
             raise Refused(
                 f"--auth {cut(kind, 60)}: write bearer, basic, or apiKey:header:NAME, :query:NAME, :cookie:NAME"
             )
-    settings = tuple(Setting("auth", name, secret=True, description=title) for name, title in titles.items())
-    return replace(proposal, entry={**proposal.entry, "auth": auth}, settings=(*proposal.settings, *settings))
+    values = _given(kind, given, titles) if mark else {}
+    settings = {
+        Setting("auth", name, secret=not mark, description=title): values.get(name, "")
+        for name, title in titles.items()
+    }
+    made = replace(proposal, entry={**proposal.entry, "auth": auth}, settings=(*proposal.settings, *settings))
+    return made, settings if mark else {}
+
+
+def _given(kind: str, text: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the values of `--auth KIND=...`, by the names of settings. Raises `Refused`."""
+    parts = _USER.fullmatch(text) if kind == "basic" else None
+    texts = (text,) if kind != "basic" else () if parts is None else parts.groups()
+    values = dict(zip(names, texts, strict=False))
+    shown = cut(kind, 60)
+    how = f"name variables, as in --auth '{cut(auth_by_variable(kind), 80)}', or write --auth {shown} to be asked"
+    if secrets_of({"auth": values}):
+        raise Refused(f"--auth {shown}: the value is a secret, which others can see on a command line; {how}")
+    if not texts or not all(texts):
+        raise Refused(f"--auth {shown}: the value after = is not complete; {how}")
+    return values
+
+
+def auth_by_variable(kind: str) -> str:
+    """Return the value of `--auth` with variables for a kind of credentials."""
+    return kind + ("=${USER}:${PASSWORD}" if kind == "basic" else "=${VARIABLE}")
 
 
 def _proposal(source: str, data: bytes, base_url: str | None) -> Proposal:

@@ -1,10 +1,11 @@
-"""Secrets of servers in the system keyring, and the references to them in the configuration."""
+"""Secrets of servers in the system keyring, or in files in its place, and the references to them."""
 
 from __future__ import annotations
 
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.config import secret_files
 from upstream_clients import keychain
 
 if TYPE_CHECKING:
@@ -24,16 +25,20 @@ def reference(server: str, setting: Setting) -> dict[str, str]:
 
 
 def store(server: str, values: Mapping[Setting, str]) -> dict[Setting, dict[str, str]]:
-    """Store secrets, and return their references for the configuration.
+    """Store secrets, in files if no keyring protects them. Return their references for the configuration.
 
     Raises:
         NoKeychain: one cannot be stored. Then none is.
     """
     references: dict[Setting, dict[str, str]] = {}
+    in_keyring = can_keep()
     try:
         for setting, value in values.items():
-            name = _free_name(reference(server, setting)["keyring"])
+            name = _free_name(reference(server, setting)["keyring"], in_keyring=in_keyring)
             references[setting] = {"keyring": name}
+            if not in_keyring:
+                secret_files.write(name, value)
+                continue
             keychain.write(keychain.SECRETS, name, value)
             if keychain.read(keychain.SECRETS, name) != value:
                 raise keychain.NoKeychain("the system keyring does not return what it has stored")
@@ -44,11 +49,12 @@ def store(server: str, values: Mapping[Setting, str]) -> dict[Setting, dict[str,
 
 
 def forget(names: Iterable[str]) -> list[str]:
-    """Delete entries of the keyring. Return the names of those that could not be deleted."""
+    """Delete stored secrets. Return the names of those that could not be deleted."""
     left = []
     for name in names:
         try:
-            keychain.remove(keychain.SECRETS, name)
+            if not secret_files.remove(name):
+                keychain.remove(keychain.SECRETS, name)
         except keychain.NoKeychain:
             left.append(name)
     return left
@@ -67,10 +73,11 @@ def names_in(value: Any) -> Iterator[str]:
             pending += each
 
 
-def _free_name(name: str) -> str:
-    """Return a name that no entry has: another configuration may have a server of the same name."""
+def _free_name(name: str, *, in_keyring: bool) -> str:
+    """Return a name that no secret has: another configuration may have a server of the same name."""
     for number in count(1):
         numbered = name if number == 1 else f"{name}-{number}"
-        if keychain.read(keychain.SECRETS, numbered) is None:
+        is_taken = secret_files.read(numbered) is not None
+        if not is_taken and not (in_keyring and keychain.read(keychain.SECRETS, numbered) is not None):
             return numbered
     raise AssertionError

@@ -1,4 +1,4 @@
-"""The parts of a server beside its entry: pins, a login, secrets in the keyring, and rules that name it."""
+"""The parts of a server beside its entry: pins, a login, stored secrets, and rules that name it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def login_spec(name: str, entry: Mapping[str, Any], folder: Path) -> UpstreamSpe
 
 
 def own_secrets(name: str, value: Any) -> list[str]:
-    """Return the names of the keyring entries to which only the entry of a server refers.
+    """Return the names of the stored secrets to which only the entry of a server refers.
 
     Args:
         value: the value of the configuration.
@@ -54,7 +54,7 @@ def forget(name: str, path: Path, spec: UpstreamSpec | None, secrets: list[str])
 
     Args:
         spec: the server, if it has a login to delete.
-        secrets: the names of keyring entries to delete.
+        secrets: the names of stored secrets to delete.
     """
     from codemode_mcp.cli.browser_login import log_out
     from upstream_clients.errors import LoginError
@@ -67,7 +67,7 @@ def forget(name: str, path: Path, spec: UpstreamSpec | None, secrets: list[str])
         except LoginError as error:
             yield spec.redact(f"its login is left: {error}")
     for each in keyring_entries.forget(secrets):
-        yield f"the secret {each} is left in the system keyring"
+        yield f"the secret {each} could not be deleted"
 
 
 def left_behind(name: str, value: Any, path: Path) -> Iterator[str]:

@@ -7,26 +7,30 @@ compares with what the person has seen.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from codemode_mcp.cli.adding import keyring_entries, pins, views
+from codemode_mcp.cli.adding.documents import auth_by_variable
 from codemode_mcp.cli.adding.proposal import Refused, with_values
 from codemode_mcp.cli.adding.questions import ask_all, ask_yes
 from codemode_mcp.cli.adding.trial import list_server, spec_of
 from codemode_mcp.cli.deciding import confirm
 from codemode_mcp.cli.loading import logging_of
 from codemode_mcp.cli.messages import print_json, say, say_command, say_line, stop_line
-from codemode_mcp.config import Config
-from codemode_mcp.config.literals import secrets_of
+from codemode_mcp.config import Config, secret_files
+from codemode_mcp.config.literals import REFERENCE, secrets_of
 from codemode_mcp.config.servers import ROOT_KEYS
 from codemode_mcp.control.display import counted, cut
 from codemode_mcp.trust.lock_file import lock_path
+from upstream_clients.environment import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,8 +55,10 @@ def add(proposal: Proposal, target: Target, given: Mapping[Setting, str], *, lon
     _check(proposal, target, given)
     if len(views.command_line(proposal.entry)) > views.MAX_COMMAND:
         stop_line(1, "the command line is too long to be seen at a terminal; write the entry by hand")
-    views.show(views.proposal_lines(proposal, target.path))
-    _refuse_unkeepable(proposal)
+    told = _with_variables(proposal, given)
+    if any(each.secret for each in proposal.settings) and not keyring_entries.can_keep():
+        told = replace(told, warnings=(*told.warnings, _in_files(proposal)))
+    views.show(views.proposal_lines(told, target.path))
     confirm(proposal.verb, f"{cut(name, 60)} as shown above")
     answers = ask_all(proposal.settings, given)
     entry = with_values(proposal.entry, answers.plain)
@@ -60,20 +66,20 @@ def add(proposal: Proposal, target: Target, given: Mapping[Setting, str], *, lon
         stop_line(
             1,
             "one of these values looks like a secret, and the configuration would have it as plain text; nothing was "
-            "added; name its variable with --env NAME, and its value is kept in the system keyring",
+            "added; name its variable with --env NAME, and you are asked for its value, which is not written there",
         )
     try:
         trial = with_values(entry, {setting: keyring_entries.reference(name, setting) for setting in answers.secret})
         spec = spec_of(name, trial, target.path.parent, answers.secret)
     except Refused as error:
-        stop_line(1, f"nothing was added, since the configuration would not load: {error}")
+        stop_line(1, f"nothing was added, since its entry cannot be used: {error}")
     with ExitStack() as undo:
         view = _listed(spec, undo)
         say("reading what it lists ...")
         shown = pins.read_listing(view, spec, entry, target.path, target.servers, long=long)
         views.show(views.listing_lines(view, shown, long=long))
         confirm("add", f"{cut(name, 60)} with what it lists as shown above")
-        _write(entry, answers, target, shown, name)
+        _write(entry, answers, target, shown, proposal)
         undo.pop_all()
     say_line(f"{name} is added to {target.path}; what it lists is accepted ({counted(len(view.tools), 'tool')})")
     _say_next(name, view, target)
@@ -81,7 +87,7 @@ def add(proposal: Proposal, target: Target, given: Mapping[Setting, str], *, lon
 
 def print_plan(proposal: Proposal, target: Target, given: Mapping[Setting, str]) -> None:
     """Print what would be written. Nothing is started, asked or written."""
-    views.show(views.proposal_lines(proposal, target.path))
+    views.show(views.proposal_lines(_with_variables(proposal, given), target.path))
     _check(proposal, target, given)
     values: dict[Setting, object] = {}
     for setting in proposal.settings:
@@ -94,7 +100,7 @@ def print_plan(proposal: Proposal, target: Target, given: Mapping[Setting, str])
 
 
 def _check(proposal: Proposal, target: Target, given: Mapping[Setting, str]) -> None:
-    """End the command if the name is taken, or the configuration would not load with the entry."""
+    """End the command if the name is taken, or its entry cannot be used."""
     name = proposal.name
     if name in target.servers:
         stop_line(2, f"{target.path} has a server {name!r} already; choose another name with --name")
@@ -105,7 +111,7 @@ def _check(proposal: Proposal, target: Target, given: Mapping[Setting, str]) -> 
     try:
         spec_of(name, with_values(proposal.entry, values), target.path.parent)
     except Refused as error:
-        stop_line(2, f"nothing was added, since the configuration would not load: {error}")
+        stop_line(2, f"nothing was added, since its entry cannot be used: {error}")
 
 
 def _is_secret(setting: Setting, value: str) -> bool:
@@ -115,20 +121,37 @@ def _is_secret(setting: Setting, value: str) -> bool:
     return bool(secrets_of({setting.table: {setting.name: value}}))
 
 
-def _refuse_unkeepable(proposal: Proposal) -> None:
-    """End the command if a secret would have no place."""
-    needed = [each for each in proposal.settings if each.secret and each.required]
-    if needed and not keyring_entries.can_keep():
-        names = ", ".join(cut(each.title, 60) for each in needed)
-        option = "--header" if needed[0].table == "headers" else "--env"
-        by_variable = f"name it with {option} '{cut(needed[0].name, 60)}=${{VARIABLE}}'"
-        by_hand = 'print the entry with --dry-run, and write it with "${VARIABLE}" in place of {"keyring": ...}'
-        stop_line(
-            1,
-            f"nothing was added: this system has no keyring for {names}, and a secret is not written into the "
-            "configuration as plain text; set a variable where codemode-mcp starts, and "
-            + (by_hand if needed[0].table == "auth" else by_variable),
-        )
+def _with_variables(proposal: Proposal, given: Mapping[Setting, str]) -> Proposal:
+    """Return a proposal with a sentence about the variables that must be set for it."""
+    from codemode_mcp.cli.doctor.servers import NOT_IN_APPS
+
+    found = REFERENCE.findall(json.dumps(with_values(proposal.entry, given)))
+    required = dict.fromkeys(each.removeprefix("env:") for each in found if ":-" not in each)
+    names = [cut(name, 60) for name in required if name not in (*PLAIN, "workspaceFolder")]
+    if not names:
+        return proposal
+    where = f'set {" and ".join(names)} where codemode-mcp starts; {NOT_IN_APPS}: use "env" in its own entry'
+    return replace(proposal, notes=(*proposal.notes, where))
+
+
+def _in_files(proposal: Proposal) -> str:
+    """Return the sentence about secrets on a system without a keyring."""
+    names = " and ".join(cut(each.title, 60) for each in proposal.settings if each.secret)
+    return (
+        f"this system has no keyring, so {names} is stored in {secret_files.folder()}, in a file that only you can "
+        f"read, and not encrypted; to store nothing, set a variable where codemode-mcp starts, and name it: "
+        f"{_by_variable(proposal)}"
+    )
+
+
+def _by_variable(proposal: Proposal) -> str:
+    """Return the option with which the first secret of a proposal comes from a variable."""
+    setting = next(each for each in proposal.settings if each.secret)
+    if setting.table == "auth":
+        auth = proposal.entry["auth"]
+        kind = ":".join(auth[key] for key in ("type", "in", "name") if key in auth)
+        return f"--auth '{cut(auth_by_variable(kind), 100)}'"
+    return f"{'--header' if setting.table == 'headers' else '--env'} '{cut(setting.name, 60)}=${{VARIABLE}}'"
 
 
 def _listed(spec: UpstreamSpec, undo: ExitStack) -> UpstreamView:
@@ -183,8 +206,9 @@ def _log_out(spec: UpstreamSpec) -> None:
         say_line(spec.redact(f"the login to {spec.name} is left: {error}"))
 
 
-def _write(entry: dict[str, Any], answers: Answers, target: Target, shown: pins.Shown, name: str) -> None:
+def _write(entry: dict[str, Any], answers: Answers, target: Target, shown: pins.Shown, proposal: Proposal) -> None:
     """Store the secrets, the pins and the entry. End the command if one of them cannot be stored."""
+    name = proposal.name
     from upstream_clients.keychain import NoKeychain
 
     references: Mapping[Setting, dict[str, str]] = {}
@@ -192,7 +216,8 @@ def _write(entry: dict[str, Any], answers: Answers, target: Target, shown: pins.
         if answers.secret:
             references = keyring_entries.store(name, answers.secret)
     except NoKeychain as error:
-        stop_line(1, f"nothing was added: a secret cannot be stored: {error}")
+        advice = f"give it by a variable: {_by_variable(proposal)}"
+        stop_line(1, f"nothing was added: a secret cannot be stored: {error}; {advice}")
     is_written = False
     try:
         change = target.adding(name, with_values(entry, references))

@@ -43,7 +43,7 @@ def spec_of(
         values: values of settings, for which the entry itself has references to the keyring.
 
     Raises:
-        Refused: the configuration would not load with this entry.
+        Refused: this entry cannot be used.
     """
     report = Report()
     root = Node({name: {**entry, "disabled": False}}, ROOT_KEYS[0], report)

@@ -50,8 +50,9 @@ def add(
         str | None,
         typer.Option(
             "--auth",
-            metavar="KIND",
-            help="Credentials of an API: bearer, basic, or apiKey:header:NAME (query, cookie).",
+            metavar="KIND[=VALUE]",
+            help="Credentials of an API: bearer, basic, or apiKey:header:NAME (query, cookie); without a value, such "
+            "as '${VARIABLE}', you are asked.",
         ),
     ] = None,
     base_url: Annotated[
@@ -73,7 +74,7 @@ def add(
 ) -> None:
     """Add a server: show what it runs and lists, and write and accept it after a person has confirmed both.
 
-    Secrets are kept in the system keyring.
+    Secrets are kept in the system keyring, or without one in files that only you can read.
     """
     from dataclasses import replace
 
@@ -94,7 +95,8 @@ def add(
         )
         proposal = with_settings(proposal, settings)
         if auth is not None:
-            proposal = with_auth(proposal, auth)
+            proposal, of_auth = with_auth(proposal, auth)
+            values = {**values, **of_auth}
     except Refused as error:
         stop_line(2, str(error))
     if name is not None:

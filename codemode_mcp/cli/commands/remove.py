@@ -27,7 +27,7 @@ _DRY: Final = "nothing was written, because of --dry-run"
 
 @app.command(epilog="Example: codemode-mcp remove weather")
 def remove(server: ServerArgument, dry_run: DryRunOption = False, config: ConfigOption = None) -> None:
-    """Remove a server: its entry, its pins and its login, and on request its secrets in the system keyring."""
+    """Remove a server: its entry, its pins and its login, and on request its stored secrets."""
     from codemode_mcp.cli.adding import removal
     from codemode_mcp.cli.adding.questions import ask_yes
     from codemode_mcp.cli.deciding import confirm
@@ -40,10 +40,10 @@ def remove(server: ServerArgument, dry_run: DryRunOption = False, config: Config
     say("Its pins are deleted, too." if spec is None else "Its pins and its login are deleted, too.")
     if dry_run:
         if secrets:
-            say_line(f"You are asked about its secrets in the system keyring: {', '.join(secrets)}")
+            say_line(f"You are asked about its stored secrets: {', '.join(secrets)}")
         say(_DRY)
         return
-    deletes = bool(secrets) and ask_yes(f"Delete its secrets in the system keyring, too ({', '.join(secrets)})?")
+    deletes = bool(secrets) and ask_yes(f"Delete its stored secrets, too ({', '.join(secrets)})?")
     confirm("remove", server)
     backup = target.write(target.removing(server))
     left = [*removal.forget(server, target.path, spec, secrets if deletes else [])]
@@ -51,7 +51,7 @@ def remove(server: ServerArgument, dry_run: DryRunOption = False, config: Config
     if backup is not None:
         say_line(f"  the old file is kept as {backup}")
     if secrets and not deletes:
-        left.append(f"its secrets are left in the system keyring: {', '.join(secrets)}")
+        left.append(f"its stored secrets are left: {', '.join(secrets)}")
     for sentence in (*left, *removal.left_behind(server, target.document.value, target.path)):
         say_line(f"  {sentence}")
 
@@ -71,7 +71,7 @@ def enable(server: ServerArgument, dry_run: DryRunOption = False, config: Config
     try:
         spec_of(server, entry, target.path.parent)
     except Refused as error:
-        stop_line(1, f"{server} stays disabled, since the configuration would not load: {error}")
+        stop_line(1, f"{server} stays disabled, since its entry cannot be used: {error}")
     if dry_run:
         say(_DRY)
         return
