@@ -248,6 +248,8 @@ class PluginSettings:
     """`False` disables the plugin."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Secret values in `config`."""
+    unusable: str = ""
+    """The reason why the plugin is refused before it is loaded, such as an unset variable in `config`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class Report:
     Attributes:
         problems: messages by the path of their key. The inner dictionary is an ordered set: its keys are the messages.
         notes: warnings, in the order in which they were found.
-        missing: the problems of one server entry that make only this server unusable: values to which the entry refers
+        missing: the problems that make only the server or plugin of an entry unusable: values to which the entry refers
             cannot be had, such as an unset variable. None where such problems make the file invalid.
         set_aside: the paths and messages of all problems that are in `missing` of some entry.
     """
@@ -61,6 +61,16 @@ class Report:
             raise ConfigError(
                 tuple(f"{path}: {message}" for path, messages in self.problems.items() for message in messages)
             )
+
+
+def missing_reasons(missing: Mapping[str, Mapping[str, None]]) -> str:
+    """Return the messages in `Report.missing` as a part of a sentence."""
+    reasons = []
+    for path, messages in missing.items():
+        for message in messages:
+            what, mark, advice = message.partition("; ")
+            reasons.append(f"{what} ({path}){mark}{advice}")
+    return "; ".join(reasons)
 
 
 @dataclass(frozen=True, slots=True)

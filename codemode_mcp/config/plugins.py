@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit.redaction import is_secret_name
-from codemode_mcp.config.nodes import Node, array_of, quote
+from codemode_mcp.config.nodes import Node, array_of, missing_reasons, quote
 from codemode_mcp.config.patterns import ANNOTATION_TESTS, id_pattern
 from codemode_mcp.settings import PluginSettings
 
@@ -31,6 +31,8 @@ def read_plugins(node: Node, expander: Expander) -> tuple[PluginSettings, ...]:
 def _plugin(name: str, node: Node, expander: Expander) -> PluginSettings:
     if not _NAME.fullmatch(name):
         node.fail("the name of a plugin must begin with a letter, and have at most 64 letters, digits, `_` and `-`")
+    missing: dict[str, dict[str, None]] = {}
+    node = replace(node, report=replace(node.report, missing=missing))
     given = node.settings(
         {
             "module": lambda node: None if node.value is None else _module(node),
@@ -42,7 +44,7 @@ def _plugin(name: str, node: Node, expander: Expander) -> PluginSettings:
     )
     if "config" in given:
         given["secrets"] = (*expander.used, *_secrets(given["config"]))
-    return PluginSettings(name, **given)
+    return PluginSettings(name, **given, unusable=missing_reasons(missing))
 
 
 def _config(node: Node, expander: Expander) -> dict[str, Any]:

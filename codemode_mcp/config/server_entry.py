@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from codemode_mcp.config.api_document import read_api_document
 from codemode_mcp.config.expand import read_env_file
 from codemode_mcp.config.literals import secret_args
-from codemode_mcp.config.nodes import Node, array_of, describe, nearest, one_of, read_fields
+from codemode_mcp.config.nodes import Node, array_of, describe, missing_reasons, nearest, one_of, read_fields
 from codemode_mcp.config.oauth_fields import is_http_url
 from codemode_mcp.config.own_command import starts_this_server
 from codemode_mcp.config.server_auth import HEADER_NAME, NOT_IN_A_HEADER, AuthReader, ServerAuth
@@ -242,9 +242,4 @@ def unusable_spec(name: str, transport: TransportKind, missing: Mapping[str, Map
     Args:
         missing: messages by the path of their key.
     """
-    reasons = []
-    for path, messages in missing.items():
-        for message in messages:
-            what, mark, advice = message.partition("; ")
-            reasons.append(f"{what} ({path}){mark}{advice}")
-    return UpstreamSpec(name, transport, unusable=f"server {name!r} is disabled: {'; '.join(reasons)}")
+    return UpstreamSpec(name, transport, unusable=f"server {name!r} is disabled: {missing_reasons(missing)}")

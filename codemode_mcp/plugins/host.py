@@ -409,4 +409,4 @@ def _registered(plugin: Plugin, intercept: Intercept, granted: tuple[str, ...]) 
 
 
 def _differ_in_grants_only(before: PluginSettings, after: PluginSettings) -> bool:
-    return (before.module, before.config) == (after.module, after.config)
+    return (before.module, before.config, before.unusable) == (after.module, after.config, after.unusable)

@@ -61,8 +61,11 @@ def find_register(settings: PluginSettings, folder: Path, host: int = 1) -> Call
             same file, with a name of its own.
 
     Raises:
-        LoadError: the entry point, module, file or function does not exist. Importing may raise anything.
+        LoadError: the entry point, module, file or function does not exist, or a value of the entry is missing.
+            Importing may raise anything.
     """
+    if settings.unusable:
+        raise LoadError(settings.unusable)
     if settings.module is not None:
         return _from_module(settings.name, settings.module, folder, host)
     from importlib import metadata  # takes 12 ms, and most servers have no plugins

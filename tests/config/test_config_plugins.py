@@ -104,7 +104,7 @@ def test_what_is_neither_is_refused_with_the_two_forms(load: Callable[[Any], Con
         ({"p": {"hooks": "mcp:*"}}, "plugins.p.hooks: expected an array of strings"),
         ({"p": {"hooks": ["github:*"]}}, '"github:*" can match no tool'),
         ({"p": {"middleware": ["destructive"]}}, '"destructive" is an annotation test'),
-        ({"p": {"config": {"token": "${NOT_SET}"}}}, "plugins.p.config.token: "),
+        ({"p": {"config": {"token": "${input:key}"}}}, "plugins.p.config.token: "),
         ({"p": []}, "plugins.p: expected an object, got an array"),
         ([], "plugins: expected an object, got an array"),
     ],
@@ -121,6 +121,12 @@ def test_a_key_that_is_given_twice_is_a_mistake_also_inside_a_plugins_own_config
     path.write_text('{"plugins": {"p": {"config": {"inner": {"a": 1, "a": 2}}}}}', "utf-8")
     with pytest.raises(ConfigError, match="more than once"):
         load_config(path, environ={})
+
+
+def test_a_variable_that_is_not_set_makes_its_plugin_unusable_alone(load: Callable[[Any], Config]) -> None:
+    first, second = load({"p": {"config": {"token": "${NOT_SET}"}, "hooks": ["mcp:*"]}, "q": {}}).plugins
+    assert first.unusable.startswith("the variable NOT_SET is not set (plugins.p.config.token); set it")
+    assert (first.hooks, second.unusable) == (("mcp:*",), "")
 
 
 def test_variables_are_expanded_in_a_plugins_configuration_and_hidden_afterwards(

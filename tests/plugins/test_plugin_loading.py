@@ -315,6 +315,15 @@ async def test_a_disabled_plugin_is_not_imported(tmp_path: Path) -> None:
     assert not (tmp_path / "imported").exists()
 
 
+async def test_a_plugin_that_lacks_a_value_is_refused_and_the_calls_that_it_must_see_with_it(tmp_path: Path) -> None:
+    code = f"note({str(tmp_path / 'imported')!r}, '1')\n"
+    why = "the variable A is not set"
+    async with plugins(tmp_path, plugin("p", code, unusable=why, hooks=("mcp:a:*",)), plugin("q", GOOD)) as host:
+        assert host.plugins.refused == {"p": why}
+        assert [host.plugins.interceptors.has_hooks(each) for each in ("mcp:a:x", "mcp:b:x")] == [True, False]
+    assert not (tmp_path / "imported").exists()
+
+
 async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     async with plugins(tmp_path, lambda _: PluginSettings("p", "nowhere.py:register")) as host:
         assert host.plugins.refused["p"] == f"the file {tmp_path / 'nowhere.py'} does not exist"
