@@ -68,6 +68,7 @@ TURN: dict[str, Any] = {
     "leftOut": [{"tool": "mcp:a:b", "parts": "1 image", "taken": "", "count": 1}],
     "returning": False,
     "tooLarge": 0,
+    "lost": "",
 }
 
 

@@ -41,7 +41,7 @@ TYPES = "interface Point {\n  x: number;\n}\ntype Name = string;\n"
 
 LANGUAGES = ("javascript", "typescript")
 
-SECONDS = 30
+SECONDS = 60
 """No test waits longer for anything than this; a healthy one waits for a fraction of it."""
 
 ERROR_CODES = (

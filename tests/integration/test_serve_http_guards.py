@@ -202,7 +202,7 @@ async def test_headers_that_do_not_come_end_the_connection(served: Served, sent:
     began = time.monotonic()
     answer = await anyio.to_thread.run_sync(exchange, served, sent)
     assert error_of(answer)[0] == 408
-    assert READ_MS / 1000 * 0.8 < time.monotonic() - began < SECONDS / 2
+    assert READ_MS / 1000 * 0.8 < time.monotonic() - began < SECONDS / 4
 
 
 async def test_headers_that_trickle_in_end_the_connection_too(served: Served) -> None:
@@ -264,7 +264,7 @@ async def test_slow_clients_do_not_hold_up_others(served: Served) -> None:
     with ExitStack() as stack:
         for _ in range(50):
             stack.enter_context(served.connect()).sendall(b"POST /mcp HTTP/1.1\r\n")
-        with anyio.fail_after(SECONDS / 2):
+        with anyio.fail_after(SECONDS / 4):
             assert (await served.request()).status_code == 200
 
 

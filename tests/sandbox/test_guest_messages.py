@@ -31,6 +31,7 @@ JSON = st.recursive(
 REST: dict[str, Any] = {
     "state": "pending", "value": None, "error": None, "fault": None, "calls": [], "outputs": [], "droppedItems": 0,
     "droppedSize": 0, "rejections": [], "unchecked": [], "leftOut": [], "returning": False, "tooLarge": 0,
+    "lost": "",
 }  # fmt: skip
 
 

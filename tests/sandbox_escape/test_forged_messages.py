@@ -143,7 +143,7 @@ def turn(**parts: Any) -> str:
     rest = {
         "state": "pending", "value": None, "error": None, "fault": None, "calls": [], "outputs": [],
         "droppedItems": 0, "droppedSize": 0, "rejections": [], "unchecked": [], "leftOut": [], "returning": False,
-        "tooLarge": 0,
+        "tooLarge": 0, "lost": "",
     }  # fmt: skip
     return json.dumps({**rest, **parts})
 

@@ -200,7 +200,7 @@ async def test_what_may_run_is_no_certain_error(checker: TypeChecker, source: st
         ("open({ filter: { quux: 1 } })", None),
         ("open({ filter: { sicne: 'x' } })", "there is no argument `sicne`; did you mean `since`?"),
         ("open({ tags: { quux: 1 } })", "there is no argument `quux`"),
-        ("open({ days: 'x', quux: 1 })", "`days` takes number, not string"),
+        ("open({ days: 'x', quux: 1 })", "`days` takes int, not string"),
         ("closed({ city: 'x', quux: 1 })", "there is no argument `quux`"),
         ("closed({ filter: { quux: 1 } })", None),
         ("sealed({ filter: { quux: 1 } })", "there is no argument `quux`"),
