@@ -402,7 +402,7 @@ def sections() -> tuple[Section, ...]:
         Section(
             "plugins.NAME",
             "See [plugins](../plugins.md).",
-            fields(settings.PluginSettings, {}, without=("name", "secrets")),
+            fields(settings.PluginSettings, {}, without=("name", "secrets", "unusable")),
         ),
         Section(
             "expose",

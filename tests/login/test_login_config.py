@@ -35,6 +35,13 @@ def problems(folder: Path, entry: dict[str, Any], **environ: str) -> tuple[str, 
     return tuple(refused.value.problems)
 
 
+def missing(folder: Path, entry: dict[str, Any]) -> str:
+    """Return the reason why a server is disabled whose value cannot be found."""
+    spec = load(folder, entry)
+    assert spec.unusable is not None
+    return spec.unusable.removeprefix("server 's' is disabled: ")
+
+
 @pytest.mark.parametrize(
     ("auth", "settings"),
     [
@@ -112,9 +119,9 @@ def test_values_come_from_the_keyring(tmp_path: Path) -> None:
 
 def test_a_missing_keyring_entry_is_explained_without_its_name(tmp_path: Path) -> None:
     keyring.set_keyring(MemoryKeyring())
-    (problem,) = problems(tmp_path, {"command": "x", "env": {"TOKEN": {"keyring": "hidden-name"}}})
+    problem = missing(tmp_path, {"command": "x", "env": {"TOKEN": {"keyring": "hidden-name"}}})
     assert problem == (
-        "mcpServers.s.env.TOKEN: the system keyring has no such entry for codemode-mcp; "
+        "the system keyring has no such entry for codemode-mcp (mcpServers.s.env.TOKEN); "
         "add the entry with: keyring set codemode-mcp NAME"
     )
 
@@ -123,7 +130,7 @@ def test_a_login_cannot_be_read_as_a_value(tmp_path: Path) -> None:
     ring = MemoryKeyring()
     ring.set_password("codemode-mcp login", "key", "tokens")
     keyring.set_keyring(ring)
-    (problem,) = problems(tmp_path, {"command": "x", "env": {"TOKEN": {"keyring": "key"}}})
+    problem = missing(tmp_path, {"command": "x", "env": {"TOKEN": {"keyring": "key"}}})
     assert "has no such entry" in problem
 
 
@@ -137,8 +144,8 @@ def test_a_login_cannot_be_read_as_a_value(tmp_path: Path) -> None:
 )
 def test_without_a_usable_keyring_there_is_advice(ring: Any, reason: str, tmp_path: Path) -> None:
     keyring.set_keyring(ring)
-    (problem,) = problems(tmp_path, {"command": "x", "env": {"TOKEN": {"keyring": "k"}}})
-    assert problem == f'mcpServers.s.env.TOKEN: {reason}; use a variable, "${{NAME}}", or {{"command": [...]}}'
+    problem = missing(tmp_path, {"command": "x", "env": {"TOKEN": {"keyring": "k"}}})
+    assert problem == f'{reason} (mcpServers.s.env.TOKEN); use a variable, "${{NAME}}", or {{"command": [...]}}'
 
 
 def test_a_keyring_that_waits_for_a_person_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,8 +156,8 @@ def test_a_keyring_that_waits_for_a_person_times_out(tmp_path: Path, monkeypatch
 
     keyring.set_keyring(Waiting())
     monkeypatch.setattr(secret_values, "KEYRING_SECONDS", 0.05)
-    (problem,) = problems(tmp_path, {"command": "x", "env": {"TOKEN": {"keyring": "k"}}})
-    assert problem == "mcpServers.s.env.TOKEN: the system keyring did not answer within 0.05 s; unlock it"
+    problem = missing(tmp_path, {"command": "x", "env": {"TOKEN": {"keyring": "k"}}})
+    assert problem == "the system keyring did not answer within 0.05 s (mcpServers.s.env.TOKEN); unlock it"
 
 
 @pytest.mark.parametrize(
