@@ -84,5 +84,5 @@ def leaves_of(value: Any) -> Iterator[Any]:
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """Yield the strings in JSON data, apart from keys."""
-    return (each for each in leaves_of(value) if isinstance(each, str))
+    """Yield the strings and the numbers in JSON data, apart from keys."""
+    return (str(each) for each in leaves_of(value) if each is not None and not isinstance(each, bool))

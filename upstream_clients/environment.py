@@ -6,10 +6,10 @@ proxies, settings of `uv` and `npm`. It inherits nothing else, since a shell oft
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+
+from upstream_clients.secret_values import is_named_secret, is_ordinary, password_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -38,8 +38,6 @@ IRRELEVANT: Final = frozenset(("LANG", "PATH", "SHELL", "TERM"))
 
 PLAIN: Final = ("HOME", "USER", "PATH", "PWD", "TMPDIR")
 """Variables whose values are never hidden in messages. Paths would be unreadable without them."""
-
-_SECRET_NAME: Final = re.compile(r"token|password|secret|_auth|credential", re.IGNORECASE)
 
 
 def is_passed_on(name: str) -> bool:
@@ -71,16 +69,13 @@ def system_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def secrets_passed_on(environ: Mapping[str, str], withheld: Collection[str] = ()) -> Iterator[str]:
-    """Yield the secrets in the variables that a server inherits: proxies, tokens, and passwords in URLs."""
+    """Yield the secrets in the variables that a server inherits: tokens, and credentials in URLs."""
     for name, value in passed_on(environ, withheld).items():
-        if name in PROXIES or _SECRET_NAME.search(name):
-            yield value
-        try:
-            password = urlsplit(value).password if "@" in value else None
-        except ValueError:
-            continue
+        password = password_of(value)
         if password:
             yield password
+        if is_named_secret(name, value) or (name in PROXIES and not is_ordinary(value)) or password:
+            yield value
 
 
 def plain_values(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -187,7 +187,7 @@ def more_rights_needed(spec: UpstreamSpec, scope: str | None) -> str:
 
 def login_trouble(spec: UpstreamSpec, error: LoginError) -> str:
     """Return the reason why a login cannot be used now."""
-    return spec.redact(f"the login cannot be used now: {error}")
+    return f"the login cannot be used now: {spec.redact(str(error))}"
 
 
 def call_error(
@@ -276,7 +276,7 @@ def start_failure(
     reason = next((found for found in reasons if found is not None), None)
     if reason is None:
         leaf = next(_leaves(cause))
-        reason = f"{type(leaf).__name__}: {spec.cut(str(leaf), _MAX_QUOTE) or 'no further details'}"
+        reason = f"{type(leaf).__name__}: {_quoted(spec, str(leaf)) or 'no further details'}"
     return not_started(spec, reason) + _quote(said, stray)
 
 
@@ -286,8 +286,8 @@ def is_command_missing(spec: UpstreamSpec, cause: BaseException) -> bool:
 
 
 def not_started(spec: UpstreamSpec, reason: str) -> str:
-    """Return the error for a server that did not start, with a reason."""
-    return spec.redact(f"server {spec.name!r} did not start: {reason}")
+    """Return the error for a server that did not start, with a reason in which texts of others are redacted."""
+    return spec.redact_own(f"server {spec.name!r} did not start: {reason}")
 
 
 def connect_timeout(spec: UpstreamSpec, said: str = "", stray: str = "") -> str:
@@ -312,6 +312,11 @@ def lost(spec: UpstreamSpec, said: str = "") -> str:
 def _quote(said: str, stray: str = "") -> str:
     quoted = f"; its stdout, which must have MCP messages only, has this line: {stray}" if stray else ""
     return (f"; its stderr says: {cut(said, _MAX_QUOTE)}" if said else "") + quoted
+
+
+def _quoted(spec: UpstreamSpec, text: str) -> str:
+    """Return a text of others for a sentence of ours: without secrets, and cut."""
+    return spec.cut(spec.redact(text), _MAX_QUOTE)
 
 
 def _leaves(cause: BaseException) -> Iterator[BaseException]:
@@ -353,7 +358,7 @@ def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | Non
         case UpstreamCallError():
             return error.message.removeprefix(f"server {spec.name!r}").lstrip(": ")
         case InvalidAnswer():
-            return f"{spec.cut(str(error), _MAX_QUOTE)}; update the server or this client"
+            return f"{_quoted(spec, str(error))}; update the server or this client"
         case _:
             return None
 
@@ -369,7 +374,7 @@ def _refusal(spec: UpstreamSpec, error: JsonRpcError, exit_code: int | None) -> 
         if spec.is_process:
             return f"it exited{_exit_words(exit_code)} before it answered; run the command by hand to see why"
         return f"{spec.address} closed the connection before it answered"
-    return f"it refused the MCP handshake with error {error.code}: {spec.cut(error.message, _MAX_QUOTE)}"
+    return f"it refused the MCP handshake with error {error.code}: {_quoted(spec, error.message)}"
 
 
 def _exit_words(exit_code: int | None) -> str:
@@ -403,5 +408,5 @@ def unreachable(spec: UpstreamSpec, error: httpx2.TransportError) -> str:
     if isinstance(error, sys.modules["httpx2"].LocalProtocolError):
         # The exception's text may quote a header's value.
         return f'the request to {spec.address} is not valid HTTP; check "headers" of mcpServers.{spec.name}'
-    detail = str(error) or type(error).__name__
+    detail = spec.redact(str(error)) or type(error).__name__
     return f'{spec.address} cannot be reached ({detail}); check that it is running and "url" of mcpServers.{spec.name}'

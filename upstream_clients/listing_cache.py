@@ -22,6 +22,7 @@ import msgspec
 
 from upstream_clients.item_members import ICONS, META
 from upstream_clients.private_files import make_private_folder, open_private
+from upstream_clients.redaction import secrets_of
 from upstream_clients.tool_list_repair import HINTS, read_tools
 from upstream_clients.tools import UpstreamView
 
@@ -156,8 +157,7 @@ def _digest(key: bytes, spec: UpstreamSpec) -> str:
 def quotes(value: Any, secrets: Iterable[str]) -> bool:
     """Return True if a JSON value quotes one of the secrets, in a text or a key. Short secrets do not count."""
     long = [secret for secret in secrets if len(secret) >= _MIN_QUOTE_LENGTH]
-    # The strings are searched and not their JSON text, where a secret with a quotation mark would be escaped.
-    return bool(long) and any(secret in text for text in _strings(value) for secret in long)
+    return bool(long) and any(map(secrets_of(tuple(long)).find, _strings(value)))
 
 
 def _strings(value: Any) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 import anyio
 
 from upstream_clients.errors import UpstreamCallError
-from upstream_clients.redaction import cut, redacted_start
+from upstream_clients.redaction import cut, map_json, redacted_start
 from upstream_clients.tools import LogLevel
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class LogListeners:
         try:
             text = json.dumps(data)
             if len(text) <= MAX_DATA:
-                return self._without_secrets(data)
+                return map_json(data, self._redact, self._number)
         except (ValueError, RecursionError):
             return "(a value that cannot be written as JSON)"
         text = data if isinstance(data, str) else text
@@ -146,19 +146,10 @@ class LogListeners:
         # Cut after the replacement, which could not find half a secret at the end.
         return cut(self._redact(text), MAX_DATA) + "... (cut)"
 
-    def _without_secrets(self, value: Any) -> Any:
-        match value:
-            case str():
-                return self._redact(value)
-            case list():
-                return [self._without_secrets(each) for each in value]
-            case dict():
-                return {self._redact(key): self._without_secrets(each) for key, each in value.items()}
-            case int() | float() if not isinstance(value, bool):  # a secret may have digits alone
-                text = json.dumps(value)
-                shown = self._redact(text)
-                return value if shown == text else shown
-        return value
+    def _number(self, value: float) -> Any:
+        text = json.dumps(value)
+        shown = self._redact(text)  # a secret may have digits alone
+        return value if shown == text else shown
 
 
 async def keep_log_level(listeners: LogListeners, link: LiveConnection, hears: Callable[[str | None], bool]) -> None:

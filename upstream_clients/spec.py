@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from upstream_clients.environment import PLAIN
-from upstream_clients.redaction import HIDDEN, basic_credentials, cut, hide
+from upstream_clients.redaction import HIDDEN, basic_credentials, cut, hide, secrets_of
+from upstream_clients.secret_values import counts_as_secret, is_word, password_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,6 +30,9 @@ REFRESH_SECONDS = 3600.0
 
 _MIN_SECRET_LENGTH = 4
 """Shorter values (`1`, `on`) are settings, not secrets. Hiding them would make messages unreadable."""
+
+_MIN_IN_ANSWERS = 8
+"""Shorter values are not hidden in answers of an API: they would match other data."""
 
 _MAX_LEARNED = 32
 
@@ -96,7 +100,8 @@ class UpstreamSpec:
             for one process for each client. See `client_processes`.
         max_concurrent_calls: limit for all owners together; further calls wait. None for `DEFAULT_LIMIT` of
             `fair_limiter` for each owner.
-        secrets: further values that are never shown, e.g. the value of a `${VAR}` in `args` or `url`.
+        secrets: further values that are never shown, whatever they are: those of the keyring and of commands, and those
+            of variables in `args` or `url` that count as secret.
         plain: values that are never hidden, such as the value of HOME; see `environment.PLAIN`.
         oauth: settings of the login, if the entry requires one. Without them, a stored login is used if there is one.
         unusable: the reason why the server is never started or connected, such as an unset variable, as a sentence that
@@ -212,22 +217,35 @@ class UpstreamSpec:
 
     def redact_learned(self, text: str) -> str:
         """Hide the tokens of a login in a text."""
-        return hide(text, tuple(secret for secret in self.learned if len(secret) >= _MIN_SECRET_LENGTH))
+        return hide(text, self._known_tokens)
 
     def redact_learned_in(self, value: Any) -> Any:
-        """Hide the tokens of a login in all texts of a JSON value, except keys."""
-        match value:
-            case str():
-                return self.redact_learned(value)
-            case list():
-                return [self.redact_learned_in(item) for item in value]
-            case dict():
-                return {key: self.redact_learned_in(item) for key, item in value.items()}
-        return value
+        """Hide the tokens of a login in a JSON value."""
+        return secrets_of(self._known_tokens).hide_in(value)
+
+    @property
+    def _known_tokens(self) -> tuple[str, ...]:
+        return tuple(secret for secret in self.learned if len(secret) >= _MIN_SECRET_LENGTH)
 
     def redact(self, text: str) -> str:
-        """Replace every secret value of this spec in a text by `***`, also in encoded form."""
+        """Replace every secret value of this spec in a text of others by `***`, also in encoded form."""
         return hide(text, tuple(self.secret_values))
+
+    def redact_own(self, text: str) -> str:
+        """Replace secret values in a sentence of ours by `***`.
+
+        Texts of others within it must have been redacted before. Values that are words are not hidden in our own
+        sentences, which a person has to read, and may have to type.
+        """
+        return hide(text, tuple(each for each in self.secret_values if not is_word(each)))
+
+    @property
+    def sent_secrets(self) -> tuple[str, ...]:
+        """The secret values that a request to an API may have, and that its answers are searched for."""
+        found = {} if self.credentials is None else dict(self.credentials.named_secrets)
+        found.update(self._named_in_request())
+        found.update(dict.fromkeys(self.learned, "login"))
+        return tuple(value for value in found if len(value) >= _MIN_IN_ANSWERS)
 
     def cut(self, text: str, limit: int) -> str:
         """Return at most `limit` characters of a text. No part of a secret of this spec is left at the end."""
@@ -246,9 +264,33 @@ class UpstreamSpec:
         """
         found: dict[str, str] = {}
         for name, value in self.env.items():
-            if name not in PLAIN:
+            if name not in PLAIN and counts_as_secret(name, value):
                 found.setdefault(value, name)
+                found.setdefault(password_of(value), f"{name}_password")
+        for value, name in self._named_in_request().items():
+            found.setdefault(value, name)
+        if self.oauth is not None and self.oauth.client_secret:
+            found.setdefault(self.oauth.client_secret, "client_secret")
+        if self.credentials is not None:
+            for value, name in self.credentials.named_secrets.items():
+                found.setdefault(value, name)
+        for number, value in enumerate(self.secrets, 1):
+            found.setdefault(value, str(number))
+        for value in tuple(self.learned):  # which another thread may change
+            found.setdefault(value, "login")
+        for value in self.plain:
+            found.pop(value, None)
+        # The name of the server is shown everywhere, so no part of it is secret.
+        return {
+            value: name for value, name in found.items() if len(value) >= _MIN_SECRET_LENGTH and value not in self.name
+        }
+
+    def _named_in_request(self) -> dict[str, str]:
+        """Return the secret values in the headers and the addresses of the entry, with their names."""
+        found: dict[str, str] = {}
         for name, value in self.headers.items():
+            if not counts_as_secret(name, value):
+                continue
             # "Bearer abc": the token without the scheme is secret too.
             for part in (value, *value.split()[1:]):
                 found.setdefault(part, name)
@@ -261,23 +303,13 @@ class UpstreamSpec:
                 continue
             parts = urlsplit(url)
             for name, value in parse_qsl(parts.query):
-                found.setdefault(value, f"url_{name}")
+                if counts_as_secret(name, value):
+                    found.setdefault(value, f"url_{name}")
             if parts.username:
                 found.setdefault(parts.username, "url_user")
             if parts.password:
                 found.setdefault(parts.password, "url_password")
-        if self.oauth is not None and self.oauth.client_secret:
-            found.setdefault(self.oauth.client_secret, "client_secret")
-        if self.credentials is not None:
-            for value, name in self.credentials.named_secrets.items():
-                found.setdefault(value, name)
-        for number, value in enumerate(self.secrets, 1):
-            found.setdefault(value, str(number))
-        for value in tuple(self.learned):  # which another thread may change
-            found.setdefault(value, "login")
-        for value in self.plain:
-            found.pop(value, None)
-        return {value: name for value, name in found.items() if len(value) >= _MIN_SECRET_LENGTH}
+        return found
 
     def __repr__(self) -> str:
         shown = [repr(self.name), self.transport, repr(self.address)]

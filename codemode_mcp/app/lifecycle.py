@@ -611,7 +611,7 @@ class Lifecycle:
                 self.redact,
                 serves=self._serves,
                 clients=lambda: clients_json(self._clients, self._config.tools.clients),
-                servers=ServerControl(pool, lambda: self._config, self.trusted_views, self.auditor, self.redact),
+                servers=ServerControl(pool, lambda: self._config, self.trusted_views, self.auditor, self.redact.own),
                 open_page=partial(self._open_page, group) if self._opens_page else None,
                 export=None if recordings is None else recordings.export,
             )

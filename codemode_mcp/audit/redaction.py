@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from codemode_mcp.audit.token_forms import FORMS
 from upstream_clients.redaction import hide
+from upstream_clients.secret_values import is_secret_name, is_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -54,7 +55,6 @@ MAX_KEYS: Final = 20
 MAX_DEPTH: Final = 4
 """Maximum levels of nesting in a recorded shape."""
 
-_MAX_KEY: Final = 60
 _MAX_DIGITS: Final = 3
 _FIELD: Final = re.compile(r"[A-Za-z_$][\w$.-]{0,59}", re.ASCII)
 
@@ -88,9 +88,21 @@ class Redactor:
         return found
 
     def __call__(self, text: str) -> str:
+        """Return a text of others without secrets."""
         for holder in self._known.values():
             text = holder.redact(text)
         return without_tokens(text)
+
+    def own(self, text: str) -> str:
+        """Return a text of ours, such as a line of the log, without secrets.
+
+        Texts of others within it have been redacted by the secrets of their server. So only values that look like
+        credentials are replaced: one that is a word would be hidden in sentences and commands, too.
+        """
+        holders = tuple(self._known.values())
+        names = "\n".join(holder.name for holder in holders)
+        values = dict.fromkeys(value for holder in holders for value in holder.named_secrets)
+        return without_tokens(hide(text, tuple(each for each in values if each not in names and not is_word(each))))
 
 
 # what looks like a secret
@@ -124,37 +136,6 @@ def tokens_in(text: str) -> list[tuple[int, int]]:
     found += [(match.end(2), match.end()) for match in _BEARER.finditer(text)]
     found += [(match.end(1), match.end() - 1) for match in _USER_INFO.finditer(text)]
     return sorted(found)
-
-
-_SECRET_WORDS: Final = (
-    "password",
-    "passwd",
-    "passphrase",
-    "passcode",
-    "secret",
-    "token",
-    "authorization",
-    "apikey",
-    "accesskey",
-    "privatekey",
-    "encryptionkey",
-    "credential",
-    "cookie",
-    "sessionid",
-    "signature",
-    "clientkey",
-    "authkey",
-)
-_SECRET_NAMES: Final = frozenset(
-    {"auth", "pwd", "pass", "pin", "otp", "jwt", "bearer", "key", "pat", "cvv", "cvc", "iban"}
-)
-_NO_LETTER: Final = re.compile(r"[^a-z0-9]")
-
-
-def is_secret_name(name: str) -> bool:
-    """Return True if a value with this name is most likely secret: `password`, `x-api-key`, `accessToken`, ..."""
-    plain = _NO_LETTER.sub("", name[:_MAX_KEY].lower())
-    return plain in _SECRET_NAMES or any(word in plain for word in _SECRET_WORDS)
 
 
 _NAMED_TEXT: Final = re.compile(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.catalog.entries import mcp_id
-from upstream_clients.redaction import hide
+from upstream_clients import redaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,22 +22,17 @@ class RepeatedSecrets:
     """
 
     def __init__(self, texts: tuple[str, ...]) -> None:
-        self._texts = texts
+        self._secrets = redaction.secrets_of(texts)
 
     def hide(self, value: Any) -> Any:
         """Return JSON data with `***` for each secret value."""
-        match value:
-            case str():
-                return hide(value, self._texts)
-            case list():
-                return [self.hide(item) for item in value]
-            case dict():
-                return {self.hide(key): self.hide(item) for key, item in value.items()}
-        return value
+        return self._secrets.hide_in(value)
 
     def hide_in_outcome(self, outcome: ToolOutcome) -> ToolOutcome:
         """Return the end of a call with `***` for each secret value in its result and its notes."""
-        return replace(outcome, result=self.hide(outcome.result), notes=tuple(map(self.hide, outcome.notes)), text=None)
+        result = self._secrets.hide_in(outcome.result, outcome.text)
+        text = outcome.text if result is outcome.result else None
+        return replace(outcome, result=result, notes=tuple(map(self.hide, outcome.notes)), text=text)
 
     def hide_in_progress(self, on_progress: ProgressFn) -> ProgressFn:
         """Return a function that passes on progress with `***` for each secret value in its message."""

@@ -68,7 +68,7 @@ def logging_of(config: Config, level: LogLevel | None = None) -> Iterator[Redact
     redactor.know(config.secretive)
     settings = config.log if level is None else replace(config.log, level=level)
     try:
-        with logging_to(settings, redactor):
+        with logging_to(settings, redactor.own):
             yield redactor
     except OSError as error:
         stop(1, f"cannot log to {settings.file}: {error.strerror}; name another file with --log-file or log.file")

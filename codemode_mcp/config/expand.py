@@ -17,6 +17,7 @@ from codemode_mcp.config.source import SourceError, read_text
 from codemode_mcp.config_path import resolve
 from upstream_clients.environment import PLAIN
 from upstream_clients.executables import path_to_start
+from upstream_clients.secret_values import counts_as_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,7 +93,7 @@ class Expander:
     Attributes:
         environ: the variables.
         folder: the folder of the configuration file.
-        used: the values of all expanded variables, in order. They are treated as secrets. The list is mutable state.
+        used: the values of expanded variables that count as secret, in order. The list is mutable state.
     """
 
     environ: Mapping[str, str]
@@ -155,8 +156,7 @@ class Expander:
         elif variable := _VARIABLE.fullmatch(inside):
             name, default = variable.groups()
             if value := self.environ.get(name):
-                # Any value may be a secret, except those of variables such as HOME, which are part of many texts.
-                if name not in PLAIN:
+                if name not in PLAIN and counts_as_secret(name, value):
                     self.used.append(value)
                 return value
             # As in a shell, a variable that is set to an empty value is not an error.

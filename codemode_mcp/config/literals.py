@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.audit.redaction import is_secret_name, tokens_in
+from codemode_mcp.audit.redaction import tokens_in
+from upstream_clients.secret_values import is_named_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,22 +46,7 @@ _LONG: Final = re.compile(r"[A-Za-z0-9_-]{20,}")
 _REVISION: Final = re.compile(r"(?:sha256:|[@#])\Z")
 """Marks before a digest or a revision, which looks random but is not secret."""
 
-WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-"""A word of a name in camel case or with separators."""
-
-_PLAIN_LAST: Final = frozenset(
-    (
-        *("url", "uri", "endpoint", "host", "file", "path", "dir", "folder", "region", "name"),
-        *("type", "mode", "enabled", "ttl", "limit", "count", "tokens"),
-    )
-)
-"""Last words of names whose values are not secret, such as `API_TOKEN_URL`."""
-
 _PLAIN_AUTH_KEYS: Final = frozenset(("type", "clientId", "in", "name", "audience"))
-
-PLAIN_VALUES: Final = frozenset(
-    ("", "true", "false", "yes", "no", "on", "off", "none", "null", "0", "1", "bearer", "basic")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,25 +121,25 @@ def _spans(text: str, name: str | None) -> list[tuple[int, int, str]]:
         name: the name of the text in the entry, such as that of a variable or an option.
     """
     label = name or ""
-    secret_name = name is not None and _is_secret(name, text)
+    secret_name = name is not None and is_named_secret(name, text)
     references = list(REFERENCE.finditer(text))
     # In a reference, only the default can be a secret. Spaces in place of references keep all positions.
     masked = REFERENCE.sub(lambda match: " " * len(match[0]), text)
     found: list[tuple[int, int, str]] = []
     for match in references:
         variable, mark, default = match[1].partition(":-")
-        if default and (secret_name or _secret_like_words(default) or _is_secret(variable, default)):
+        if default and (secret_name or _secret_like_words(default) or is_named_secret(variable, default)):
             found.append((match.end() - 1 - len(mark + default), match.end() - 1, label or "SECRET"))
     if secret_name and not references and text.strip():
         found.append(_credential(text, 0, label))
     whole = _NAMED.fullmatch(masked)
-    if whole and _is_secret(whole[1].lstrip("-"), whole[2]) and not references:
+    if whole and is_named_secret(whole[1].lstrip("-"), whole[2]) and not references:
         found.append(_credential(text, whole.start(2), whole[1].lstrip("-")))
     for pattern in (_ASSIGNED, _OPTION, _QUOTED):
         found += [
             (*match.span(2), match[1].lstrip("-"))
             for match in pattern.finditer(masked)
-            if _is_secret(match[1].lstrip("-"), match[2]) and match[2].strip()
+            if is_named_secret(match[1].lstrip("-"), match[2]) and match[2].strip()
         ]
     found += [(*match.span(1), "PASSWORD") for match in _PASSWORD.finditer(masked) if match[1].strip()]
     found += [(begin, end, label or "KEY") for begin, end in _secret_like_words(masked)]
@@ -189,15 +175,6 @@ def _looks_random(word: str) -> bool:
     kinds = ["0" if each.isdigit() else "a" if each.islower() else "A" for each in plain]
     changes = sum(before != after for before, after in pairwise(kinds))
     return kinds.count("0") >= 2 and kinds.count("0") < len(kinds) and changes >= 0.3 * len(plain)
-
-
-def _is_secret(name: str, value: str) -> bool:
-    words = [word.lower() for word in WORD.findall(name)]
-    if not words or value.strip().lower() in PLAIN_VALUES:
-        return False
-    if not is_secret_name(name) and not any(map(is_secret_name, words)):
-        return False
-    return words[-1] not in _PLAIN_LAST  # a secret in `API_TOKEN_URL` is recognized by its form
 
 
 def _merge_overlapping(spans: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:

@@ -8,11 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from codemode_mcp.audit.redaction import is_secret_name, without_tokens
+from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.catalog.entries import mcp_id
 from codemode_mcp.config.nodes import Node, array_of, quote, text_that
 from codemode_mcp.did_you_mean import normalize_name
 from codemode_mcp.tool_override import ToolOverride, leaves_of, texts_in
+from upstream_clients.secret_values import is_named_secret
 from upstream_clients.tools import Annotations
 
 if TYPE_CHECKING:
@@ -128,8 +129,8 @@ class _Reader:
             texts = list(texts_in(value))
             if not all(map(_is_finite, leaves_of(value))):
                 item.fail("NaN and Infinity are not JSON")
-            if len(self._expander.used) > before or (
-                texts and (is_secret_name(name) or any(without_tokens(text) != text for text in texts))
+            if len(self._expander.used) > before or any(
+                is_named_secret(name, text) or without_tokens(text) != text for text in texts
             ):
                 self._secret.add(name)
                 self._expander.used.extend(texts)

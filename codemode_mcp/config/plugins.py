@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.audit.redaction import is_secret_name
 from codemode_mcp.config.nodes import Node, array_of, missing_reasons, quote
 from codemode_mcp.config.patterns import ANNOTATION_TESTS, id_pattern
 from codemode_mcp.settings import PluginSettings
+from upstream_clients.secret_values import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

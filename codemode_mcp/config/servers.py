@@ -113,13 +113,14 @@ class Servers:
             self.deny.extend(patterns(fields["deny"]))
 
     def set_value(self, name: str, table: Table, key: str, value: str) -> None:
-        """Add a value from a program or from the keyring to the spec of a server."""
+        """Add a value from a program or from the keyring to the spec of a server. It is secret, whatever it is."""
         spec = self.specs[name]
         match table:
             case "env":
-                spec = replace(spec, env={**spec.env, key: value})
+                spec = replace(spec, env={**spec.env, key: value}, secrets=(*spec.secrets, value))
             case "headers":
-                spec = replace(spec, headers={**spec.headers, key: value})
+                secrets = (*spec.secrets, value, *value.split()[1:])
+                spec = replace(spec, headers={**spec.headers, key: value}, secrets=secrets)
             case "auth":
                 spec = _with_auth_value(spec, key, value)
         self.specs[name] = spec

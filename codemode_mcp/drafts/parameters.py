@@ -15,11 +15,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.audit.redaction import is_secret_name, without_tokens
+from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.drafts.literals import UNKNOWN
 from codemode_mcp.program.syntax import from_utf16_units
 from codemode_mcp.recordings.masking import PLACEHOLDER
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
+from upstream_clients.secret_values import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -30,7 +30,7 @@ def logging_for(client: Client, app: App, logs: ClientLogs) -> Iterator[None]:
     level = options.log_level or settings.level
     name = options.log_file or settings.file
     if name is None:
-        with logs.of_client(level, client.print, app.redact):
+        with logs.of_client(level, client.print, app.redact.own):
             yield
         return
     path = os.path.join(client.folder, name)
@@ -49,7 +49,7 @@ def logging_for(client: Client, app: App, logs: ClientLogs) -> Iterator[None]:
         return True
 
     try:
-        with logs.of_client(level, write, app.redact):
+        with logs.of_client(level, write, app.redact.own):
             yield
     finally:
         with suppress(OSError):

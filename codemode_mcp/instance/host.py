@@ -136,7 +136,7 @@ class Host:
     def redact(self, text: str) -> str:
         """Replace the secrets of all applications in a text of the log. May be called in any thread."""
         for app in [] if self._apps is None else self._apps.open:
-            text = app.redact(text)
+            text = app.redact.own(text)
         return without_tokens(text)
 
     def leave(self, reason: str) -> None:

@@ -5,10 +5,9 @@ because a replay needs them. A placeholder such as `__SECRET_github_GITHUB_TOKEN
 the secret, so it is the same in every file. It is a valid identifier and needs no escapes in JSON. So a masked program
 is still a program, and a masked JSON text is still JSON.
 
-Some values of a configuration are settings rather than secrets, although nothing marks them as such. If these were
-masked in programs, the programs would not run any more. So words of JavaScript and of common JSON data (`true`, `text`)
-are never masked. Numbers with fewer than eight digits (`8080`) are masked in strings, but neither in programs nor as
-JSON numbers.
+A secret may be a word that programs need. If it was masked, they would not run any more. So words of JavaScript and of
+common JSON data (`true`, `text`) are never masked. Numbers with fewer than eight digits (`8080`) are masked in strings,
+but neither in programs nor as JSON numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import msgspec
 
 from codemode_mcp.recordings import format as recorded
 from codemode_mcp.sandbox.messages import Thrown
-from upstream_clients.redaction import encodings
+from upstream_clients.redaction import map_json, secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -41,13 +40,9 @@ implements import infinity input instanceof integer interface items json label l
 null number object output package private properties protected public ready required result return servers
 static status string super switch symbol text this throw title tools true type typeof undefined value void while
 with yield
-
-always auto debug development disabled enabled info local localhost never none production staging test warn warning
 """
 _WORDS: Final = frozenset(_UNMASKED.split())
-"""Words that are not masked, in lower case: programs would no longer run, and catalogs could no longer be read.
-
-The second part has common settings, which are no secrets."""
+"""Words that are not masked, in lower case: programs would no longer run, and catalogs could no longer be read."""
 
 _MIN_DIGITS: Final = 8
 _NOT_IN_NAMES: Final = re.compile(r"\W+", re.ASCII)
@@ -56,9 +51,6 @@ _TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?\d[\d.eE+-]*')
 """A string or a number in JSON text. It never goes back, since that takes a lot of memory in a long string."""
 
 _decode_string: Final = json.JSONDecoder(strict=False).decode
-
-_PLAIN: Final = re.compile(r"[\w ./~!#$%&'()*+,:;<=>?@\[\]^`{|}-]+", re.ASCII)
-"""A secret that JSON writes without escapes, apart from unnecessary ones (`\\u0041`, `\\/`)."""
 
 
 class Mask:
@@ -74,22 +66,17 @@ class Mask:
 
     def __init__(self, named: Mapping[str, str], key: bytes | None = None) -> None:
         self.key = secrets.token_bytes(32) if key is None else key
-        forms: dict[str, str] = {}
+        named = {value: name for value, name in named.items() if value.lower() not in _WORDS}
         placeholders: dict[str, str] = {}
-        self._nested = False
-        for value, name in named.items():
-            if value.lower() in _WORDS:
-                continue
+        for name in named.values():
             if name not in placeholders:
                 placeholders[name] = _placeholder(name, placeholders.values())
-            self._nested = self._nested or _PLAIN.fullmatch(value) is None
-            for form in encodings(value):
-                forms.setdefault(form, placeholders[name])
-        self._forms = forms
-        self._in_code = {form: each for form, each in forms.items() if not _is_short_number(form)}
+        self._placeholders = {value: placeholders[name] for value, name in named.items()}
+        self._secrets = secrets_of(tuple(named))
+        self._in_code = secrets_of(tuple(value for value in named if not _is_short_number(value)))
 
     def __repr__(self) -> str:
-        return f"<Mask: {len(self._forms)} texts>"
+        return f"<Mask: {len(self._placeholders)} values>"
 
     def digest(self, text: str) -> str:
         """Return the digest of an original text."""
@@ -98,19 +85,15 @@ class Mask:
 
     def text(self, text: str) -> str:
         """Return a text with placeholders."""
-        return _replaced(text, self._forms)
+        return self._secrets.replace(text, self._placeholders.__getitem__)
 
     def code(self, text: str) -> str:
         """Return the text of a program with placeholders."""
-        return _replaced(text, self._in_code)
+        return self._in_code.replace(text, self._placeholders.__getitem__)
 
     def json(self, text: str) -> str:
         """Return a JSON text with placeholders in its strings, keys and long numbers. The rest stays as it is."""
-        if not self._forms:
-            return text
-        # A secret may be hidden by escapes that JSON does not need. Then each string has to be decoded.
-        escaped = "\\" in text and (self._nested or "\\u" in text or "\\/" in text)
-        if not escaped and not any(form in text for form in self._forms):
+        if not self._secrets.may_be_in_json(text):
             return text
         try:
             json.loads(text, strict=False)
@@ -121,36 +104,28 @@ class Mask:
     def _token(self, found: re.Match[str]) -> str:
         token = found[0]
         if token[0] != '"':
-            masked = _replaced(token, self._in_code)
+            masked = self.code(token)
             return token if masked == token else f'"{masked}"'
-        if "\\" not in token:
-            return _replaced(token, self._forms)
         try:
-            plain = _decode_string(token)
+            plain = _decode_string(token) if "\\" in token else token[1:-1]
         except ValueError:
-            return _replaced(token, self._forms)
-        masked = _replaced(plain, self._forms)
+            return self.text(token)
+        masked = self.text(plain)
         return token if masked == plain else json.dumps(masked)
 
     def value(self, value: Any) -> Any:
         """Return JSON data with placeholders."""
-        match value:
-            case str():
-                return self.text(value)
-            case list() | tuple():
-                return [self.value(item) for item in value]
-            case dict():
-                return {self.text(key): self.value(item) for key, item in value.items()}
-            case int() | float() if not isinstance(value, bool):
-                masked = _replaced(str(value), self._in_code)
-                return value if masked == str(value) else masked
-        return value
+        return map_json(value, self.text, self._number)
+
+    def _number(self, value: float) -> Any:
+        masked = self.code(str(value))
+        return value if masked == str(value) else masked
 
     # lines
 
     def line(self, line: recorded.Line) -> recorded.Line:
         """Return a line with placeholders."""
-        if not self._forms:
+        if not self._placeholders:
             return line
         match line:
             case recorded.Turn():
@@ -246,17 +221,6 @@ def _placeholder(name: str, taken: Collection[str]) -> str:
         if (found := f"__SECRET_{plain}{suffix}__") not in taken:
             return found
     raise AssertionError
-
-
-def _replaced(text: str, forms: Mapping[str, str]) -> str:
-    # Searching for each form is fast, and most are not there. The replacement is one pass: a placeholder may contain
-    # another secret, such as the name of a server.
-    present = [form for form in forms if form in text]
-    if not present:
-        return text
-    # The longest first, so that a secret within another leaves no remainder.
-    present.sort(key=len, reverse=True)
-    return re.sub("|".join(map(re.escape, present)), lambda found: forms[found[0]], text)
 
 
 def _is_short_number(text: str) -> bool:

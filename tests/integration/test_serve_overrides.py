@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import mcp_types as types
 import pytest
@@ -171,6 +174,50 @@ async def test_a_secret_that_a_server_repeats_for_another_tool_reaches_neither_p
     assert any("using ***" in each for each in shown)
     for seen in (text, log, json.dumps(shown), (place.folder / "trajectory.jsonl").read_text("utf-8")):
         assert SECRET not in seen
+
+
+KEY = "ov3rride+Secret/of&many<marks>"
+
+
+def escaped(text: str) -> str:
+    return "".join(f"\\u{ord(each):04x}" for each in text)
+
+
+ENCODED = {
+    "escaped": f'{{"t": "{escaped(KEY)}"}}',
+    "escaped for html": json.dumps({"t": KEY}).replace("+", "\\u002B").replace("&", "\\u0026").replace("<", "\\u003c"),
+    "escaped twice": json.dumps({"t": escaped(KEY)}),
+    "json in json": json.dumps({"t": json.dumps({"t": KEY})}),
+    "a url": f"https://h.example/?k={quote(KEY, safe='')}",
+    "every byte of a url": "".join(f"%{ord(each):02x}" for each in KEY),
+    "html": html.escape(KEY),
+    "references": "".join(f"&#{ord(each)};" for each in KEY),
+    "base64": base64.b64encode(KEY.encode()).decode(),
+    "base64 in lines": base64.encodebytes(b"a" * 50 + KEY.encode()).decode(),
+    "hexadecimal": KEY.encode().hex(),
+}
+
+
+async def test_a_program_cannot_decode_a_secret_of_an_override_that_a_server_repeats(tmp_path: Path) -> None:
+    (tmp_path / "tools.json").write_text('[{"name": "give", "inputSchema": {"type": "object"}}]', "utf-8")
+    for name, text in ENCODED.items():
+        blob = base64.b64encode(text.encode()).decode()
+        content = [{"type": "text", "text": text}, {"type": "resource", "resource": {"uri": "a:b", "blob": blob}}]
+        result = {"content": content, "structuredContent": {"t": text, text: 1}, "_meta": {"x/y": [text]}}
+        (tmp_path / name).write_text(json.dumps(result), "utf-8")
+    entry = {
+        "command": sys.executable,
+        "args": [str(SERVERS / "scripted.py"), str(tmp_path)],
+        "override": {"other": {"arguments": {"fixed": {"key": "${KEY}"}}}},
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"mcpServers": {"hub": entry}}), "utf-8")
+    async with serve(path, env={"KEY": KEY}) as session:
+        for name, text in ENCODED.items():
+            seen = await session.value(f"return JSON.stringify(await MCP.hub.give({{name: {name!r}}}))")
+            for part in (text, base64.b64encode(text.encode()).decode()):
+                assert json.dumps(part)[1:-1] not in seen, name
+            assert seen.count("***") >= 3, name
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import html
+import json
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote_plus, urlencode
 
 import anyio
 import httpx2
@@ -14,6 +16,7 @@ import pytest
 from keyring.backends import null
 from loopback_api import (
     CASE,
+    JSON,
     LoopbackApi,
     Received,
     call,
@@ -28,9 +31,9 @@ from loopback_api import (
 from upstream_clients import UpstreamCallError, UpstreamSpec, token_store
 from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
 from upstream_clients.errors import LoginError
-from upstream_clients.openapi.api import ApiResponse
+from upstream_clients.openapi.answers import ApiResponse, result_of
 from upstream_clients.openapi.credentials import ClientToken, advice_after_refusal
-from upstream_clients.openapi.echoes import sent_secrets, without_secrets
+from upstream_clients.redaction import secrets_of
 from upstream_clients.spec import OAuthSettings
 from upstream_clients.token_store import Login, LoginStore
 
@@ -113,6 +116,93 @@ async def test_credentials_are_sent_and_their_echo_reaches_no_program(
         assert form not in shown
 
 
+TOKEN = 'tok+en/with&many<ma"rks>='
+
+
+def all_escaped(text: str) -> str:
+    return "".join(f"\\u{ord(each):04x}" for each in text)
+
+
+def for_html(text: str) -> str:
+    """Return JSON as writers make it that escape characters of HTML, such as those of .NET, Go and Rails."""
+    return re.sub(r"[+&<>/=]", lambda found: f"\\u{ord(found[0]):04X}", json.dumps(text))
+
+
+def echoed(text: str) -> dict[str, tuple[str, bytes]]:
+    """Return answers that repeat a text: media type and body, by what encodes it."""
+    escaped = all_escaped(text)
+    return {
+        "json": (JSON, json.dumps({"a": text}).encode()),
+        "json with every character escaped": (JSON, f'{{"a": ["x{escaped}y"]}}'.encode()),
+        "a key with every character escaped": (JSON, f'{{"{escaped}": 1}}'.encode()),
+        "json for html": (JSON, f'{{"a": {for_html(text)}}}'.encode()),
+        "json in json": (JSON, json.dumps({"a": json.dumps({"b": text})}).encode()),
+        "json in json, escaped": (JSON, json.dumps({"a": f'{{"b": "{escaped}"}}'}).encode()),
+        "json without a type": ("", f'{{"a": "{escaped}"}}'.encode()),
+        "json of an unclear type": ("application/vnd.x", f'{{"a": "{escaped}"}}'.encode()),
+        "json that is no json": (JSON, f'{{"a": "{escaped}"'.encode()),
+        "json in utf-16": (f"{JSON}; charset=utf-16le", f'{{"a": "{text}"}}'.encode("utf-16-le")),
+        "text in utf-16": ("text/plain; charset=utf-16", text.encode("utf-16")),
+        "text in utf-16be": ('text/plain; charset="utf-16be"', text.encode("utf-16-be")),
+        "text in utf-32": ("text/plain; charset=utf-32", text.encode("utf-32")),
+        "text with escapes": ("text/plain", f"seen: {escaped}".encode()),
+        "html": ("text/html", f"<b>{html.escape(text)}</b>".encode()),
+        "html with references": ("text/html", "".join(f"&#x{ord(each):X};" for each in text).encode()),
+        "a form": ("application/x-www-form-urlencoded", urlencode({"a": text}).encode()),
+        "a url in json": (JSON, json.dumps({"a": "?k=" + "".join(f"%{ord(each):02x}" for each in text)}).encode()),
+        "base64": (JSON, json.dumps({"a": base64.b64encode(f"Bearer {text}".encode()).decode()}).encode()),
+        "base64 in lines": (JSON, json.dumps({"a": base64.encodebytes(f"{text * 4}".encode()).decode()}).encode()),
+        "hexadecimal": (JSON, json.dumps({"a": text.encode().hex()}).encode()),
+        "bytes": ("application/octet-stream", b"\xff\x00" + text.encode() + b"\xff"),
+        "bytes of utf-16": ("application/octet-stream", b"\xff\x00" + text.encode("utf-16-le")),
+        "a picture": ("image/png", b"\x89PNG" + text.encode() + b"\xff" * 9),
+    }
+
+
+@pytest.mark.parametrize("encoding", echoed(TOKEN))
+async def test_no_program_gets_a_credential_that_an_api_repeats_in_another_encoding(
+    api: LoopbackApi, tmp_path: Path, encoding: str
+) -> None:
+    kind, body = echoed(TOKEN)[encoding]
+    spec = spec_of(write_document(tmp_path), url=api.url, credentials=BearerToken(TOKEN))
+    async with connected(spec) as pool:
+        for status in ("200 OK", "400 Bad Request"):
+            answer = reply(status, body, kind or "none")
+            api.script("/again", answer.replace(b"Content-Type: none\r\n", b""))
+            read = readings((await call(pool, "fetch", "again")).result)
+            assert not any(TOKEN[:12] in text or TOKEN.encode().hex()[:24] in text for text in read)
+            assert any("***" in text or "bytes that are no text" in text for text in read)
+
+
+def readings(value: Any) -> list[str]:
+    """Return all texts that a program can make of a value by decoding it in the usual ways."""
+    texts = [json.dumps(value), json.dumps(value, ensure_ascii=False)]
+    for each in re.findall(r"[A-Za-z0-9+/_-]{8,}", texts[0]):
+        data = base64.b64decode(each[: len(each) // 4 * 4].translate({45: "+", 95: "/"}) + "==")
+        texts += [data.decode("latin-1"), data.decode("utf-16-le", "replace"), data[2:].decode("utf-16-le", "replace")]
+    for _ in range(4):
+        texts += [unquote_plus(html.unescape(re.sub(r"\\+(u[0-9a-fA-F]{4}|.)", decoded, text))) for text in texts]
+        texts = [*dict.fromkeys(texts)]
+    return texts
+
+
+def decoded(found: re.Match[str]) -> str:
+    return chr(int(found[1][1:], 16)) if len(found[1]) == 5 else found[1]
+
+
+async def test_a_large_answer_is_searched_for_credentials_after_it_is_decoded(api: LoopbackApi, tmp_path: Path) -> None:
+    rows = [{"id": number, "text": "x" * 90} for number in range(20_000)]
+    spec = spec_of(write_document(tmp_path), url=api.url, credentials=BearerToken(TOKEN))
+    async with connected(spec) as pool:
+        for last, seen in ((f'"{all_escaped(TOKEN)}"', "***"), ('"nothing"', "nothing")):
+            body = f"[{json.dumps(rows)[1:-1]}, {last}]".encode()
+            api.script("/large", reply(body=body))
+            outcome = await call(pool, "fetch", "large")
+            assert outcome.result["structuredContent"][-1] == seen
+            assert outcome.text is not None
+            assert json.loads(outcome.text)["structuredContent"] == [*rows, seen]
+
+
 async def test_a_client_gets_one_token_for_parallel_calls_and_another_after_a_401(
     api: LoopbackApi, tmp_path: Path
 ) -> None:
@@ -158,15 +248,15 @@ async def test_a_client_gets_one_token_for_parallel_calls_and_another_after_a_40
     assert len(api.requests("/token")) == 2
 
 
-def test_a_secret_of_digits_is_replaced_in_a_number_and_short_values_are_not_replaced() -> None:
-    response = ApiResponse(200, "no 12345678", {"link": "</?k=12345678>"}, b'{"id": 12345678, "text": "12345678 abc"}')
+@pytest.mark.parametrize("number", ["12345678", "12345678.0", "1.2345678e7", "-12345678", "912345678"])
+def test_a_secret_of_digits_is_replaced_in_a_number_and_short_values_are_not_replaced(number: str) -> None:
+    body = f'{{"id": {number}, "text": "12345678 abc", "12345678": 1234567}}'
+    response = ApiResponse(200, "OK", {"link": "</?k=12345678>", "content-type": "application/json"}, body.encode())
     credentials = ApiKey("query", "k", "12345678")
     spec = UpstreamSpec("a", transport="openapi", document="d", credentials=credentials, headers={"X-Token": "abc"})
-    masked = without_secrets(response, sent_secrets(spec))
-    assert masked.body == b'{"id": 99999999, "text": "99999999 abc"}'
-    assert masked.headers == {"link": "</?k=99999999>"}
-    assert masked.reason == "no 99999999"
-    assert without_secrets(response, ()) is response
+    result = result_of(response, "t", is_json_expected=True, secrets=secrets_of(spec.sent_secrets))
+    assert result["structuredContent"] == {"id": "***", "text": "*** abc", "***": 1234567}
+    assert result["_meta"]["http"]["headers"] == {"link": "</?k=***>"}
 
 
 async def test_a_call_that_needs_more_rights_says_so_and_the_next_login_requests_them(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import codecs
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ import msgspec
 from upstream_clients.openapi.bodies import media_kind
 from upstream_clients.openapi.document import UnsupportedError
 from upstream_clients.openapi.schemas import Converted
+from upstream_clients.redaction import Secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,6 +36,7 @@ _CHARSET: Final = re.compile(
 """Charsets of web pages. Other codecs of Python are no charsets, and some take quadratic time (`punycode`)."""
 _MAX_HEADER: Final = 4_000
 _MAX_HEADERS: Final = 30
+_NO_SECRETS: Final = Secrets(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +151,22 @@ def result_of(
     *,
     is_json_expected: bool,
     read_json: Callable[[bytes], Any] = msgspec.json.decode,
+    secrets: Secrets = _NO_SECRETS,
 ) -> dict[str, Any]:
-    """Return the result of `tools/call` for an answer.
+    """Return the result of `tools/call` for an answer, without secrets that the answer repeats.
+
+    The secrets are searched after the body is decoded: a reader sees the decoded text.
 
     Args:
         is_json_expected: True if the operation answers with JSON. Then a body of an unclear type is read as JSON.
         read_json: reads a body as JSON. Raises `ValueError` or `RecursionError` if it is none.
+        secrets: the secrets that the request may have had.
     """
-    meta = {"http": {"status": response.status, "headers": _shown_headers(response.headers)}}
+    meta = {"http": {"status": response.status, "headers": secrets.hide_in(_shown_headers(response.headers))}}
     media_type = response.headers.get("content-type", "")
     kind = media_kind(media_type) if media_type else None
     if not 200 <= response.status < 300:
-        return {"content": _error(response, kind), "isError": True, "_meta": meta}
+        return {"content": secrets.hide_in(_error(response, kind)), "isError": True, "_meta": meta}
     if not response.body.strip():
         return {"content": [_text("null")], "structuredContent": None, "_meta": meta}
     if kind == "json" or is_json_expected or kind is None:
@@ -169,11 +175,13 @@ def result_of(
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
             pass
         else:
+            value = secrets.hide_in(value, response.body.decode("utf-8", "replace"))
             content = [_text("null")] if value is None else []
             return {"content": content, "structuredContent": value, "_meta": meta}
     if kind in ("json", "text", "form") or (kind is None and _decoded(response, strict=True) is not None):
-        return {"content": [_text(_decoded(response) or "")], "_meta": meta}
-    return {"content": [_binary(response, media_type, tool)], "_meta": meta}
+        return {"content": [_text(secrets.hide(_decoded(response) or ""))], "_meta": meta}
+    hidden = replace(response, body=secrets.hide_in_bytes(response.body))
+    return {"content": [_binary(hidden, secrets.hide(media_type), tool)], "_meta": meta}
 
 
 def _text(text: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from upstream_clients.openapi.reading import read_document
 from upstream_clients.openapi.requests import ApiRequest, ArgumentProblem, make_request
 from upstream_clients.openapi.schemas import Converted, Schemas
 from upstream_clients.openapi.servers import Addresses, http_address, logins, server_address
+from upstream_clients.redaction import secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -169,11 +170,21 @@ class Api:
         return make_request(operation.method, operation.path, operation.query, found.accept, found.arguments, arguments)
 
     def result(
-        self, tool: str, response: ApiResponse, read_json: Callable[[bytes], Any] = msgspec.json.decode
+        self,
+        tool: str,
+        response: ApiResponse,
+        read_json: Callable[[bytes], Any] = msgspec.json.decode,
+        secrets: tuple[str, ...] = (),
     ) -> dict[str, Any]:
-        """Return the result of `tools/call` for the answer to a request. `read_json`: see `result_of`."""
+        """Return the result of `tools/call` for the answer to a request. `read_json`: see `result_of`.
+
+        Args:
+            secrets: the values that are replaced in the answer.
+        """
         is_json_expected = self._tools[tool].is_json
-        return result_of(response, tool, is_json_expected=is_json_expected, read_json=read_json)
+        return result_of(
+            response, tool, is_json_expected=is_json_expected, read_json=read_json, secrets=secrets_of(secrets)
+        )
 
     def is_repeatable(self, tool: str) -> bool:
         """Return True if a request has the same effect when it is sent again."""

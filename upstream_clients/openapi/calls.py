@@ -35,7 +35,6 @@ from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, without_sur
 from upstream_clients.large_results import LargeResult
 from upstream_clients.openapi.api import ArgumentProblem
 from upstream_clients.openapi.client import NoAnswer, is_final
-from upstream_clients.openapi.echoes import sent_secrets, without_secrets
 from upstream_clients.openapi.exchanges import response_of
 from upstream_clients.questions import CURRENT
 
@@ -143,7 +142,7 @@ class ApiCalls:
         except NoAnswer as error:
             sent = "it is unknown whether the API acted on it" if error.sent else "nothing was sent"
             # The reason may quote any number of bytes of an answer that is not HTTP.
-            reason = self._spec.cut(str(error), _MAX_REASON)
+            reason = self._spec.cut(self._spec.redact(str(error)), _MAX_REASON)
             why = f"{tool} got no answer from {call.place.client.address}: {reason}; {sent}"
             return self._refusal(why, sent=error.sent)
         except LoginError as error:
@@ -152,7 +151,7 @@ class ApiCalls:
 
     def answer(self, call: PreparedCall, response: ApiResponse) -> Answer:
         """Return the answer of a call for the answer of the API."""
-        result = self.api.result(call.tool, without_secrets(response, sent_secrets(self._spec)))
+        result = self.api.result(call.tool, response, secrets=self._spec.sent_secrets)
         self._advise(call, response, result)
         return Answer(result, None)
 
@@ -161,8 +160,7 @@ class ApiCalls:
 
         It has its text, which would take long to make again.
         """
-        response = without_secrets(response, sent_secrets(self._spec))
-        texts: list[str] = []
+        read: list[tuple[Any, str]] = []
 
         def read_json(body: bytes) -> Any:
             if body.count(b",") > MAX_VALUES:
@@ -171,15 +169,15 @@ class ApiCalls:
             value = read_large_json(text)
             if has_surrogates(text):
                 return without_surrogates(value)
-            texts.append(text)
+            read.append((value, text))
             return value
 
-        result = self.api.result(call.tool, response, read_json)
+        result = self.api.result(call.tool, response, read_json, self._spec.sent_secrets)
         self._advise(call, response, result)
         match result:
-            case {"content": [], "structuredContent": _, **rest} if texts:
+            case {"content": [], "structuredContent": value, **rest} if read and value is read[0][0]:
                 more = "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in rest.items())
-                text = f'{{"content":[],"structuredContent":{texts[0].strip()}{more}}}'
+                text = f'{{"content":[],"structuredContent":{read[0][1].strip()}{more}}}'
             case _:
                 text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
         return Answer(LargeResult(result, text), text)
@@ -189,7 +187,7 @@ class ApiCalls:
             result["content"].append({"type": "text", "text": call.place.advice})
 
     def _refusal(self, why: str, *, sent: bool, code: int = INTERNAL_ERROR) -> Refusal:
-        return Refusal(code, self._spec.redact(why), HttpFault(None, sent=sent, usable=True).to_data())
+        return Refusal(code, self._spec.redact_own(why), HttpFault(None, sent=sent, usable=True).to_data())
 
 
 class DirectCalls(RequestsInFlight):

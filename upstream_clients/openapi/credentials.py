@@ -16,7 +16,7 @@ from upstream_clients.challenge import read_challenge
 from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
 from upstream_clients.error_mapping import login_needed, more_rights_needed
 from upstream_clients.errors import LoginError
-from upstream_clients.openapi.echoes import is_credential_header
+from upstream_clients.secret_values import is_named_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,11 @@ def credentials_of(spec: UpstreamSpec, *, now: Callable[[], float] = time.time) 
 
 def has_credentials(spec: UpstreamSpec) -> bool:
     """Return True if an entry has a login, credentials, or a header that is probably one."""
-    return spec.credentials is not None or spec.oauth is not None or any(map(is_credential_header, spec.headers))
+    return (
+        spec.credentials is not None
+        or spec.oauth is not None
+        or any(is_named_secret(name, value) for name, value in spec.headers.items())
+    )
 
 
 def advice_after_refusal(spec: UpstreamSpec, address: str, *, are_sent: bool) -> str:
@@ -221,7 +225,7 @@ class ClientToken:
         except LoginError as error:
             key = f"mcpServers.{self._spec.name}.auth"
             raise LoginError(
-                self._spec.redact(f"no token for server {self._spec.name!r}: {error}; check {key}")
+                f"no token for server {self._spec.name!r}: {self._spec.redact(str(error))}; check {key}"
             ) from None
         self._spec.learn(login.secrets)
         self._login, self._since, self._failure = login, self._now(), None

@@ -14,13 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from codemode_mcp.audit.redaction import is_secret_name
 from codemode_mcp.cli.adding.package_managers import MANAGERS
 from codemode_mcp.cli.adding.packages import EXACT_VERSION, HIDDEN_INDEX, NPM_NAME, PYPI_NAME, package_entry
 from codemode_mcp.cli.adding.proposal import CONTAINER_COMMAND, MARK, Refused, Setting
 from codemode_mcp.cli.adding.sources import origin_of, read_address
 from codemode_mcp.control.display import cut
 from upstream_clients.loopback import is_loopback
+from upstream_clients.secret_values import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -65,7 +65,7 @@ def forget(name: str, path: Path, spec: UpstreamSpec | None, secrets: list[str])
         try:
             anyio.run(log_out, spec)
         except LoginError as error:
-            yield spec.redact(f"its login is left: {error}")
+            yield f"its login is left: {spec.redact(str(error))}"
     for each in keyring_entries.forget(secrets):
         yield f"the secret {each} could not be deleted"
 

@@ -192,7 +192,7 @@ def _logs_in(spec: UpstreamSpec) -> bool:
     try:
         anyio.run(partial(log_in, spec, show))
     except LoginError as error:
-        stop_line(1, spec.redact(f"nothing was added: no login to {spec.name}: {error}"))
+        stop_line(1, f"nothing was added: no login to {spec.name}: {spec.redact(str(error))}")
     return True
 
 
@@ -203,7 +203,7 @@ def _log_out(spec: UpstreamSpec) -> None:
     try:
         anyio.run(log_out, spec)
     except LoginError as error:
-        say_line(spec.redact(f"the login to {spec.name} is left: {error}"))
+        say_line(f"the login to {spec.name} is left: {spec.redact(str(error))}")
 
 
 def _write(entry: dict[str, Any], answers: Answers, target: Target, shown: pins.Shown, proposal: Proposal) -> None:

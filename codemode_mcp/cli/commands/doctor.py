@@ -111,12 +111,12 @@ def setup(
     done: list[Check] = []
 
     def report(check: Check) -> None:
-        check = replace(check, detail=redact(check.detail), advice=redact(check.advice))
+        check = replace(check, detail=redactor.own(check.detail), advice=redactor.own(check.advice))
         done.append(check)
         with redirect_stdout(out):
             _print([check])
 
-    with logging_of(loaded, level="error") as redact, plugins_on_stderr() as out:
+    with logging_of(loaded, level="error") as redactor, plugins_on_stderr() as out:
         try:
             anyio.run(partial(make_ahead, loaded, report, servers=not no_servers, check=check))
         except KeyboardInterrupt:

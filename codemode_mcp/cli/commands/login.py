@@ -50,7 +50,7 @@ def login(
         try:
             where = anyio.run(partial(log_in, spec, show, timeout=timeout))
         except LoginError as error:
-            stop(1, spec.redact(f"no login to server {server!r}: {error}"))
+            stop(1, f"no login to server {server!r}: {spec.redact(str(error))}")
         except KeyboardInterrupt:
             stop(1, f"no login to server {server!r}: interrupted; run codemode-mcp login again")
     print(f"logged in to server {server!r}; the login is kept in {where}")
@@ -70,5 +70,5 @@ def logout(server: ServerArgument, config: ConfigOption = None) -> None:
         except NoLoginPossible as error:
             stop(2, str(error))
         except LoginError as error:
-            stop(1, spec.redact(f"still logged in to server {server!r}: {error}"))
+            stop(1, f"still logged in to server {server!r}: {spec.redact(str(error))}")
     print(f"logged out of server {server!r}" if had_login else f"there was no login to server {server!r}")

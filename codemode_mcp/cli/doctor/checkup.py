@@ -89,7 +89,7 @@ class Checkup:
             wanted = replace(wanted, upstreams=tuple(spec for spec in wanted.upstreams if spec.name in only))
         before = await anyio.to_thread.run_sync(engine.compiled_file)
         async with open_app(wanted) as app:
-            self._redact = app.redact
+            self._redact = app.redact.own
             app.redact.know([] if config is None else config.secretive)
             of_servers: dict[str, Part] = {
                 f"server {spec.name}": partial(servers.check, app, wanted, spec) for spec in wanted.upstreams

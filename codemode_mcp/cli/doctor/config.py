@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.audit.redaction import is_secret_name, without_tokens
+from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.cli.doctor.check import CORRECT, Check, listed
 from codemode_mcp.config.literals import secret_args
 from codemode_mcp.control.display import counted
 from codemode_mcp.errors import ConfigError
+from upstream_clients.secret_values import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

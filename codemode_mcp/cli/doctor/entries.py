@@ -108,7 +108,6 @@ async def _check(entry: OwnEntry) -> Check:
         env={**{name: value for name, value in os.environ.items() if name.startswith("XDG_")}, **entry.env, **_PRIVATE},
         # Python, npx and uvx read files in the working directory, and ours may not be trusted.
         cwd=str(Path.home() if entry.folder is None else entry.folder),
-        secrets=tuple(value for value in entry.env.values() if len(value) >= 8),
     )
     began = time.monotonic()
     shaken = await shake_hands(spec, START_SECONDS)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit.redaction import HIDDEN, without_tokens
 from codemode_mcp.cli.mcp_clients.json_values import map_strings
-from codemode_mcp.config.literals import PLAIN_VALUES, REFERENCE, SCHEME, WORD, Secret, secrets_of
+from codemode_mcp.config.literals import REFERENCE, SCHEME, Secret, secrets_of
+from upstream_clients.secret_values import PLAIN_VALUES, WORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
