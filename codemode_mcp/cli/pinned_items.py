@@ -20,6 +20,7 @@ from codemode_mcp.trust.new_findings import new_findings, tools_of_others
 from codemode_mcp.trust.operation_lines import is_api
 from codemode_mcp.trust.pins_file import PinsFolder, PinsUnavailable
 from codemode_mcp.trust.references import parse_reference, reference
+from codemode_mcp.trust.text_diff import differences_of
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -98,12 +99,19 @@ class PinnedItems:
     def choosable(self, server: PinnedServer, verb: Verb) -> list[ItemReport]:
         """Return the items that can be accepted or rejected.
 
-        An item that was rejected is only accepted by its name, and one that was accepted is only rejected by it.
+        An item that was rejected is only accepted by its name, and one that was accepted is only rejected by it. An
+        item whose definition cannot be shown cannot be accepted.
         """
         statuses = {"text_changed", "changed", "new"} | ({"removed"} if verb == "accept" else set())
         if self.named is not None:
             statuses.add("rejected" if verb == "accept" else "accepted")
-        return [report for report in self.reports_of(server) if report.status in statuses and report.is_comparable]
+        return [
+            report
+            for report in self.reports_of(server)
+            if report.status in statuses
+            and report.is_comparable
+            and (verb == "reject" or differences_of(report) is not None)
+        ]
 
 
 def find_items(config: str | None, item: str | None) -> PinnedItems:

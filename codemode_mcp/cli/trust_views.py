@@ -19,7 +19,7 @@ from codemode_mcp.control.display import columns, counted, cut, plain
 from codemode_mcp.trust.finding_groups import Examples, grouped
 from codemode_mcp.trust.references import reference
 from codemode_mcp.trust.state_words import state_of
-from codemode_mcp.trust.text_diff import compare_definitions, shortened
+from codemode_mcp.trust.text_diff import differences_of, shortened
 from declarations.untrusted_text import json_escape
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.trust_lock import Difference
     from codemode_mcp.trust.comparison import ItemReport
     from codemode_mcp.trust.findings import Finding
-    from codemode_mcp.trust.text_diff import Part, ValueDiff
+    from codemode_mcp.trust.text_diff import Part
 
 MAX_VALUE: Final = 20_000
 """Characters of one value that a terminal shows."""
@@ -128,8 +128,10 @@ def report_lines(server: PinnedServer, report: ItemReport, examples: Examples | 
     unknown = [which for which, item in items.items() if item is not None and item.definition is None]
     if unknown:
         yield Text(f"  the {' and the '.join(unknown)} definition is not stored: it quotes a secret, or is too large")
-        return
     differences = differences_of(report)
+    if differences is None:
+        yield Text("  what the server lists cannot be shown, so it cannot be accepted", "bold red")
+        return
     for diff in differences[:MAX_VALUES]:
         yield Text(f"  {diff.where or '/'}", "bold")
         yield from _difference_lines(diff.parts)
@@ -151,12 +153,10 @@ def report_lines(server: PinnedServer, report: ItemReport, examples: Examples | 
     yield Text()
 
 
-def differences_of(report: ItemReport) -> tuple[ValueDiff, ...]:
-    """Return the differences between the accepted and the present definition."""
-    return compare_definitions(
-        None if report.accepted is None else report.accepted.definition,
-        None if report.present is None else report.present.definition,
-    )
+def unshown(found: PinnedItems) -> list[str]:
+    """Return the names of items that differ, and whose differences cannot be shown."""
+    reports = [report for server in found.servers for report in found.reports_of(server)]
+    return [name_of(each) for each in reports if each.status != "accepted" and differences_of(each) is None]
 
 
 def items_json(found: PinnedItems, *, whole: bool) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def _report_json(server: PinnedServer, report: ItemReport, *, whole: bool) -> di
         value["present"] = None if report.present is None else report.present.definition
         value["differences"] = [
             {"where": diff.where, "parts": [{"change": part.change, "text": part.text} for part in diff.parts]}
-            for diff in differences_of(report)
+            for diff in differences_of(report) or ()
         ]
     return value
 

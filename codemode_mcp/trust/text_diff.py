@@ -2,12 +2,17 @@
 
 A server chooses its texts, and could try to hide a change from the person who decides about it. So every character that
 misleads is escaped, and a long run of blanks is shown as its length: it could push the rest out of sight.
+
+Definitions that are not equal are never shown alike. So a member `0` of an object is told from the first item of a
+list, a string that reads as another JSON value has quotation marks, and if two values would look the same, both are
+shown as JSON in ASCII.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +26,7 @@ from declarations.untrusted_text import escape_misleading, json_escape
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from codemode_mcp.trust.comparison import ItemReport
     from upstream_clients.tools import JsonObject
 
 MAX_CHANGED_WORDS: Final = 600
@@ -34,7 +40,13 @@ _CONTEXT: Final = 80
 """Characters of unchanged text that `shortened` keeps on each side of a change."""
 
 _TEXT_KEYS: Final = frozenset({"title", "description", "instructions", "name", "$comment"})
-"""Keys whose strings are shown without quotation marks."""
+"""Keys whose strings are shown without quotation marks, unless they could be taken for another value."""
+
+_LIKE_ESCAPE: Final = re.compile(r"\\[nux]")
+"""A part of a text that could be taken for the escape of a character that is not shown."""
+
+_Path = tuple[str | int, ...]
+"""The names of members and the positions in lists that lead to a value."""
 
 _FIRST_KEYS: Final = ("name", "title", "description")
 
@@ -62,12 +74,26 @@ class ValueDiff:
 
     Attributes:
         where: the JSON pointer (RFC 6901) of the value, such as `/inputSchema/properties/title/description`, with
-            misleading characters escaped.
+            misleading characters escaped. A name of digits has quotation marks: `/inputSchema/properties/"0"/type`.
         parts: the text of both values, in reading order.
     """
 
     where: str
     parts: tuple[Part, ...]
+
+
+def differences_of(report: ItemReport) -> tuple[ValueDiff, ...] | None:
+    """Return the differences between the accepted and the present definition; None if they cannot be shown.
+
+    An item that cannot be shown cannot be accepted. An accepted definition that is not stored counts as none.
+    """
+    accepted, present = report.accepted, report.present
+    if not report.is_comparable or (present is not None and present.definition is None):
+        return None
+    before, after = (None if each is None else each.definition for each in (accepted, present))
+    differences = compare_definitions(before, after)
+    is_other = accepted is None or present is None or accepted.digest != present.digest
+    return differences if differences or not is_other or (before, after) == (None, None) else None
 
 
 def compare_definitions(accepted: JsonObject | None, present: JsonObject | None) -> tuple[ValueDiff, ...]:
@@ -88,8 +114,25 @@ def compare_definitions(accepted: JsonObject | None, present: JsonObject | None)
             is_list = path[-1] not in _TEXT_KEYS and (new or old or "").startswith("[")
             parts, changed = _compared(old or "", new or "", _LIST_WORD if is_list else _WORD, limit)
             limit = max(0, limit - changed)
+            if old and new and (old[0] == '"') != (new[0] == '"'):
+                parts = Part("removed", _visible(old)), Part("added", _visible(new))  # a text, and something else
+            if _looks_same(parts):
+                parts = _in_ascii(old, new)
             differences.append(ValueDiff(_pointer(path), parts))
     return tuple(differences)
+
+
+def _looks_same(parts: Iterable[Part]) -> bool:
+    """Return True if both texts would look the same to a reader, such as letters with and without a combined accent."""
+    old, new = (
+        "".join(part.text for part in parts if part.change in ("kept", change)) for change in ("removed", "added")
+    )
+    return unicodedata.normalize("NFKC", old) == unicodedata.normalize("NFKC", new)
+
+
+def _in_ascii(old: str | None, new: str | None) -> tuple[Part, ...]:
+    removed = () if old is None else (Part("removed", _visible(json.dumps(old))),)
+    return removed if new is None else (*removed, Part("added", _visible(json.dumps(new))))
 
 
 def _compared(old: str, new: str, word: re.Pattern[str], limit: int) -> tuple[tuple[Part, ...], int]:
@@ -148,30 +191,49 @@ def _ordered(definition: JsonObject | None) -> JsonObject:
     return {key: definition[key] for key in dict.fromkeys([*first, *definition])}
 
 
-def _leaves(definition: JsonObject) -> Iterator[tuple[tuple[str, ...], str]]:
+def _leaves(definition: JsonObject) -> Iterator[tuple[_Path, str]]:
     """Yield the path and the text of each value that has no members. Not recursive: servers may nest deeply."""
-    pending: list[tuple[tuple[str, ...], Any]] = [((), definition)] if definition else []
+    pending: list[tuple[_Path, Any]] = [((), definition)] if definition else []
     while pending:
         path, value = pending.pop()
         if isinstance(value, Mapping) and value:
             pending += reversed([((*path, key), each) for key, each in value.items()])
         elif isinstance(value, list | tuple) and any(isinstance(each, Mapping | list | tuple) for each in value):
-            pending += reversed([((*path, str(index)), each) for index, each in enumerate(value)])
+            pending += reversed([((*path, index), each) for index, each in enumerate(value)])
         else:
             yield path, _text_of(path[-1] if path else "", value)
 
 
-def _text_of(key: str, value: Any) -> str:
+def _text_of(key: str | int, value: Any) -> str:
     """Return the text of a value without members: a plain text, or JSON."""
-    if isinstance(value, str) and value and key in _TEXT_KEYS:
+    if isinstance(value, str) and key in _TEXT_KEYS and _is_plain(value):
         return value
     if isinstance(value, list | tuple):
         value = list(value)
     return json.dumps(dict(value) if isinstance(value, Mapping) else value, ensure_ascii=False)
 
 
-def _pointer(path: Iterable[str]) -> str:
-    return _visible("".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in path)).replace("\n", "\\n")
+def _is_plain(text: str) -> bool:
+    """Return True if a text cannot be taken for another JSON value, or for a text with escapes."""
+    if not text or text[0] == '"' or _LIKE_ESCAPE.search(text):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _pointer(path: Iterable[str | int]) -> str:
+    shown = "".join(f"/{_pointer_part(each).replace('~', '~0').replace('/', '~1')}" for each in path)
+    return _visible(shown).replace("\n", "\\n")
+
+
+def _pointer_part(part: str | int) -> str:
+    """Return a part of a pointer. A name that could be taken for a position or an escape has quotation marks."""
+    if isinstance(part, int) or not (part[:1] == '"' or part.isdecimal() or _LIKE_ESCAPE.search(part)):
+        return str(part)
+    return json.dumps(part, ensure_ascii=False)
 
 
 def _visible(text: str) -> str:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
 from codemode_mcp.paths import state_dir
-from codemode_mcp.trust.comparison import Listing, ServerPins, baseline_of
+from codemode_mcp.trust.comparison import Listing, ServerPins, accept, baseline_of
 from codemode_mcp.trust.items import SERVER_KEY, item_of
 from codemode_mcp.trust.pins_file import KINDS, PinsFolder
-from tests.integration.harness import SECONDS, SERVERS, serve, write_config
+from tests.integration.harness import SECONDS, SERVERS, cli, serve, write_config
 from tests.integration.terminal import terminal
 
 if TYPE_CHECKING:
@@ -79,9 +80,13 @@ class Pinned:
 
     def list(self, **tools: str) -> None:
         """List tools with these descriptions."""
+        self.list_items(*({"name": name, "description": text} for name, text in tools.items()))
+
+    def list_items(self, *tools: dict[str, Any]) -> None:
+        """List tools with these definitions."""
         items = [
             item_of(*SERVER_KEY, {"name": "github"}),
-            *(item_of("tool", name, {"name": name, "description": text}) for name, text in tools.items()),
+            *(item_of("tool", tool["name"], tool) for tool in tools),
         ]
         present = Listing({item.key: item for item in items}, KINDS)
         self.pins.update("github", lambda pins: baseline_of(pins, "github", present, "strict", logged_in=False))
@@ -91,6 +96,11 @@ class Pinned:
         pins = self.pins.load("github")
         assert pins is not None
         return pins
+
+    def accept(self, name: str) -> None:
+        """Accept the present definition of a tool."""
+        digest = self.now.present.items["tool", name].digest
+        self.pins.update("github", lambda pins: accept(pins or ServerPins("github"), {("tool", name): digest}, "x", 1))
 
     def accepted(self, name: str) -> str:
         acceptance = self.now.accepted.get(("tool", name))
@@ -120,6 +130,52 @@ def recorded(trajectory: Path) -> list[list[str]]:
     return [
         [each["kind"], each["id"], each["by"]] for each in events if each["kind"] in ("item_accepted", "item_rejected")
     ]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "present", "seen"),
+    [
+        ([{"maximum": 10}], {"0": {"maximum": 10}}, ['/inputSchema/allOf/"0"/maximum', "{+10+}", "[-10-]"]),
+        ({"title": "5"}, {"title": 5}, ["/inputSchema/allOf/title", '[-"5"-]', "{+5+}"]),
+        ({"description": "{}"}, {"description": {}}, ["/inputSchema/allOf/description", '[-"{}"-]', "{+{}+}"]),
+    ],
+    ids=["a list and an object", "a text and a number", "a text and an object"],
+)
+async def test_no_change_of_a_type_is_accepted_without_being_shown(
+    pinned: Pinned, accepted: object, present: object, seen: list[str]
+) -> None:
+    for each in (accepted, present):
+        pinned.list_items({"name": "pay", "inputSchema": {"type": "object", "allOf": each}})
+        if each is accepted:
+            pinned.accept("pay")
+    assert pinned.now.accepted["tool", "pay"].item.digest != pinned.now.present.items["tool", "pay"].digest
+    found = cli("trust", "diff", "github.pay", "--config", str(pinned.path)).stdout
+    async with terminal("trust", "accept", "github.pay", "--config", str(pinned.path)) as shown:
+        await shown.see("type: accept [0-9]{4}")
+        asked = shown.text
+        shown.type("no\n")
+        await shown.end()
+    for text in seen:
+        assert text in found
+        assert text in asked
+
+
+async def test_a_definition_that_cannot_be_shown_cannot_be_accepted(pinned: Pinned) -> None:
+    hidden = replace(item_of("tool", "pay", {"name": "pay"}), definition=None)
+    pinned.pins.update(
+        "github", lambda pins: replace(pins or ServerPins("github"), present=Listing({hidden.key: hidden}, KINDS))
+    )
+    async with terminal("trust", "accept", "github.pay", "--config", str(pinned.path)) as shown:
+        assert await shown.end() == 1
+    assert "github.pay cannot be accepted, because it cannot be shown" in shown.text
+    assert "type: accept" not in shown.text
+    async with terminal("trust", "accept", "github", "--config", str(pinned.path)) as shown:
+        question = await shown.see("To accept .* as shown above")  # tools that are no longer listed
+        assert "pay" not in question[0]
+        await shown.confirm()
+        assert await shown.end() == 0
+    assert ("tool", "pay") not in pinned.now.accepted
+    assert "cannot be shown, so it cannot be accepted" in cli("trust", "diff", "--config", str(pinned.path)).stdout
 
 
 async def test_a_decision_is_recorded_also_if_no_process_serves_the_configuration(pinned: Pinned) -> None:

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.trust.text_diff import compare_definitions, shortened
+from codemode_mcp.trust.comparison import ItemReport
+from codemode_mcp.trust.items import Item, item_of
+from codemode_mcp.trust.text_diff import ValueDiff, compare_definitions, differences_of, shortened
 from declarations.untrusted_text import HIDDEN
+from tests.properties import examples
 
 WORDS = st.lists(st.sampled_from(["read", "write", "the", "file", "a", ",", "."]), max_size=60).map(" ".join)
 
@@ -133,3 +136,91 @@ def test_deeply_nested_definitions_are_compared() -> None:
     for _ in range(900):
         deep = {"a": deep}
     assert len(compare_definitions({"a": 1}, {"a": deep})) == 2
+
+
+ALIKE = [
+    ([{"maximum": 10}], {"0": {"maximum": 10}}),
+    ([["a"]], [{"0": "a"}]),
+    ({"a": {"0": [{}]}}, {"a": [{"0": {}}]}),
+    ([[1], 2], {"0": [1], "1": 2}),
+    ("5", 5),
+    ("5.5", 5.5),
+    ("true", True),
+    ("null", None),
+    ("{}", {}),
+    ("[]", []),
+    ('["a"]', ["a"]),
+    ('"a"', "a"),
+    ("1e3", 1000),
+    ("NaN", float("nan")),
+    (1, True),
+    (0, False),
+    ("", None),
+    ("", {}),
+    ("a\u200bb", "a\\u200bb"),
+    ("a\nb", "a\\nb"),
+    ("a" + " " * 20 + "b", "a \\x20{18} b"),
+    ("\u00e9", "e\u0301"),
+    ("\uff41", "a"),
+    ("a\n\n \n\nb", "a\n\n\n\nb"),
+    ({"\u200b": 1}, {"\\u200b": 1}),
+    ({"0": 1}, {'"0"': 1}),
+    ({"a/b": 1}, {"a": {"b": 1}}),
+    ({"a~1b": 1}, {"a/b": 1}),
+    ({"": 1}, {"": {"": 1}}),
+    ({"a\nb": 1}, {"a\\nb": 1}),
+    ([1, 2], "1, 2"),
+    (10**30, str(10**30)),
+]
+
+
+@pytest.mark.parametrize("key", ["title", "description", "name", "inputSchema", "x"])
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_values_that_are_not_equal_are_never_shown_alike(one: object, other: object, key: str) -> None:
+    for accepted, present in ((one, other), (other, one)):
+        differences = compare_definitions({key: accepted}, {key: present})
+        assert differences
+        for diff in differences:
+            assert side(diff, "removed") != side(diff, "added")
+    assert shown(None, {key: one}) != shown(None, {key: other}) or "\n \n" in str(one)
+
+
+def side(diff: ValueDiff, change: str) -> str:
+    """Return the text of one side of a difference, with compatible characters made equal."""
+    text = "".join(part.text for part in diff.parts if part.change in ("kept", change))
+    return unicodedata.normalize("NFKC", text)
+
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 10),
+    st.floats(allow_nan=False),
+    st.sampled_from(["5", "true", "a", "", "{}"]),
+)
+KEYS = st.sampled_from(["title", "name", "description", "0", "1", "a", "required", "properties", "enum"])
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
+)
+DEFINITIONS = st.dictionaries(st.sampled_from(["name", "title", "inputSchema", "x"]), VALUES, max_size=3)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(DEFINITIONS, DEFINITIONS)
+def test_definitions_with_other_digests_have_differences_that_tell_them_apart(one: Any, other: Any) -> None:
+    same = item_of("tool", "t", one).digest == item_of("tool", "t", other).digest
+    assert (shown(one, other) == []) is same
+    assert (shown(None, one) == shown(None, other)) is same
+    for diff in compare_definitions(one, other):
+        assert side(diff, "removed") != side(diff, "added")
+
+
+def test_an_item_that_cannot_be_shown_has_no_differences_to_accept() -> None:
+    item, stored = item_of("tool", "t", {"name": "t", "x": 1}), Item("tool", "t", None, "d" * 64)
+    deep = Item("tool", "t", {"name": "t"}, "")
+    for accepted, present in ((item, stored), (None, stored), (stored, stored), (item, deep)):
+        assert differences_of(ItemReport("s", "tool", "t", "changed", True, accepted, present)) is None
+    known = differences_of(ItemReport("s", "tool", "t", "changed", True, stored, item))
+    assert known is not None
+    assert [diff.where for diff in known] == ["/name", "/x"]
+    assert differences_of(ItemReport("s", "tool", "t", "removed", False, stored, None)) == ()

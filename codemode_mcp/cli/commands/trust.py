@@ -147,6 +147,8 @@ def _decide(item: str | None, config: str | None, verb: Verb) -> None:
     for problem in found.problems:
         say_line(problem)
     chosen = {server.name: (server, found.choosable(server, verb)) for server in found.servers}
+    for name in trust_views.unshown(found) if verb == "accept" else ():
+        say_line(f"{name} cannot be accepted, because it cannot be shown; codemode-mcp trust diff says why")
     names = [trust_views.name_of(report) for _, reports in chosen.values() for report in reports]
     if not names:
         subject = "" if item is None else f" of {item}"

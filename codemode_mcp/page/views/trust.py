@@ -23,7 +23,7 @@ from codemode_mcp.trust.operation_lines import is_api
 from codemode_mcp.trust.pins_file import PinsUnavailable
 from codemode_mcp.trust.references import reference
 from codemode_mcp.trust.state_words import state_of
-from codemode_mcp.trust.text_diff import compare_definitions, shortened
+from codemode_mcp.trust.text_diff import differences_of, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -84,6 +84,10 @@ def routes(site: Site) -> Sequence[Route]:
         seen = _seen(body.get("items"))
         trust = _application_of(site, name).trust
         decide = trust.accept if decision == "accept" else trust.reject
+        if decision == "accept" and any(
+            (each.kind, each.name) in seen and differences_of(each) is None for each in trust.reports(name)
+        ):
+            raise Problem("Nothing was accepted: one of these definitions cannot be shown.", 409)
         try:
             await decide(name, seen, AT_PAGE)
         except KeyError:
@@ -153,16 +157,8 @@ def _item(report: ItemReport, others: Collection[str], examples: Examples, *, of
     accepted, present = report.accepted, report.present
     shown = accepted if present is None else present
     assert shown is not None  # an item is accepted or present
-    unknown = not report.is_comparable or any(
-        each is not None and each.definition is None for each in (accepted, present)
-    )
-    differences = (
-        ()
-        if unknown
-        else compare_definitions(
-            None if accepted is None else accepted.definition, None if present is None else present.definition
-        )
-    )
+    found_differences = differences_of(report)
+    unknown, differences = found_differences is None, found_differences or ()
     more = max(0, len(differences) - MAX_VALUES)
     item = [report.kind, report.name, shown.digest]
     found = new_findings(report, others, is_api=of_api) if report.is_comparable else ()
