@@ -82,6 +82,25 @@ async def test_an_argument_cannot_replace_a_credential_that_the_document_does_no
     assert by_cookie.headers["cookie"] == f"n=1; session={SECRET}"
 
 
+async def test_a_deep_object_or_a_form_cannot_replace_a_credential(api: LoopbackApi, tmp_path: Path) -> None:
+    api.script("/echo", echo)
+    deep = {"name": "filter", "in": "query", "style": "deepObject", "schema": {}}
+    form = {
+        "schema": {"type": "object", "properties": {"a": {}, "o": {}}},
+        "encoding": {"o": {"style": "form", "explode": True}},
+    }
+    body = {"content": {"application/x-www-form-urlencoded": form}}
+    sending = {**operation("fetch"), "parameters": [CASE, deep], "requestBody": body}
+    document = write_document(tmp_path, paths={"/{case}": {"post": sending}})
+    async with connected(spec_of(document, url=api.url, credentials=ApiKey("query", "filter[key]", SECRET))) as pool:
+        for given in ({"filter": {"key": "thief"}}, {"o": {"filter[key]": "thief"}}, {"o": {"_method": "DELETE"}}):
+            with pytest.raises(UpstreamCallError, match="which is sent as another parameter"):
+                await call(pool, "fetch", "echo", **given)
+        await call(pool, "fetch", "echo", filter={"n": 1}, o={"n": 1})
+    request = api.requests("/echo")[-1]
+    assert (request.target, request.body) == ("/echo?filter%5Bn%5D=1&filter%5Bkey%5D=s3cret%2F%2Bvalue", b"n=1")
+
+
 async def echo(request: Received) -> None:
     """Answer with the headers and the target of the request, as a debugging page does."""
     seen = {"headers": request.headers, "target": request.target, "basic": base64.b64encode(SECRET.encode()).decode()}

@@ -134,20 +134,98 @@ def test_a_header_cannot_begin_another_one(value: str) -> None:
 TAKEN = {
     "a": {"type": "apiKey", "in": "query", "name": "api_key"},
     "b": {"type": "apiKey", "in": "cookie", "name": "sid"},
+    "c": {"type": "apiKey", "in": "query", "name": "filter[key]"},
 }
 
 
-@pytest.mark.parametrize(("argument", "name"), [("q", "api_key"), ("q", "_METHOD"), ("q", "limit"), ("c", "sid")])
-def test_a_member_of_an_object_cannot_take_the_place_of_another_parameter(argument: str, name: str) -> None:
-    parameters = [
-        *({"name": each, "in": "query", "schema": {}} for each in ("q", "limit")),
+def schema_of(*names: str) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: {} for name in names}, "required": list(names[:1])}
+
+
+FORM = {
+    "parameters": [
+        {"name": "q", "in": "query", "schema": {}},
+        {"name": "limit", "in": "query", "schema": {}},
         {"name": "c", "in": "cookie", "schema": {}, "allowReserved": True},
-    ]
-    api = api_of({"parameters": parameters}, components={"securitySchemes": TAKEN})
-    with pytest.raises(ArgumentProblem, match=f"`{argument}` has the member `{name}`, which is sent as another"):
-        api.request("call", {argument: {name: "x"}})
-    # Neither can a text begin another cookie.
-    assert api.request("call", {"c": "1; sid=x", "q": {"q": "1&api_key=x"}}).headers["Cookie"] == "c=1%3B%20sid%3Dx"
+        {"name": "d", "in": "cookie", "schema": {}},
+        {"name": "filter", "in": "query", "style": "deepObject", "schema": {}},
+        {"name": "filter[fixed]", "in": "query", "schema": {}},
+        {"name": "id", "in": "path", "required": True, "style": "matrix", "explode": True, "schema": {}},
+        {"name": "sort.by", "in": "query", "schema": {}},
+    ],
+    "requestBody": {
+        "content": {
+            "application/x-www-form-urlencoded": {
+                "schema": schema_of("a", "role", "user_name", "o", "p", "deep", "_method"),
+                "encoding": {
+                    "o": {"style": "form", "explode": True},
+                    "p": {"explode": True},
+                    "deep": {"style": "deepObject", "explode": True},
+                },
+            }
+        }
+    },
+}
+TAKEOVERS = [
+    # a query
+    *(
+        ("q", {name: "x"})
+        for name in ("api_key", "API_KEY", "_METHOD", "_method", "limit", "Limit", " limit", "action")
+    ),
+    *(("q", {name: "x"}) for name in ("limit[]", "limit[a]", "limit.a", "api.key", "api key", "api-key", "limit\0a")),
+    *(("q", {name: "x"}) for name in ("filter[x]", "filter", "role", "user_name", "\uff4cimit", "sort", "sort[by]")),
+    ("filter", {"fixed": "x"}),
+    ("filter", {"Fixed": "x"}),
+    ("filter", {"fixed": {"a": "x"}}),
+    ("filter", {"fixed": ["x"]}),
+    ("filter", {"fixed][": "x"}),
+    ("filter", {"key": "x"}),
+    # cookies
+    *(("c", {name: "x"}) for name in ("sid", "SID", "d", "d[a]", "api_key")),
+    # a form
+    *(("o", {name: "x"}) for name in ("role", "ROLE", "role[]", "role.x", "user_name", "user.name", "user name", "a")),
+    *(("o", {name: "x"}) for name in ("_method", "api_key", "limit", "id", "deep", "deep[a]", "p", "action")),
+    ("p", {"role": None, "a": 1}),
+    # a path
+    ("id", {"id2": 1}),
+]
+
+
+@pytest.mark.parametrize(("argument", "value"), TAKEOVERS)
+def test_a_member_of_an_object_cannot_take_the_place_of_another_parameter(argument: str, value: Any) -> None:
+    api = api_of(FORM, path="/x{id}{id2}?action=list", method="post", components={"securitySchemes": TAKEN})
+    harmless = {"a": 1, "role": "user", "id": {"n": 1}, "id2": 2, argument: {"harmless": 1}}
+    assert "harmless=1" in str(api.request("call", harmless)) or "harmless%5D=1" in str(api.request("call", harmless))
+    with pytest.raises(ArgumentProblem, match=f"`{argument}` has the member `.*`, which is sent as another parameter"):
+        api.request("call", {**harmless, argument: value})
+
+
+@pytest.mark.parametrize("order", [("o", "p"), ("p", "o"), ("o", "deep")])
+def test_a_member_of_an_object_cannot_take_the_place_of_a_member_of_another_one(order: tuple[str, str]) -> None:
+    api = api_of(FORM, path="/x{id}{id2}", method="post", components={"securitySchemes": TAKEN})
+    one, other = order
+    name = "deep[level]" if other == "deep" else "level"
+    with pytest.raises(ArgumentProblem, match="which is sent as another parameter"):
+        api.request("call", {"a": 1, "id": 1, "id2": 2, one: {name: "user"}, other: {"level": "admin"}})
+
+
+@pytest.mark.parametrize("name", ["_method", "_METHOD", "api_key", "api.key", "sid"])
+def test_a_form_whose_members_a_program_chooses_has_no_method_and_no_credential(name: str) -> None:
+    content = {"application/x-www-form-urlencoded": {"schema": {"type": "object", "additionalProperties": True}}}
+    security = {"securitySchemes": TAKEN}
+    api = api_of({"requestBody": {"content": content}}, method="post", components=security)
+    whole = next(iter(tools(api)["call"]["inputSchema"]["properties"]))
+    assert api.request("call", {whole: {"anything": 1}}).body == b"anything=1"
+    with pytest.raises(ArgumentProblem, match="which is sent as another parameter"):
+        api.request("call", {whole: {name: "DELETE"}})
+
+
+def test_a_text_cannot_begin_another_parameter() -> None:
+    reserved = [{"name": each, "in": "query", "allowReserved": True, "schema": {}} for each in ("q", "r")]
+    api = api_of({"parameters": [*reserved, {"name": "c", "in": "cookie", "schema": {}, "allowReserved": True}]})
+    request = api.request("call", {"q": "1;api_key=x&api_key=x;y", "r": ["a;b"], "c": "1; sid=x"})
+    assert request.target == "/x?q=1%3Bapi_key%3Dx%26api_key%3Dx%3By&r=a%3Bb"
+    assert request.headers["Cookie"] == "c=1%3B%20sid%3Dx"
 
 
 def body(media_type: str, schema: Any, **more: Any) -> Api:

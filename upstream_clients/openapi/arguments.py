@@ -51,7 +51,7 @@ Rules decide by the method and the path of an operation, so no argument may chan
 """
 _ENCODING_KEYS: Final = ("style", "explode", "contentType")
 METHOD_PARAMETER: Final = "_method"
-"""Parameter of a query that changes the method for some servers."""
+"""Parameter of a query or a form that changes the method for some servers."""
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -90,12 +90,6 @@ class Arguments:
     body: Body | None
     schema: Converted
     credentials: Credentials
-
-    def is_taken(self, place: str, name: str) -> bool:
-        """Return True for the name of a parameter or a credential. No member of an object is sent under this name."""
-        if self.credentials.has(place, name) or (place, name.lower()) == ("query", METHOD_PARAMETER):
-            return True
-        return any(each.place == place and each.name.lower() == name.lower() for each in self.parameters)
 
     @property
     def digest(self) -> str:
@@ -142,6 +136,11 @@ class Credentials:
             if isinstance(scheme, dict) and scheme.get("type") == "apiKey":
                 place = str(scheme.get("in"))
                 self._names.add((place, _same(place, str(scheme.get("name")))))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of credentials in the query and in cookies."""
+        return [name for place, name in self._names if place in ("query", "cookie")]
 
     def has(self, place: str, name: str) -> bool:
         """Return True if a parameter is a credential."""
@@ -318,6 +317,8 @@ def _body(
     taken = []
     document.budget.spend(PER_ARGUMENT * len(members.properties) + 2 * len(encodings))
     for name, member in members.properties.items():
+        if kind != "json" and name.lower() == METHOD_PARAMETER:
+            continue
         argument = names.take(name, "body")
         files = is_file(member, document) if kind == "multipart" else False
         found[argument] = _file(member, document) if files else schemas.convert(member, "input")

@@ -7,13 +7,14 @@ import binascii
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import unquote
 
 from upstream_clients.openapi.document import UnsupportedError, shown
 from upstream_clients.openapi.styles import ArgumentProblem, form_pairs, plain, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from upstream_clients.openapi.document import Document
 
@@ -244,8 +245,23 @@ def _is_only_required(branches: Any) -> bool:
 # Bytes
 
 
-def encode(body: Body, arguments: Mapping[str, Any]) -> tuple[str, bytes] | None:
+class MemberNames(Protocol):
+    """The check of the names under which members of objects are sent; see `requests`."""
+
+    def add(self, argument: str, place: str, own: str, sent: Iterable[str]) -> None:
+        """Check the names of the members of one argument. Raises `ArgumentProblem`."""
+        ...
+
+    def check_free(self, argument: str, sent: Iterable[str]) -> None:
+        """Check names that a program has chosen freely. Raises `ArgumentProblem`."""
+        ...
+
+
+def encode(body: Body, arguments: Mapping[str, Any], names: MemberNames) -> tuple[str, bytes] | None:
     """Return the content type and the bytes of a body; None if there is none.
+
+    Args:
+        names: checks the names of a form.
 
     Raises:
         ArgumentProblem: an argument cannot be sent.
@@ -268,8 +284,11 @@ def encode(body: Body, arguments: Mapping[str, Any]) -> tuple[str, bytes] | None
         return body.media_type, decoded(value, body.whole or "body")
     if not isinstance(value, dict):
         raise ArgumentProblem(f"`{body.whole}` is not an object, which a form needs; give an object")
+    if body.whole is not None:
+        names.check_free(body.whole, value)
     if body.kind == "form":
-        return body.media_type, _form(value, body.encodings).encode("ascii")
+        owners = {each.name: each.argument for each in body.members}
+        return body.media_type, _form(value, body.encodings, owners, names).encode("ascii")
     return _multipart(value, files, body.encodings)
 
 
@@ -292,14 +311,16 @@ def decoded(value: Any, argument: str) -> bytes:
         raise ArgumentProblem(f"`{argument}` is not base64; give the bytes in base64, as btoa() returns them") from None
 
 
-def _form(value: Mapping[str, Any], encodings: Mapping[str, Any]) -> str:
+def _form(value: Mapping[str, Any], encodings: Mapping[str, Any], owners: Mapping[str, str], names: MemberNames) -> str:
     pairs: list[tuple[str, str]] = []
     for name, member in value.items():
         encoding = encodings.get(name)
         if isinstance(encoding, dict) and ("style" in encoding or "explode" in encoding):
             style = str(encoding.get("style") or "form")
             explode = encoding.get("explode")
-            pairs += form_pairs(name, member, style, explode if isinstance(explode, bool) else style == "form")
+            found = form_pairs(name, member, style, explode if isinstance(explode, bool) else style == "form")
+            names.add(owners.get(name, name), "form", name, (unquote(key) for key, _ in found))
+            pairs += found
         else:
             pairs += _default_pairs(name, member)
     return "&".join(f"{key}={text}" for key, text in pairs)

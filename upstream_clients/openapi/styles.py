@@ -12,8 +12,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 _UNRESERVED: Final = "-._~"
-_RESERVED: Final = _UNRESERVED + ":/?@!$'()*,;[]"
-"""Characters that `allowReserved` leaves as they are: not those that would end a value or begin another one."""
+_RESERVED: Final = _UNRESERVED + ":/?@!$'()*,[]"
+"""Characters that `allowReserved` leaves as they are: not those that end a value or begin another one for some server,
+such as `;`."""
 _LITERAL: Final = _UNRESERVED + ":@!$&'()*+,;=%"
 _DELIMITERS: Final = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}
 _MAX_DEPTH: Final = 30
