@@ -439,6 +439,10 @@ class Lifecycle:
         """Return the views that programs see: without held items."""
         return [*map(self.trust.trusted, self.server_views())]
 
+    def accepted_since(self, server: str) -> tuple[float, Mapping[str, float]] | None:
+        """Return since when the first item and each template of a server are accepted; None if it has no pins."""
+        return self.trust.accepted_since(server)
+
     def budget_views(self) -> Sequence[AccountView]:
         """Return the use of budgets, by caller and server."""
         return () if self._dispatcher is None else self._dispatcher.budgets.views()

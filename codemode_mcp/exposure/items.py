@@ -2,6 +2,11 @@
 
 A listing is made from the lists of the servers that the client sees, in the order of the configuration. Lists are
 compared by identity, so the same lists give the same listing without any work.
+
+A URI stays with the server that had it first. A template of a newer server that could make the same URIs, and a
+resource that a template of an older server makes, are listed in the form that names their server. If it is not known
+who was first, the URI alone is refused. Templates are pinned, so it is known since when they are accepted. Resources
+are not: a server may list another one at any time. A server cannot have had one before its own first listing.
 """
 
 from __future__ import annotations
@@ -9,11 +14,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from bisect import bisect_right
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from codemode_mcp.exposure import item_forms, names
+from codemode_mcp.trust.uri_templates import fixed_start, may_make
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +35,13 @@ PAGE_ITEMS: Final = 200
 
 MAX_COMPARED: Final = 1_000
 """Most templates of one server that are compared with one URI. Clients reach others by the form with the server."""
+
+SAME_SECONDS: Final = 60.0
+"""Seconds within which two servers that were listed for the first time count as equally old. Then the order of the
+configuration decides."""
+
+_MAX_SAME_START: Final = 50
+"""Templates with the same fixed text at their start that are compared with one URI. If there are more, they make it."""
 
 MAX_LISTINGS: Final = 16
 """Maximum number of listings that are kept. The least recently used one is dropped first."""
@@ -59,6 +74,41 @@ class ServerList(NamedTuple):
     items: Sequence[JsonObject]
 
 
+class Seniority(NamedTuple):
+    """The times since when a server has had its items, in Unix seconds; infinity for those that are not known.
+
+    Attributes:
+        position: the position of the server in the configuration.
+        first: the time of its first listing.
+        templates: the times of its templates; `first` for those of the first listing.
+        started: the time of its first listing in this process.
+        resources: the times at which its resources were first seen in this process; `started` for those of the first
+            list.
+    """
+
+    position: int
+    first: float = inf
+    templates: Mapping[str, float] = {}
+    started: float = inf
+    resources: Mapping[str, float] = {}
+
+
+class _Age(NamedTuple):
+    """The time since when a server has had an item, compared with that of another server.
+
+    Attributes:
+        is_initial: True for an item of the first listing of its server.
+    """
+
+    time: float
+    position: int
+    is_initial: bool
+
+    def is_older(self, other: _Age) -> bool:
+        is_same = self.is_initial and other.is_initial and abs(self.time - other.time) <= SAME_SECONDS
+        return self.position < other.position if is_same or self.time == other.time else self.time < other.time
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """The items of one kind that a client sees.
@@ -66,14 +116,16 @@ class Listing:
     Attributes:
         items: as in MCP, in the order of the servers.
         located: where the items are, by the names or URIs that clients use.
-        shared: the servers of the URIs that several servers list, by these URIs.
+        shared: the servers of the URIs that several servers list or make, by these URIs, unless one was first.
         digest: equal for listings with equal items.
+        used: the seniority on which the listing depends, by server.
     """
 
     items: Sequence[dict[str, Any]]
     located: Mapping[str, Located]
     shared: Mapping[str, Sequence[str]]
     digest: str
+    used: Mapping[str, Seniority]
 
 
 class Listings:
@@ -83,20 +135,37 @@ class Listings:
         # The lists are kept with what was made of them, so that no other list gets the same `id`.
         self._made: OrderedDict[tuple[object, ...], tuple[Sequence[ServerList], Listing]] = OrderedDict()
 
-    def of(self, kind: Kind, lists: Sequence[ServerList]) -> Listing:
-        """Return the listing of lists that servers have sent."""
-        key = kind, *((each.server, id(each.items)) for each in lists)
+    def of(
+        self,
+        kind: Kind,
+        lists: Sequence[ServerList],
+        seniority: Callable[[str], Seniority] | None = None,
+        templates: Sequence[ServerList] = (),
+    ) -> Listing:
+        """Return the listing of lists that servers have sent. See `make_listing` for the arguments."""
+        key = kind, *((each.server, id(each.items)) for each in (*lists, *templates))
         found = self._made.get(key)
-        if found is None:
-            found = self._made[key] = tuple(lists), make_listing(kind, lists)
+        # Only a listing that was made with `seniority` has used any.
+        if found is None or any(seniority and seniority(server) != used for server, used in found[1].used.items()):
+            found = self._made[key] = (*lists, *templates), make_listing(kind, lists, seniority, templates)
             while len(self._made) > MAX_LISTINGS:
                 self._made.popitem(last=False)
         self._made.move_to_end(key)
         return found[1]
 
 
-def make_listing(kind: Kind, lists: Sequence[ServerList]) -> Listing:
-    """Return the listing of one kind. Of items that clients could not distinguish, the first one is kept."""
+def make_listing(
+    kind: Kind,
+    lists: Sequence[ServerList],
+    seniority: Callable[[str], Seniority] | None = None,
+    templates: Sequence[ServerList] = (),
+) -> Listing:
+    """Return the listing of one kind. Of items that clients could not distinguish, the first one is kept.
+
+    Args:
+        seniority: returns since when a server has had its items; None to compare equal URIs only.
+        templates: the templates of the servers, for a listing of resources.
+    """
     form = _FORMS[kind]
     key = form.key
     fitted = [
@@ -110,10 +179,26 @@ def make_listing(kind: Kind, lists: Sequence[ServerList]) -> Listing:
         for server, uri in dict.fromkeys((server, shown[key]) for server, _, shown in fitted):
             shared.setdefault(uri, []).append(server)
         shared = {uri: servers for uri, servers in shared.items() if len(servers) > 1}
+    newer: set[tuple[str, str]] = set()
+    asked: dict[str, Seniority] = {}
+    if seniority is not None and kind != "prompts":
+
+        def since(server: str) -> Seniority:
+            if server not in asked:
+                asked[server] = seniority(server)
+            return asked[server]
+
+        if kind == "templates":
+            newer = _newer_templates(lists, since)
+        else:
+            newer, contested = _newer_resources(lists, templates, since)
+            shared.update({uri: servers for uri, servers in contested.items() if uri not in shared})
     items: dict[str, dict[str, Any]] = {}
     located: dict[str, Located] = {}
     for server, identifier, shown in fitted:
-        is_wrapped = kind != "prompts" and (shown[key] in shared or names.is_own_uri(shown[key]))
+        is_wrapped = kind != "prompts" and (
+            shown[key] in shared or (server, identifier) in newer or names.is_own_uri(shown[key])
+        )
         if kind == "prompts":
             name = names.prompt_name(server, shown[key])
         else:
@@ -123,7 +208,81 @@ def make_listing(kind: Kind, lists: Sequence[ServerList]) -> Listing:
             located[name] = Located(server, identifier, is_wrapped)
     listed = tuple(items.values())
     text = json.dumps(listed, sort_keys=True)
-    return Listing(listed, located, shared, hashlib.sha256(text.encode()).hexdigest())
+    return Listing(listed, located, shared, hashlib.sha256(text.encode()).hexdigest(), asked)
+
+
+def _newer_templates(lists: Sequence[ServerList], since: Callable[[str], Seniority]) -> set[tuple[str, str]]:
+    """Return the templates that could make URIs of an older template of another server, with their servers.
+
+    Two templates could make the same URI if the fixed start of one of them begins with that of the other.
+    """
+    starts = {
+        (each.server, item["uriTemplate"]): fixed_start(item["uriTemplate"]) for each in lists for item in each.items
+    }
+    if len({server for server, _ in starts}) < 2:
+        return set()
+    lengths = sorted({len(start) for start in starts.values()})
+    ages = {(server, template): _age(since(server), template) for server, template in starts}
+    # The oldest template of each server that starts with exactly a text, and that starts with this text or a longer one
+    exactly: dict[str, dict[str, _Age]] = {}
+    begun: dict[str, dict[str, _Age]] = {}
+    for (server, template), start in starts.items():
+        age = ages[server, template]
+        _keep_oldest(exactly, start, server, age)
+        for length in lengths[: bisect_right(lengths, len(start))]:
+            _keep_oldest(begun, start[:length], server, age)
+    newer = set()
+    for (server, template), start in starts.items():
+        found = [exactly.get(start[:length], {}) for length in lengths[: bisect_right(lengths, len(start))]]
+        others = (age for each in (*found, begun[start]) for other, age in each.items() if other != server)
+        if any(age.is_older(ages[server, template]) for age in others):
+            newer.add((server, template))
+    return newer
+
+
+def _keep_oldest(ages: dict[str, dict[str, _Age]], start: str, server: str, age: _Age) -> None:
+    known = ages.setdefault(start, {})
+    known[server] = min(known.get(server, age), age)
+
+
+def _newer_resources(
+    lists: Sequence[ServerList], templates: Sequence[ServerList], since: Callable[[str], Seniority]
+) -> tuple[set[tuple[str, str]], dict[str, list[str]]]:
+    """Return the resources that an older template of another server makes, and the contested ones with their servers.
+
+    A resource is contested if it is not known whether it or the template was first.
+    """
+    newer_templates = _newer_templates(templates, since)
+    by_start: dict[str, dict[str, list[str]]] = {}
+    for each in templates:
+        for item in each.items:
+            template = item["uriTemplate"]
+            if (each.server, template) not in newer_templates:
+                by_start.setdefault(fixed_start(template), {}).setdefault(each.server, []).append(template)
+    lengths = sorted({len(start) for start in by_start})
+    newer: set[tuple[str, str]] = set()
+    contested: dict[str, list[str]] = {}
+    for each in lists:
+        for uri in [item["uri"] for item in each.items] if by_start else ():
+            start = fixed_start(uri, is_template=False)
+            for length in lengths[: bisect_right(lengths, len(start))]:
+                for other, made in by_start.get(start[:length], {}).items():
+                    made = [one for one in made[:_MAX_SAME_START] if len(made) > _MAX_SAME_START or may_make(one, uri)]
+                    if other == each.server or not made:
+                        continue
+                    own, age = since(each.server), min(_age(since(other), one) for one in made)
+                    seen = own.resources.get(uri, inf)
+                    if age.is_older(_Age(own.first, own.position, is_initial=True)):
+                        newer.add((each.server, uri))
+                    elif not _Age(seen, own.position, seen == own.started).is_older(age):
+                        contested.setdefault(uri, [each.server])
+                        contested[uri] = list(dict.fromkeys([*contested[uri], other]))
+    return newer, contested
+
+
+def _age(seniority: Seniority, template: str) -> _Age:
+    time = seniority.templates.get(template, inf)
+    return _Age(time, seniority.position, time == seniority.first)
 
 
 class _Form(NamedTuple):

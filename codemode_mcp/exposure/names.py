@@ -2,7 +2,8 @@
 
 A prompt is named `<server>/<prompt>`. A URI stays as it is, unless clients could not tell by it which server to ask:
 
-- two servers that the client sees list the same resource or template, or
+- two servers that the client sees list the same resource or template,
+- another server had the URI first, or could have had it (see `items`), or
 - a server uses the scheme `codemode`, which is that of this server.
 
 Then it is `codemode://servers/<server>/<URI>`. Clients may always use this form, for any URI of any server they see.

@@ -16,6 +16,7 @@ import json
 import logging
 import time
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -25,8 +26,10 @@ from codemode_mcp.exposure.items import (
     BadCursor,
     Listings,
     Located,
+    Seniority,
     ServerList,
     exposed_contents_uri,
+    identifier_key,
     page_of,
     template_matches,
 )
@@ -104,6 +107,10 @@ class ExposedItems:
         self._listings = Listings()
         self._latest: dict[tuple[str, Kind], Sequence[JsonObject]] = {}
         """The latest lists of servers, which hold while a server connects again."""
+        self._seen: dict[tuple[str, Kind], dict[str, float]] = {}
+        """The times, in Unix seconds, at which items of the latest lists were first seen; `_started` for the first."""
+        self._started: dict[str, float] = {}
+        """The times at which the first list of each server was seen."""
         self._failures: dict[str, str] = {}
         """The reasons in the log why resources of servers are left out."""
         self._silent: dict[str, float] = {}
@@ -161,13 +168,30 @@ class ExposedItems:
         listed = _listed(view, kind)
         key = view.name, kind
         if listed is not None:
+            if self._latest.get(key) is not listed:
+                now = time.time()
+                started = self._started.setdefault(view.name, now)
+                before, identifier = self._seen.get(key), identifier_key(kind)
+                at, before = (started, {}) if before is None else (now, before)
+                self._seen[key] = {item[identifier]: before.get(item[identifier], at) for item in listed}
             self._latest[key] = listed
         elif view.state == "ready" and not (view.prompts if kind == "prompts" else view.resources):
             self._latest.pop(key, None)
         return ServerList(view.name, self._latest.get(key, ()))
 
     def _listing(self, viewer: Viewer, kind: Kind) -> Listing:
-        return self._listings.of(kind, [self._server_list(view, kind) for view in self._visible(viewer, kind)])
+        lists, templates = self._lists(viewer, kind), self._lists(viewer, "templates") if kind == "resources" else ()
+        return self._listings.of(kind, lists, self._seniority, templates)
+
+    def _lists(self, viewer: Viewer, kind: Kind) -> list[ServerList]:
+        return [self._server_list(view, kind) for view in self._visible(viewer, kind)]
+
+    def _seniority(self, server: str) -> Seniority:
+        configured = [*self._servers.configured()]
+        position = configured.index(server) if server in configured else len(configured)
+        started, resources = self._started.get(server, inf), self._seen.get((server, "resources"), {})
+        first, templates = self._servers.accepted_since(server) or (started, self._seen.get((server, "templates"), {}))
+        return Seniority(position, first, templates, started, resources)
 
     def _describe_prompts(self, viewer: Any) -> Hashable:
         programs = tuple(program.digest for program, _ in self._programs(viewer).values())
@@ -291,8 +315,7 @@ class ExposedItems:
         result = await self._request(exchange, located.server, "prompts/get", arguments, unknown)
         messages = result.get("messages")
         if isinstance(messages, list):
-            shared = self._listing(viewer, "resources").shared
-            result["messages"] = [self._with_exposed_uri(located.server, each, shared) for each in messages]
+            result["messages"] = [self._with_exposed_uri(viewer, located.server, each) for each in messages]
         return result
 
     async def _located_prompt(self, viewer: Viewer, name: str) -> Located:
@@ -414,18 +437,27 @@ class ExposedItems:
             raise request_error(answer)
         return _result(answer, modern=exchange.session.modern)
 
-    def _with_exposed_uri(self, server: str, message: Any, shared: Mapping[str, Sequence[str]]) -> Any:
+    def _with_exposed_uri(self, viewer: Viewer, server: str, message: Any) -> Any:
         """Return a message of a prompt. A resource in it has the URI under which the client can read it."""
         content = message.get("content") if isinstance(message, dict) else None
         if not isinstance(content, dict):
             return message
         if content.get("type") == "resource_link" and isinstance(content.get("uri"), str):
-            return {**message, "content": {**content, "uri": _exposed_uri(server, content["uri"], shared)}}
+            return {**message, "content": {**content, "uri": self._exposed_uri(viewer, server, content["uri"])}}
         resource = content.get("resource")
         if content.get("type") == "resource" and isinstance(resource, dict) and isinstance(resource.get("uri"), str):
-            resource = {**resource, "uri": _exposed_uri(server, resource["uri"], shared)}
+            resource = {**resource, "uri": self._exposed_uri(viewer, server, resource["uri"])}
             return {**message, "content": {**content, "resource": resource}}
         return message
+
+    def _exposed_uri(self, viewer: Viewer, server: str, uri: str) -> str:
+        """Return a URI of a server for clients. It names the server if a client would read it from another one."""
+        listing = self._listing(viewer, "resources")
+        listed = listing.located.get(uri)
+        templates = self._listing(viewer, "templates").located
+        owners = [listed] if listed is not None else template_matches(uri, templates, makes)
+        is_wrapped = uri in listing.shared or any(each.server != server for each in owners)
+        return exposed_contents_uri(server, uri, is_wrapped=is_wrapped)
 
 
 def _viewer(exchange: Exchange) -> Viewer:
@@ -439,10 +471,6 @@ def _listed(view: UpstreamView, kind: Kind) -> Sequence[JsonObject] | None:
         case "templates":
             return view.template_list
     return view.resource_list
-
-
-def _exposed_uri(server: str, uri: str, shared: Mapping[str, Sequence[str]]) -> str:
-    return exposed_contents_uri(server, uri, is_wrapped=uri in shared)
 
 
 def _with_uri(contents: Any, located: Located) -> Any:

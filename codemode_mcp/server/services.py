@@ -142,6 +142,9 @@ class Runs(Protocol):
     def trusted_views(self) -> Sequence[UpstreamView]:
         """Return views of all servers without held items. Before the servers are started, they come from a cache."""
 
+    def accepted_since(self, server: str) -> tuple[float, Mapping[str, float]] | None:
+        """Return the times at which the first item and each template of a server were accepted, as `Trust` does."""
+
     async def item_source(self, server: str, caller: Caller) -> ItemSource | None:
         """Return a server as the client of a caller uses it, once everything is open; None if it was removed."""
 

@@ -16,6 +16,7 @@ import logging
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
@@ -319,6 +320,20 @@ class Trust:
         """Return a tool as it was accepted; None if it was not, or if its definition is not stored."""
         found = self._servers.get(server)
         return None if found is None or found.pins is None else accepted_tool(found.pins, name)
+
+    def accepted_since(self, server: str) -> tuple[float, Mapping[str, float]] | None:
+        """Return the times at which the first item and each template of a server were accepted, in Unix seconds.
+
+        Templates of the first listing have the time of the first item. Return None for a server without pins.
+        """
+        found = self._servers.get(server)
+        if found is None or found.mode == "follow" or found.pins is None:
+            return None
+        accepted = found.pins.accepted
+        first = min((each.at for key, each in accepted.items() if key != ENTRY_KEY), default=inf)
+        return first, {
+            name: each.at if each.by else first for (kind, name), each in accepted.items() if kind == "template"
+        }
 
     def _reports_listed(
         self, name: str, kind: ListedKind, definitions: Sequence[JsonObject]

@@ -106,5 +106,10 @@ def may_make(template: str, uri: str) -> bool:
     return len(uri) - start >= len(rest[-1]) and uri.endswith(rest[-1])
 
 
+def fixed_start(text: str, *, is_template: bool = True) -> str:
+    """Return the fixed text at the start of a template, or a URI, as a server may compare it; see `may_make`."""
+    return _folded(text.partition("{")[0] if is_template else text)
+
+
 def _folded(text: str) -> str:
     return _IGNORED.sub("", unquote(_IGNORED.sub("", text))).casefold()

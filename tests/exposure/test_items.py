@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from codemode_mcp.exposure.items import (
     MAX_COMPARED,
     PAGE_ITEMS,
     BadCursor,
+    Listing,
     Listings,
     Located,
+    Seniority,
     ServerList,
     make_listing,
     page_of,
@@ -259,3 +262,127 @@ def test_a_server_with_very_many_templates_is_not_compared_with_all_of_them() ->
 
     assert template_matches("note:1", listing.located, noted) == [Located("notes", "note:1")]
     assert len(compared) == MAX_COMPARED + 1
+
+
+# whose a URI is
+
+OLD, NEW = 1_000.0, 9_000.0
+
+
+def listings(
+    lists: dict[str, tuple[list[str], list[str]]], since: dict[str, Seniority] | None = None
+) -> tuple[Listing, Listing]:
+    """Return the listings of resources and of templates of servers, whose first one is the first in the configuration.
+
+    Args:
+        lists: the resources and the templates of each server.
+    """
+    known = {name: Seniority(position) for position, name in enumerate(lists)} | (since or {})
+    made = [ServerList(name, templates(*found)) for name, (_, found) in lists.items()]
+    found = [ServerList(name, resources(*uris)) for name, (uris, _) in lists.items()]
+    return make_listing("resources", found, known.__getitem__, made), make_listing("templates", made, known.__getitem__)
+
+
+def owner(uri: str, found: tuple[Listing, Listing]) -> str | None:
+    """Return the server from which a client reads a URI; None if it is refused."""
+    by_uri, by_template = found
+    if (listed := by_uri.located.get(uri)) is not None:
+        return listed.server
+    servers = by_uri.shared.get(uri) or [each.server for each in template_matches(uri, by_template.located, makes)]
+    return servers[0] if len(servers) == 1 else None
+
+
+GOOD = ([], ["crm://customers/{id}"])
+TAKEOVERS: dict[str, tuple[list[str], list[str]]] = {
+    "a listed URI": (["crm://customers/42"], []),
+    "a longer template": ([], ["crm://customers/4{rest}"]),
+    "a template of any value": ([], ["crm://customers/{+rest}"]),
+    "a template of anything": ([], ["{+uri}"]),
+    "a shorter template": ([], ["crm://{+rest}"]),
+    "a template with a text at its end": ([], ["crm://customers/{x}2"]),
+    "a template for this URI": ([], ["crm://customers/42{?x}"]),
+    "both": (["crm://customers/42"], ["crm://customers/42{?x}"]),
+    "another case": (["CRM://customers/42", "crm://customers/42"], ["CRM://customers/{id}"]),
+    "percent-encoded": (["crm://customers/%34%32", "crm://customers/42"], ["crm://custom%65rs/{id}"]),
+}
+
+
+@pytest.mark.parametrize("kind", TAKEOVERS)
+@pytest.mark.parametrize("order", [("good", "evil"), ("evil", "good")], ids=["good first", "evil first"])
+def test_a_newer_item_of_a_server_takes_no_uri_of_another_one(kind: str, order: tuple[str, str]) -> None:
+    evil = TAKEOVERS[kind]
+    lists = {name: GOOD if name == "good" else evil for name in order}
+    position = order.index
+    good = Seniority(position("good"), OLD, {GOOD[1][0]: OLD})
+    # The server is new, or it is older and lists something new.
+    for first in (NEW, 0.0):
+        times = dict.fromkeys(evil[1], NEW)
+        known = Seniority(position("evil"), first, times, first, dict.fromkeys(evil[0], NEW))
+        found = listings(lists, {"good": good, "evil": known})
+        uris = ["crm://customers/42", "crm://customers/1", *evil[0]]
+        assert "evil" not in {owner(uri, found) for uri in uris}
+        assert owner("crm://customers/1", found) == "good"
+        assert (owner("crm://customers/42", found) == "good") is (first == NEW or not evil[0])
+        assert GOOD[1][0] in found[1].located, "the older server keeps its template"
+        assert not {*evil[0], *evil[1]} & {*found[0].located, *found[1].located}
+        for uri in evil[0]:
+            assert found[0].located[names.wrapped_uri("evil", uri)] == Located("evil", uri, is_wrapped=True)
+        for template in evil[1]:
+            assert found[1].located[names.wrapped_uri("evil", template)] == Located("evil", template, is_wrapped=True)
+
+
+@pytest.mark.parametrize("kind", ["a template of anything", "a shorter template", "a template of any value"])
+def test_a_newer_template_takes_no_resource_of_another_server(kind: str) -> None:
+    lists = {"evil": TAKEOVERS[kind], "good": (["crm://customers/42"], [])}
+    evil = Seniority(0, NEW, dict.fromkeys(lists["evil"][1], NEW))
+    seen = Seniority(1, OLD, {}, OLD, {"crm://customers/42": OLD})
+    assert owner("crm://customers/42", listings(lists, {"evil": evil, "good": seen})) == "good"
+    # After a restart, it is not known whether the resource was listed before.
+    unknown = seen._replace(started=NEW + 5_000, resources={"crm://customers/42": NEW + 5_000})
+    contested = listings(lists, {"evil": evil, "good": unknown})
+    assert owner("crm://customers/42", contested) is None
+    assert contested[0].shared == {"crm://customers/42": ["good", "evil"]}
+
+
+def test_the_order_of_the_configuration_decides_between_servers_that_were_new_at_the_same_time() -> None:
+    lists = {"one": GOOD, "two": TAKEOVERS["both"]}
+    for times in ((OLD, OLD + 30), (OLD + 30, OLD)):
+        since = {
+            name: Seniority(position, time, dict.fromkeys(lists[name][1], time))
+            for position, (name, time) in enumerate(zip(lists, times, strict=True))
+        }
+        assert owner("crm://customers/42", listings(lists, since)) == "one"
+    assert owner("crm://customers/42", listings(lists)) == "one", "no time is known of servers that are not pinned"
+
+
+def test_items_that_meet_no_other_ones_keep_their_uris() -> None:
+    lists = {
+        "files": (["file:///notes/a", "file:///other"], ["file:///notes/{name}", "file:///notes/{+path}"]),
+        "music": (["music:1"], ["file:///music/{name}", "music:{id}"]),
+    }
+    found = listings(lists)
+    assert [*found[0].located] == ["file:///notes/a", "file:///other", "music:1"]
+    assert not any(each.is_wrapped for listing in found for each in listing.located.values())
+
+
+def test_a_listing_is_made_again_when_it_is_known_who_was_first() -> None:
+    known, made = {"one": Seniority(0), "two": Seniority(1)}, Listings()
+    lists = [ServerList("one", templates("x:{a}")), ServerList("two", templates("x:{+b}"))]
+    first = made.of("templates", lists, known.__getitem__)
+    assert first is made.of("templates", lists, known.__getitem__)
+    assert [*first.located] == ["x:{a}", "codemode://servers/two/x:{+b}"]
+    known["two"] = Seniority(1, OLD, {"x:{+b}": OLD})
+    assert [*made.of("templates", lists, known.__getitem__).located] == ["codemode://servers/one/x:{a}", "x:{+b}"]
+
+
+def test_very_many_items_of_hostile_servers_are_compared_in_bounded_time() -> None:
+    lists = {
+        name: (
+            [f"a{'/' * (number % 50)}{number}" for number in range(5_000)],
+            [f"a{'/' * (number % 50)}{{+x{number}}}" for number in range(5_000)],
+        )
+        for name in ("one", "two")
+    }
+    began = time.thread_time()
+    listings(lists)
+    assert time.thread_time() - began < 20

@@ -216,6 +216,46 @@ async def test_a_hostile_server_takes_no_name_of_another_one(tmp_path: Path) -> 
         assert raised.value.error.code == types.INVALID_PARAMS
 
 
+@pytest.mark.parametrize("order", [("good", "evil"), ("evil", "good")], ids=["good first", "evil first"])
+async def test_a_server_cannot_take_over_a_uri_that_another_one_makes(tmp_path: Path, order: tuple[str, str]) -> None:
+    upstreams = {name: Upstream(tmp_path, name) for name in order}
+    good, evil = upstreams["good"], upstreams["evil"]
+    good.has(templates=made("crm://customers/{id}"))
+    evil.has(resources=at("other:1"))
+    entries = {name: {**upstreams[name].entry, "trust": "follow"} for name in order}
+    async with serve(write(tmp_path, entries)) as session:
+        client = session.client
+        await until_templates(client, "crm://customers/{id}")
+        assert text_of(await client.read_resource("crm://customers/42")) == "text of crm://customers/42"
+        evil.has(resources=at("other:1", "crm://customers/42"), templates=made("crm://customers/4{rest}"))
+        await session.value("await MCP.evil.announce({})")
+        await until_templates(
+            client, *(["codemode://servers/evil/crm://customers/4{rest}"] if order[0] == "good" else [])
+        )
+        with anyio.fail_after(SECONDS):
+            while len((await client.list_resources(cache_mode="refresh")).resources) < 2:  # noqa: ASYNC110
+                await anyio.sleep(0.1)
+        try:
+            answered = text_of(await client.read_resource("crm://customers/42"))
+        except MCPError as error:
+            answered = str(error)
+        assert evil.called == []
+        assert "evil" in answered or len(good.called) == 2
+        wrapped = "codemode://servers/evil/crm://customers/42"
+        assert text_of(await client.read_resource(wrapped)) == "text of crm://customers/42"
+        assert evil.called == ["read"]
+
+
+async def until_templates(client: Client, *wanted: str) -> None:
+    """Wait until a client sees these templates."""
+    with anyio.fail_after(SECONDS):
+        while True:
+            listed = (await client.list_resource_templates(cache_mode="refresh")).resource_templates
+            if {*wanted} <= {each.uri_template for each in listed}:
+                return
+            await anyio.sleep(0.1)
+
+
 @ERAS
 async def test_policy_holds_for_prompts_and_resources(tmp_path: Path, era: str) -> None:
     one, two = Upstream(tmp_path, "one"), Upstream(tmp_path, "two")
