@@ -163,17 +163,22 @@ class ReportedState:
                 view = replace(view, template_list=items)
             case "resources":
                 view = replace(view, resource_list=items)
-        self._show_listing(name, problems, view, hint)
+        self._show_listing(name, problems, replace(view, refused_lists=view.refused_lists - {name}), hint)
 
-    def report_listing_failed(self, name: ListName, problem: str | None = None) -> None:
+    def report_listing_failed(self, name: ListName, problem: str | None = None, *, is_refused: bool = False) -> None:
         """Note that a list could not be requested. The last known list does not change.
 
-        `problem`: a sentence that replaces the problems of the last known list.
+        Args:
+            problem: a sentence that replaces the problems of the last known list.
+            is_refused: True if the server has answered with an error, or not in time. A lost connection is no answer.
         """
         problems = self._problems.get(name, ()) if problem is None else (problem,)
         # Tools are requested again only after the time of the hint. The other lists are requested when they are used.
         hint = self.lists[name].hint if name == "tools" else NO_HINT
-        self._show_listing(name, problems, self._view, hint)
+        view = self._view
+        if is_refused:
+            view = replace(view, refused_lists=view.refused_lists | {name})
+        self._show_listing(name, problems, view, hint)
 
     def _show_listing(
         self, name: ListName, problems: tuple[str, ...], view: UpstreamView, hint: CacheHint = NO_HINT

@@ -70,7 +70,7 @@ class ServerPins:
     Attributes:
         logged_in: True if the first listing was seen with a login.
         rejected: digests of definitions that a person has rejected, and who has rejected them, in words.
-        baseline: the kinds whose first listing was accepted.
+        baseline: the kinds whose first listing was accepted, or refused by the server.
         names: the identifiers of tools in programs, by original name, as the tools got them when they were accepted. A
             tool that is no longer listed keeps its identifier until a person accepts that.
     """
@@ -185,12 +185,21 @@ def _is_entry_held(pins: ServerPins, mode: Mode) -> bool:
     return mode != "pin" or pins.present.items[ENTRY_KEY].digest in pins.rejected
 
 
-def baseline_of(pins: ServerPins | None, server: str, present: Listing, mode: Mode, *, logged_in: bool) -> ServerPins:
+def baseline_of(
+    pins: ServerPins | None,
+    server: str,
+    present: Listing,
+    mode: Mode,
+    *,
+    logged_in: bool,
+    refused: frozenset[Kind] = frozenset(),
+) -> ServerPins:
     """Return the pins after a listing was seen: the first list of each kind is accepted, except in mode `ask`.
 
-    The first list with a login replaces what was accepted without one, except for what a person has accepted. The first
-    entry of the configuration is accepted in each mode, because a person has written it. With another entry, nothing is
-    accepted.
+    A list that the server refuses counts as an empty first list. Otherwise, a server could refuse it for months, and
+    then list what no person has seen. The first list with a login replaces what was accepted without one, except for
+    what a person has accepted. The first entry of the configuration is accepted in each mode, because a person has
+    written it. With another entry, nothing is accepted.
     """
     pins = replace(pins or ServerPins(server), present=present)
     if is_other_entry(pins):
@@ -205,7 +214,7 @@ def baseline_of(pins: ServerPins | None, server: str, present: Listing, mode: Mo
         is_first = key[0] in first and (mode in ("pin", "strict") or key == ENTRY_KEY)
         if is_first and item.is_comparable and item.digest not in pins.rejected:
             accepted.setdefault(key, Acceptance(item, at=present.at))
-    baseline = pins.baseline | first
+    baseline = pins.baseline | first | refused
     return with_names(
         replace(pins, accepted=accepted, logged_in=pins.logged_in or logged_in, baseline=baseline, present=present)
     )

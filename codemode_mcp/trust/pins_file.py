@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from codemode_mcp.trust.items import Kind
 from declarations.names import NOTHING_KEPT, identifiers
-from upstream_clients.private_files import make_private_folder, open_private
+from upstream_clients.private_files import exposure, make_private_folder, open_private
 from upstream_clients.state_files import locked, replace_file, stamp_of
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ class PinsFolder:
         path = self.path(server)
         try:
             make_private_folder(path.parent)
+            _check_folder(path)
             with locked(path.with_suffix(".lock")):
                 replace_file(path, _to_bytes(pins))
         except OSError as error:
@@ -204,8 +205,19 @@ def names_of(
     return {**kept, **identifiers(enabled, kind="server", kept=kept, in_order=True)}
 
 
+def _check_folder(path: Path) -> None:
+    """Raise `PinsUnavailable` if another user could delete or replace a file; `OSError` if that cannot be found out.
+
+    Without its file, a server has a new first list, which is accepted.
+    """
+    why = exposure(path.parent)
+    if why is not None:
+        raise PinsUnavailable(f"the pins in {path} are not used, because {why}; make its folders yours alone")
+
+
 def _read(path: Path) -> ServerPins | None:
     try:
+        _check_folder(path)
         with open_private(path) as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):  # where the folder is a file, nothing can ever have been kept

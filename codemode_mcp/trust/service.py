@@ -31,7 +31,15 @@ from codemode_mcp.trust.items import ENTRY_KEY, Item, entry_item, listed_item, l
 from codemode_mcp.trust.pins_file import KINDS, PinsUnavailable, names_of
 from codemode_mcp.trust.references import reference
 from codemode_mcp.trust.stored_pins import load_changed_pins, load_pins, merge_pins, store_pins
-from codemode_mcp.trust.views import accepted_tool, is_listed, listing_of, same_listing, shown_view, without_secrets
+from codemode_mcp.trust.views import (
+    accepted_tool,
+    is_listed,
+    listing_of,
+    refused_kinds,
+    same_listing,
+    shown_view,
+    without_secrets,
+)
 from upstream_clients.item_list_repair import without_metadata
 
 if TYPE_CHECKING:
@@ -507,7 +515,8 @@ class Trust:
         self._load(server)
         before = server.pins
         present = listing_of(view, self._secrets(view.name), before, self._clock(), server.entry)
-        after = baseline_of(before, view.name, present, server.mode, logged_in=view.logged_in)
+        refused = refused_kinds(view)
+        after = baseline_of(before, view.name, present, server.mode, logged_in=view.logged_in, refused=refused)
         if self._locked is not None and before is not None:
             after = replace(before, present=present)
         if before is None or after != before:

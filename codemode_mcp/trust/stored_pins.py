@@ -67,5 +67,6 @@ def merge_pins(stored: ServerPins | None, own: ServerPins, mode: Mode) -> Server
         return own
     if mode == "follow":
         return replace(stored, names=own.names)
-    merged = baseline_of(stored, own.server, own.present, mode, logged_in=own.logged_in)
+    refused = own.baseline - own.present.complete
+    merged = baseline_of(stored, own.server, own.present, mode, logged_in=own.logged_in, refused=refused)
     return replace(merged, present=stored.present) if stored.present.has_same_items(own.present) else merged

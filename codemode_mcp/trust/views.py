@@ -25,12 +25,21 @@ def is_listed(view: UpstreamView) -> bool:
 
 
 _LISTS = operator.attrgetter("tools", "prompt_list", "template_list")
-_FACTS = operator.attrgetter("instructions", "server_name", "logged_in", "prompts", "resources")
+_FACTS = operator.attrgetter("instructions", "server_name", "logged_in", "prompts", "resources", "refused_lists")
 
 
 def same_listing(one: UpstreamView, other: UpstreamView) -> bool:
     """Return True if two views of a server surely have the same listing."""
     return all(map(operator.is_, _LISTS(one), _LISTS(other))) and _FACTS(one) == _FACTS(other)
+
+
+def refused_kinds(view: UpstreamView) -> frozenset[Kind]:
+    """Return the kinds whose list the server was asked for, and has never given."""
+    kinds: dict[Kind, bool] = {
+        "prompt": "prompts" in view.refused_lists and view.prompt_list is None,
+        "template": "templates" in view.refused_lists and view.template_list is None,
+    }
+    return frozenset(kind for kind, is_refused in kinds.items() if is_refused)
 
 
 def listing_of(

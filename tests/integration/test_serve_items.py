@@ -434,6 +434,33 @@ async def test_held_items_are_not_listed_and_refused_with_the_reason(tmp_path: P
         assert one.called == ["read"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="the user's state folder is not named by the environment")
+async def test_prompts_that_a_server_refuses_to_list_at_first_are_held(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
+    one = Upstream(tmp_path, "one")
+    one.has(prompts="not yet", templates="not yet", resources=at("one:a"))
+    config, env = write(tmp_path, {"one": one.entry}), {**own_cache, "XDG_STATE_HOME": str(tmp_path / "state")}
+    pins = PinsFolder(tmp_path / "state" / "codemode-mcp" / "pins", config)
+
+    def stored() -> bool:
+        found = pins.load("one")
+        return found is not None and {"prompt", "template"} <= found.baseline
+
+    async with serve(config, env=env) as session:
+        await session.value("await MCP.one.announce({})")
+        await until(stored)
+    one.has(prompts=named("evil"), templates=made("note:{x}"), resources=at("one:a"))
+    async with serve(config, env=env) as session:
+        client = session.client
+        await session.value("await MCP.one.announce({})")
+        await until(lambda: all(each in session.stderr for each in ("one.prompts/evil", "one.templates/note:{x}")))
+        assert (await client.list_prompts(cache_mode="refresh")).prompts == []
+        assert (await client.list_resource_templates(cache_mode="refresh")).resource_templates == []
+        with pytest.raises(MCPError, match="the prompt 'evil' is held: no person has accepted this new item"):
+            await client.get_prompt("one/evil")
+
+
 async def test_a_server_that_does_not_list_its_resources_is_left_out(tmp_path: Path) -> None:
     one, silent = Upstream(tmp_path, "one"), Upstream(tmp_path, "silent")
     one.has(resources=at("one:a"), prompts=named("p"))

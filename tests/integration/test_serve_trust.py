@@ -159,6 +159,28 @@ async def test_a_tool_that_has_changed_since_the_last_process_is_held(
     assert upstream.called == ["look"]
 
 
+async def test_a_folder_that_others_can_change_makes_no_list_the_first_one(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
+    upstream = Upstream(tmp_path, own_cache)
+    upstream.has(LOOK)
+    async with serve(upstream.config, env=upstream.env) as session:
+        assert (await session.exec("await MCP.s.look({}); return 1")).value == 1
+        await upstream.until_stored(LOOK)
+    # Another user deletes the file, so that a changed list would be the first one.
+    path = upstream.pins.path("s")
+    path.parent.chmod(0o777)
+    path.unlink()
+    upstream.has(WIDER)
+    async with serve(upstream.config, env=upstream.env) as session:
+        answer = await session.exec("return await MCP.s.look({}).catch((error) => error.message)")
+        assert "is held" in json.dumps(answer.structured)
+        await until(lambda: "can be written by others; make its folders yours alone" in session.stderr)
+        assert "all tools of server 's' are held" in session.stderr
+    assert upstream.called == ["look"]
+    path.parent.chmod(0o700)
+
+
 async def test_a_tool_that_changes_while_a_program_runs_is_held_from_then_on(
     tmp_path: Path, own_cache: dict[str, str]
 ) -> None:

@@ -172,3 +172,45 @@ def test_a_folder_that_cannot_be_read_is_no_empty_one(folder: PinsFolder) -> Non
     own.symlink_to(own.name)  # a link to itself
     with pytest.raises(PinsUnavailable, match="cannot be read"):
         folder.load("s")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has access lists instead of modes")
+@pytest.mark.parametrize("exists", [True, False], ids=["with pins", "without pins"])
+@pytest.mark.parametrize("above", ["own", "pins", "state"])
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o757, "another user", "a link of another user"])
+def test_pins_in_a_folder_that_others_can_change_are_not_used(
+    tmp_path: Path, mode: int | str, above: str, exists: bool
+) -> None:
+    root = tmp_path / "state"
+    folder = PinsFolder(root / "pins", tmp_path / "codemode.json")
+    folder.update("github", lambda _: PINS)
+    own = folder.path("github").parent
+    exposed = {"own": own, "pins": root / "pins", "state": root}[above]
+    if not exists:
+        folder.path("github").unlink()
+    if isinstance(mode, int):
+        exposed.chmod(mode)
+        sticky = mode & 0o1000 and above != "own"
+    else:
+        if os.geteuid():
+            pytest.skip("only root can give a folder away")
+        sticky = False
+        if mode == "another user":
+            os.chown(exposed, 4711, -1)
+        else:
+            exposed.rename(tmp_path / "elsewhere")
+            exposed.symlink_to(tmp_path / "elsewhere")
+            os.lchown(exposed, 4711, -1)
+    if sticky:  # only the owner of an entry can delete it there
+        assert (folder.load("github") is not None) is exists
+        return
+    why = "can be written by others" if isinstance(mode, int) else "belongs to another user"
+    for use in (folder.load, lambda name: folder.update(name, lambda _: PINS)):
+        with pytest.raises(
+            PinsUnavailable, match=f"are not used, because .*{why}; make its folders yours alone"
+        ) as raised:
+            use("github")
+        assert not isinstance(raised.value, PinsDamaged), "it is not replaced"
+    assert folder.servers() == []
+    with pytest.raises(PinsUnavailable):
+        folder.replace_damaged("github", PINS)

@@ -193,6 +193,49 @@ async def test_prompts_that_come_with_a_later_version_of_the_server_are_held(tmp
     assert "is held" in (world.trust.why_held("s", "prompt", [{"name": "greet"}])[0] or "")
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("kind", ["prompt", "template"])
+async def test_a_list_that_was_refused_at_first_is_held_when_it_comes_later(
+    tmp_path: Path, kind: ListedKind, restarted: bool
+) -> None:
+    name, field, item = {
+        "prompt": ("prompts", "prompt_list", {"name": "greet"}),
+        "template": ("templates", "template_list", {"uriTemplate": "a:{b}", "name": "n"}),
+    }[kind]
+    world = World(tmp_path)
+    world.lists(LOOK, prompts=True, resources=True)
+    world.lists(LOOK, refused_lists=frozenset({name}))
+    assert world.lists(LOOK) is world.view, "nothing else is held"
+    if restarted:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await world.trust.run(lambda: world.change)
+        world = World(tmp_path)
+        world.trust.load()
+        world.lists(LOOK, prompts=True, resources=True)
+    seen = world.lists(LOOK, refused_lists=frozenset(), **{field: (item,)})
+    assert getattr(seen, field) == ()
+    assert "is held: no person has accepted this new item" in (world.trust.why_held("s", kind, [item])[0] or "")
+    (report,) = [each for each in world.trust.reports("s") if each.kind == kind]
+    assert report.present is not None
+    await world.trust.accept("s", {(kind, report.name): report.present.digest}, PERSON)
+    assert getattr(world.trust.trusted(world.view), field) == (item,)
+
+
+async def test_a_list_that_fails_after_it_was_given_changes_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lists(LOOK, prompts=True, prompt_list=({"name": "greet"},))
+    assert world.lists(LOOK, refused_lists=frozenset({"prompts"})).prompt_list == ({"name": "greet"},)
+    assert {each.status for each in world.trust.reports("s")} == {"accepted"}
+
+
+async def test_a_list_that_was_refused_without_a_login_is_accepted_with_the_first_login(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lists(LOOK, prompts=True, refused_lists=frozenset({"prompts"}))
+    world.lists(LOOK, logged_in=True, refused_lists=frozenset())
+    assert world.lists(LOOK, prompt_list=({"name": "greet"},)) is world.view
+
+
 async def test_the_first_listing_with_a_login_replaces_the_one_before(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lists(LOOK)

@@ -1,8 +1,8 @@
 """An upstream of bare JSON lines whose prompts, templates and resources are a file: `items.py FOLDER`.
 
 FOLDER/items.json has the lists `prompts`, `resourceTemplates` and `resources`. It is read each time; a list that is
-missing is never answered. The tool `announce` says that all of them have changed. The method of each request about an
-item becomes a line of FOLDER/called.
+missing is never answered, and a text in place of a list is the message of an error. The tool `announce` says that all
+of them have changed. The method of each request about an item becomes a line of FOLDER/called.
 """
 
 from __future__ import annotations
@@ -48,8 +48,11 @@ for line in sys.stdin:
             send(id=request, result={"content": []})
         case "prompts/list" | "resources/templates/list" | "resources/list" as method:
             items = json.loads((folder / "items.json").read_text("utf-8"))
-            if LISTS[method] in items:
-                send(id=request, result={LISTS[method]: items[LISTS[method]]})
+            found = items.get(LISTS[method])
+            if isinstance(found, str):
+                send(id=request, error={"code": -32000, "message": found})
+            elif found is not None:
+                send(id=request, result={LISTS[method]: found})
         case "prompts/get":
             note("get")
             send(id=request, result={"description": f"prompt {params['name']}", "messages": []})
