@@ -178,7 +178,8 @@ def login_needed(spec: UpstreamSpec) -> str:
 
 def more_rights_needed(spec: UpstreamSpec, scope: str | None) -> str:
     """Return the error for a request that needs a scope which the login does not have."""
-    named = "" if scope is None else f" ({' '.join(word for word in scope.split() if word.isprintable())[:200]})"
+    words = "" if scope is None else " ".join(word for word in scope.split() if word.isprintable())
+    named = f" ({spec.redact(words)[:200]})" if words else ""
     return (
         f"server {spec.name!r} requires a login with more rights for this{named}: "
         f"run codemode-mcp login {shlex.quote(spec.name)}"
@@ -199,7 +200,7 @@ def call_error(
     said = spec.cut(spec.redact_learned(error.message), _MAX_QUOTE)
     if session_lost:
         status = f"error {error.code}" if fault is None else f"HTTP {fault.status}"
-        answer = f"{status}: {spec.cut(spec.redact(error.message), _MAX_QUOTE)}" if said else status
+        answer = f"{status}: {_quoted(spec, error.message)}" if said else status
         if fault is not None and fault.sent:
             return UpstreamCallError(
                 spec.name,
@@ -211,7 +212,11 @@ def call_error(
     if fault is not None and fault.login:
         return UpstreamCallError(spec.name, error.message, dispatched=False)
     if fault is not None and not fault.answered:
-        what = said if fault.status is None else http_reason(spec, fault.status) + _words(spec, error)
+        what = (
+            _quoted(spec, error.message)
+            if fault.status is None
+            else http_reason(spec, fault.status) + _words(spec, error)
+        )
         return UpstreamCallError(spec.name, f"{server}: {what}", dispatched=fault.sent)
     if error.code == HEADER_MISMATCH:
         return UpstreamCallError(
@@ -252,7 +257,7 @@ def lost_again(subject: str, error: SessionLost) -> UpstreamCallError:
 
 def _words(spec: UpstreamSpec, error: JsonRpcError) -> str:
     """Return the words in the body of an error status, which may repeat the credentials of the request."""
-    return f"; it says: {spec.cut(spec.redact(error.message), _MAX_QUOTE)}" if error.message else ""
+    return f"; it says: {_quoted(spec, error.message)}" if error.message else ""
 
 
 def _small(data: Any) -> Any:
@@ -356,7 +361,7 @@ def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | Non
         case SessionLost():
             return f"it does not know the session that it has just begun ({error.answer}); {_SESSION_ADVICE}"
         case UpstreamCallError():
-            return error.message.removeprefix(f"server {spec.name!r}").lstrip(": ")
+            return _quoted(spec, error.message.removeprefix(f"server {spec.name!r}").lstrip(": "))
         case InvalidAnswer():
             return f"{_quoted(spec, str(error))}; update the server or this client"
         case _:
@@ -367,7 +372,7 @@ def _refusal(spec: UpstreamSpec, error: JsonRpcError, exit_code: int | None) -> 
     fault = HttpFault.of(error)
     if fault is not None:
         if fault.status is None:
-            return spec.cut(error.message, _MAX_QUOTE)
+            return _quoted(spec, error.message)
         if not fault.answered or fault.status in (401, 403):
             return http_reason(spec, fault.status) + ("" if fault.answered else _words(spec, error))
     if is_transport_failure(error):

@@ -270,6 +270,22 @@ async def test_the_words_of_an_error_status_are_shown_without_secrets() -> None:
     assert not raised.value.dispatched
 
 
+@pytest.mark.parametrize("way", ["body", "event"])
+async def test_a_failed_call_shows_what_came_in_place_of_an_answer_without_secrets(way: str) -> None:
+    async def answer(exchange: Exchange) -> None:
+        if way == "body":
+            await exchange.answer('{"sent": "key hunter22"}', JSON)
+        else:
+            await exchange.begin_stream()
+            await exchange.event("key hunter22")
+            await exchange.end_stream()
+
+    async with served(Bare("legacy", answer), headers={"X-Key": "hunter22"}) as source:
+        with pytest.raises(UpstreamCallError, match=r"key \*\*\*") as raised:
+            await source.call_tool("work", {}, timeout=5)
+    assert "hunter" not in str(raised.value)
+
+
 def test_a_text_that_is_no_message_shows_its_beginning_only() -> None:
     found = read_message(b"\xef\xbb\xbf hello " + b"x" * 1_000_000)
     assert isinstance(found, NotAMessage)
