@@ -22,12 +22,46 @@ from upstream_clients.loopback import is_loopback, parse_address
 if TYPE_CHECKING:
     from upstream_clients.loopback import Address
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
 RESOLVE_TIMEOUT = 10.0
 """Seconds for one look-up of a name."""
 
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_LOCAL_NAT64 = ipaddress.ip_network("64:ff9b:1::/48")
-_COMPATIBLE = ipaddress.ip_network("::/96")
+
+def _networks(text: str) -> tuple[Network, ...]:
+    return tuple(map(ipaddress.ip_network, text.split()))
+
+
+# The special-purpose registries of IANA for IPv4 and IPv6 (RFC 6890 and its updates). They are written here, because
+# each version of Python knows others.
+
+_UNICAST = _networks("0.0.0.0/0 2000::/3")
+"""All networks with public addresses. IANA has not assigned the other ones of IPv6 to the public Internet."""
+
+_SPECIAL = _networks(
+    "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "
+    "192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 "
+    "2001::/23 2001:db8::/32 3fff::/20"
+)
+"""Networks among these whose addresses are not public, apart from `_EXCEPTIONS`."""
+
+_EXCEPTIONS = _networks(
+    "192.0.0.9/32 192.0.0.10/32 2001:1::1/128 2001:1::2/128 2001:1::3/128 2001:3::/32 2001:4:112::/48 2001:20::/28 "
+    "2001:30::/28"
+)
+
+_FORBIDDEN = _networks("0.0.0.0/8 127.0.0.0/8 169.254.0.0/16 224.0.0.0/4 255.255.255.255/32 ::/127 fe80::/10 ff00::/8")
+"""This machine, the link, multicast and broadcast. The rest of what is not public may be named in private networks."""
+
+_MAPPED = _networks("::ffff:0:0/96 64:ff9b::/96")
+"""Networks that stand for IPv4: packets always go to the IPv4 address at the end (RFC 4291, RFC 6052)."""
+
+_ENDING = _networks("::/96 ::ffff:0:0:0/96 64:ff9b:1::/48")
+"""Networks with an IPv4 address at the end, which packets may reach (RFC 4291, RFC 2765, RFC 8215)."""
+
+_6TO4 = _networks("2002::/16")
+_TEREDO = _networks("2001::/32")
+_IPV4_BITS = 0xFFFFFFFF
 
 
 class NotPublic(httpx2.ConnectError):
@@ -36,31 +70,34 @@ class NotPublic(httpx2.ConnectError):
 
 def is_public(address: Address) -> bool:
     """Return True if an address, and any IPv4 address in it, belongs to the public Internet."""
-    return all(each.is_global and not each.is_multicast for each in _with_embedded(address))
-
-
-def is_forbidden(address: Address) -> bool:
-    """Return True for loopback, link-local, unspecified and multicast addresses, which no other party may name."""
-    return any(
-        each.is_loopback or each.is_link_local or each.is_unspecified or each.is_multicast
+    return all(
+        _is_in(each, _UNICAST) and (not _is_in(each, _SPECIAL) or _is_in(each, _EXCEPTIONS))
         for each in _with_embedded(address)
     )
 
 
+def is_forbidden(address: Address) -> bool:
+    """Return True for loopback, link-local, unspecified and multicast addresses, which no other party may name."""
+    return any(_is_in(each, _FORBIDDEN) for each in _with_embedded(address))
+
+
+def _is_in(address: Address, networks: tuple[Network, ...]) -> bool:
+    return any(address in network for network in networks)
+
+
 def _with_embedded(address: Address) -> list[Address]:
-    """Return an address and the IPv4 address that packets to it may reach (RFC 6052, RFC 8215, RFC 3056, RFC 4291)."""
+    """Return an address and the IPv4 address that packets to it may reach."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
-    last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    # Packets to these two kinds always go to the IPv4 address, so the IPv6 address itself does not count.
-    if address.ipv4_mapped is not None:
-        return [address.ipv4_mapped]
-    if address in _NAT64:
-        return [last]
-    if address.sixtofour is not None:
-        return [address, address.sixtofour]
-    if address in _LOCAL_NAT64 or (address in _COMPATIBLE and int(address) > 1):  # not `::` and `::1`
-        return [address, last]
+    number = int(address)
+    if _is_in(address, _MAPPED):
+        return [ipaddress.IPv4Address(number & _IPV4_BITS)]
+    if _is_in(address, _6TO4):
+        return [address, ipaddress.IPv4Address(number >> 80 & _IPV4_BITS)]
+    if _is_in(address, _TEREDO):  # which inverts the address
+        return [address, ipaddress.IPv4Address(~number & _IPV4_BITS)]
+    if _is_in(address, _ENDING):
+        return [address, ipaddress.IPv4Address(number & _IPV4_BITS)]
     return [address]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from codemode_mcp.config.nodes import Node, array_of, one_of, read_fields
@@ -269,14 +269,11 @@ def is_endpoint(url: str) -> bool:
     parts = urlsplit(url)
     if parts.fragment or parts.username or parts.password:
         return False
-    if parts.scheme == "https" or parts.hostname == "localhost":
+    if parts.scheme == "https":
         return True
-    import ipaddress  # few entries have an endpoint
+    from upstream_clients.address_guard import may_be_public  # few entries have such an endpoint
 
-    try:
-        return ipaddress.ip_address(cast("str", parts.hostname)).is_private
-    except ValueError:
-        return False
+    return not may_be_public(parts.hostname or "")
 
 
 def _is_header_value(text: str) -> bool:
