@@ -54,15 +54,19 @@ def escape_misleading(
     """Return a text in which every character that could mislead a reader is escaped.
 
     These are hidden characters, other characters that do not print, letters that are written from right to left, marks
-    at the beginning of the text, and further marks on a character that has two already.
+    at the beginning of the text, and further marks on a character that has two already. Letters that look like those of
+    ASCII are escaped in words that have both, and so is everything beyond ASCII in the host of a URL.
 
     Args:
         escape: returns the escape of one character.
-        right_to_left: True to show letters of Hebrew, Arabic and similar scripts.
+        right_to_left: True to show letters of Hebrew, Arabic and similar scripts, and those that look like ASCII. No
+            decision may depend on such a text.
         stacked: the Unicode categories of marks that are counted.
     """
     if text.isascii() and text.isprintable():
         return text
+    if not right_to_left:
+        text = escape_look_alikes(text, escape)
     shown: list[str] = []
     marks = 0
     for character in text:
@@ -85,6 +89,58 @@ def _is_right_to_left(character: str) -> bool:
     of JSON, so `["A",90,10,"B"]` could be read as `["B",90,10,"A"]`.
     """
     return unicodedata.bidirectional(character) in ("R", "AL", "AN")
+
+
+AUTHORITY: Final = re.compile(r"""(?<=://)[^\s/?#\\"']+""")
+"""Host and port of a URL."""
+
+_WORD: Final = re.compile(r"[\w.]+")
+_ASCII_LETTER: Final = re.compile(r"[A-Za-z]")
+_LOOK_ALIKE: Final = re.compile(
+    "[\u0131\u0184\u0185\u01c0-\u01c3\u0237\u0250-\u02ff\u0370-\u058f\u10a0-\u10ff\u13a0-\u167f\u1d00-\u1dbf"
+    "\u2100-\u214f\u2160-\u2188\u2c60-\u2dff\ua4d0-\ua7ff\uab30-\uabbf\uff01-\uff5e\U00010280-\U000104ff\U000118a0-\U000118ff"
+    "\U0001d400-\U0001d7ff]"
+)
+"""Characters of alphabets whose letters can be taken for ASCII, and variants of ASCII: phonetic, wide, mathematical."""
+
+
+def is_look_alike(character: str) -> bool:
+    """Return True for a character that can be taken for one of ASCII, or whose alphabet has such letters."""
+    return bool(_LOOK_ALIKE.match(character))
+
+
+def escape_look_alikes(text: str, escape: Callable[[str], str]) -> str:
+    """Return a text that shows which words are not the words of ASCII for which a reader could take them."""
+    text = AUTHORITY.sub(lambda found: "".join(each if each.isascii() else escape(each) for each in found[0]), text)
+    return _WORD.sub(lambda found: _without_look_alikes(found[0], escape), text)
+
+
+def _without_look_alikes(word: str, escape: Callable[[str], str]) -> str:
+    if word.isascii() or not _ASCII_LETTER.search(word):
+        return word
+    return _LOOK_ALIKE.sub(lambda found: escape(found[0]), word)
+
+
+_BLANKS: Final = re.compile(r"\n(?: *\n){2,}| {9,}")
+_INDENTED_BLANKS: Final = re.compile(r"\n(?: *\n){8,}| {40,}")
+
+
+def count_blanks(text: str, *, is_code: bool = False) -> str:
+    r"""Return a text with `\n{500}` for 502 line breaks, and `\x20{200}` for 202 spaces, with one at each side.
+
+    A long run of blanks could push the rest of a text out of sight.
+
+    Args:
+        is_code: True for text with indented lines: runs that are usual there stay.
+    """
+    return (_INDENTED_BLANKS if is_code else _BLANKS).sub(_counted, text)
+
+
+def _counted(found: re.Match[str]) -> str:
+    blanks = found[0]
+    if blanks[0] == "\n":
+        return f"\n\\n{{{blanks.count(chr(10)) - 2}}}\n"
+    return f" \\x20{{{len(blanks) - 2}}} "
 
 
 def json_escape(character: str) -> str:

@@ -67,7 +67,7 @@ def ask(path: Path, value: object) -> None:
     """
     from codemode_mcp.cli.terminal import forget_typed, is_at_terminal
     from codemode_mcp.config import confirmation
-    from codemode_mcp.control.display import cut
+    from codemode_mcp.control.display import cut, exact
 
     folder = _folder()
     if confirmation.is_confirmed(path, value, folder):
@@ -77,7 +77,7 @@ def ask(path: Path, value: object) -> None:
     say(f"{path} was found in the working directory. You have not used its current content before. It starts, as you:")
     programs = confirmation.described_parts(value)
     for line in programs[:MAX_LINES]:
-        say_command(cut(line, MAX_LINE))
+        say_command(cut(exact(line), MAX_LINE))
     if len(programs) > MAX_LINES:
         say_command(f"and {len(programs) - MAX_LINES} more")
     forget_typed()

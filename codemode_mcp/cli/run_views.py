@@ -14,6 +14,7 @@ from codemode_mcp.control.display import columns, counted, cut, plain, wrapped
 from codemode_mcp.control.merging import is_here, where
 from codemode_mcp.control.protocol import digest_of
 from codemode_mcp.runs.made_calls import made_text
+from declarations.untrusted_text import count_blanks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -161,7 +162,7 @@ def approval_lines(waiting: Iterable[Mapping[str, Any]], width: int) -> Iterator
             raise DigestMismatch(f"the arguments of call {call['call']} do not have their digest; nothing was decided")
         if is_whole:
             text = json.dumps(json.loads(text), ensure_ascii=False, indent=2)
-        yield from wrapped(text[:MAX_ARGUMENTS], width, "  │ ")
+        yield from wrapped(count_blanks(text[:MAX_ARGUMENTS], is_code=True), width, "  │ ")
         if len(text) > MAX_ARGUMENTS or not is_whole:
             yield f"  ✂ CUT: the arguments have {length:,} characters,"
             yield f"    SHA-256 {call['digest']};"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.control.display import counted, cut, plain, wrapped
 from codemode_mcp.saved_programs.differences import different_lines
 from codemode_mcp.saved_programs.program_file import syntax_error_line
+from declarations.untrusted_text import count_blanks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -118,7 +119,7 @@ def text_lines(text: str) -> Iterator[str]:
     lines = text.removesuffix("\n").split("\n")
     for number, line in enumerate(lines, 1):
         first = True
-        for part in wrapped(line.replace("\t", "    "), width, ""):
+        for part in wrapped(_counted(line), width, ""):
             yield (f"{number:>6} | " if first else f"{'':>6} | ") + part
             first = False
 
@@ -131,7 +132,7 @@ def difference_lines(before: str, after: str) -> Iterator[str]:
     width = width_of(sys.stderr)
     for line in different_lines(before, after):
         mark, rest = (" ", line) if line.startswith("@@") else (line[:1], line[1:])
-        yield from wrapped(rest.replace("\t", "    "), width, f"  {mark} ")
+        yield from wrapped(_counted(rest), width, f"  {mark} ")
 
 
 def programs_json(found: SavedPrograms) -> dict[str, Any]:
@@ -197,6 +198,10 @@ def _tool_lines(tools: Sequence[UsedTool] | None, *, complete: bool) -> Iterator
 
 def _proposed(version: Version) -> str:
     return "" if version.proposed_by is None else f"; proposed by {plain(version.proposed_by)}"
+
+
+def _counted(line: str) -> str:
+    return count_blanks(line.replace("\t", "    "), is_code=True)
 
 
 def _first_line(text: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from declarations.untrusted_text import escape_misleading
+from declarations.untrusted_text import AUTHORITY, count_blanks, escape_misleading, is_look_alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,44 @@ def plain(text: str, *, right_to_left: bool = False) -> str:
             displayed, so they must not be kept in a text on which a person decides.
     """
     return escape_misleading(text, _javascript_escape, right_to_left=right_to_left)
+
+
+_LABEL: Final = re.compile(r"[\w-]+")
+_MAX_LABEL: Final = 63
+_SEGMENT: Final = re.compile(r"""[^\s/=:,@"']+""")
+
+
+def exact(text: str) -> str:
+    r"""Return a command line, an address or a value on one line, as programs read it and not as it looks.
+
+    Hosts of URLs are shown as they are looked up (`xn--80ak6aa92e.com`). Words of ASCII have no other letters or signs:
+    these are escaped (`a\u0441me`). A long run of blanks is shown as its length.
+    """
+    if not text.isascii():
+        text = _SEGMENT.sub(_ascii_segment, AUTHORITY.sub(_looked_up, text))
+    return plain(count_blanks(text))
+
+
+def _looked_up(authority: re.Match[str]) -> str:
+    return _LABEL.sub(_ascii_label, authority[0])
+
+
+def _ascii_label(label: re.Match[str]) -> str:
+    if label[0].isascii() or len(label[0]) > _MAX_LABEL:
+        return label[0]
+    return f"xn--{label[0].lower().encode('punycode').decode()}"
+
+
+def _ascii_segment(segment: re.Match[str]) -> str:
+    """Return a part of a word, with the characters escaped that a reader could take for ASCII beside real ASCII."""
+    if not any(each.isascii() and each.isalnum() for each in segment[0]):
+        return segment[0]
+    return "".join(each if each.isascii() or _is_distinct(each) else _javascript_escape(each) for each in segment[0])
+
+
+def _is_distinct(character: str) -> bool:
+    """Return True for letters of Latin with marks, and for those of scripts that do not look like Latin."""
+    return character.isalpha() and not is_look_alike(character)
 
 
 def _javascript_escape(character: str) -> str:

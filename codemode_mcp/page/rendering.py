@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 from codemode_mcp.audit.timeline import deadline, duration, moment, size, svg_number
 from codemode_mcp.control.display import counted, plain
+from declarations.untrusted_text import count_blanks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,23 +68,29 @@ def exact(value: str) -> Markup:
     return escape(value)
 
 
-def lines(text: str) -> Markup:
-    """Return a text of several lines for a `<pre>`. Its misleading characters are escaped, except for line ends."""
+def lines(text: str, *, to_decide: bool = False) -> Markup:
+    """Return a text of several lines for a `<pre>`. Its misleading characters are escaped, except for line ends.
+
+    Args:
+        to_decide: True for a text on which a decision depends. Long runs of blanks are shown as their lengths.
+    """
     shown = text[:MAX_TEXT]
+    if to_decide:
+        shown = count_blanks(shown, is_code=True)
     found = Markup("\n").join(plain(line) for line in shown.split("\n"))
     if len(text) > MAX_TEXT:
         found += Markup("\n… {} more characters").format(f"{len(text) - MAX_TEXT:,}")
     return found
 
 
-def pretty(value: Any) -> Markup:
-    """Return JSON in several lines for a `<pre>`. `value`: JSON, or its text."""
+def pretty(value: Any, *, to_decide: bool = False) -> Markup:
+    """Return JSON in several lines for a `<pre>`, as `lines` does. `value`: JSON, or its text."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            return lines(value)
-    return lines(json.dumps(value, ensure_ascii=False, indent=2))
+            return lines(value, to_decide=to_decide)
+    return lines(json.dumps(value, ensure_ascii=False, indent=2), to_decide=to_decide)
 
 
 def milliseconds(value: int | None) -> str:

@@ -21,7 +21,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from codemode_mcp.trust.items import canonical_json
-from declarations.untrusted_text import escape_misleading, json_escape
+from declarations.untrusted_text import count_blanks, escape_misleading, json_escape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -52,7 +52,6 @@ _FIRST_KEYS: Final = ("name", "title", "description")
 
 _WORD: Final = re.compile(r"\w+|[^\S\n]+|\n|[^\w\s]")
 _LIST_WORD: Final = re.compile(rf'"(?:[^"\\]|\\.)*"|{_WORD.pattern}')
-_BLANKS: Final = re.compile(r"\n(?: *\n){2,}| {9,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,16 +237,7 @@ def _pointer_part(part: str | int) -> str:
 
 def _visible(text: str) -> str:
     """Return a text in which every misleading character is escaped. Up to two line breaks in a row stay."""
-    text = _BLANKS.sub(_counted_blanks, text)
-    return "\n".join(escape_misleading(line, json_escape) for line in text.split("\n"))
-
-
-def _counted_blanks(found: re.Match[str]) -> str:
-    r"""Return `\n{500}` for 500 line breaks, or `\x20{200}` for 200 spaces, with a blank at each side."""
-    blanks = found[0]
-    if blanks[0] == "\n":
-        return f"\n\\n{{{blanks.count(chr(10)) - 2}}}\n"
-    return f" \\x20{{{len(blanks) - 2}}} "
+    return "\n".join(escape_misleading(line, json_escape) for line in count_blanks(text).split("\n"))
 
 
 def _joined(parts: Iterable[tuple[str, list[str]]]) -> Iterator[tuple[Any, list[str]]]:

@@ -195,6 +195,12 @@ def test_an_address_that_can_only_be_a_document_is_not_added_as_a_server(web: We
         (("pypi:git+https://evil.example/a",), "is no name of a package of PyPI"),
         (("https://user:password@a.example/mcp",), "the URL contains a password"),
         (("https://a.example/mcp?api_key=abcdefgh123",), "the URL contains a secret"),
+        (("https://0x7f.1/mcp",), "has a host in an unusual form"),
+        (("https://2130706433/mcp",), "has a host in an unusual form"),
+        (("https://127.1/mcp",), "has a host in an unusual form"),
+        (("https://0177.0.0.1/mcp",), "has a host in an unusual form"),
+        (("https://a.example\u2044evil.example/mcp",), "has a host in an unusual form"),
+        (("https://a.example%2f.evil.example/mcp",), "has a host in an unusual form"),
         (("ftp://a.example",), "write one that begins with https://"),
         (("s", "--env", "TOKEN=ghp_1234567890abcdefghij1234567890abcdef", "--", "true"), "looks like a secret"),
         (("s", "--", "true", "--token", "ghp_1234567890abcdefghij1234567890abcdef"), "contains a secret (args[1])"),
@@ -369,6 +375,21 @@ def test_no_text_of_a_server_begins_a_line_or_moves_the_cursor() -> None:
     for line in listing_lines(view, shown):
         assert line.isprintable()
         assert line.startswith(("s (", "  "))
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("https://\u0430pple.example/mcp",), "connects to: https://xn--pple-43d.example/mcp"),
+        (("s", "--", "server", "a" + " " * 3000 + "--eval"), r"server 'a \x20{2998} --eval'"),
+        (("s", "--", "server", "p\u0430ckage"), r"server 'p\u0430ckage'"),
+        (("s", "--", "server", "a\u2003b\u00a0c\u3164"), r"server 'a\u2003b\xa0c\u3164'"),
+    ],
+)
+def test_blanks_and_look_alikes_in_a_proposal_are_shown(tmp_path: Path, words: tuple[str, ...], shown: str) -> None:
+    _, said = would_add(*words, config=tmp_path / "c.json")
+    assert shown in said
+    assert ("CAUTION: xn-- stands for letters beyond ASCII" in said) == ("xn--" in shown)
 
 
 TOKENS = "OAuth app tokens and personal access tokens (classic) need the `admin:enterprise` scope."

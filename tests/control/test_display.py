@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import unicodedata
 
 import pytest
 
-from codemode_mcp.control.display import columns, cut, plain, wrapped
+from codemode_mcp.cli.run_views import approval_lines
+from codemode_mcp.cli.saved_views import difference_lines, text_lines
+from codemode_mcp.control.display import columns, cut, exact, plain, wrapped
+from codemode_mcp.control.protocol import digest_of
+from codemode_mcp.page.rendering import lines as page_lines
+from codemode_mcp.page.rendering import pretty
 
 
 def test_text_that_prints_as_itself_is_left_alone() -> None:
@@ -67,3 +73,48 @@ def test_what_is_cut_has_a_mark() -> None:
     assert cut("a" * 10, 10) == "a" * 10
     assert cut("a" * 11, 10) == "a" * 9 + "…"
     assert len(cut("\x1b" * 100_000, 10)) == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://\u0430pple.com/mcp", "https://xn--pple-43d.com/mcp"),
+        ("https://b\u00fccher.example:8443/", "https://xn--bcher-kva.example:8443/"),
+        ("https://a.example\u3002evil.example/", r"https://a.example\u3002evil.example/"),
+        ("https://" + "\u0430" * 64 + ".example/", "https://" + r"\u0430" * 64 + ".example/"),
+        ("npx p\u0430ckage@1.0.0", r"npx p\u0430ckage@1.0.0"),
+        ("npx \u2010\u2010registry=\u0445.example", r"npx \u2010\u2010registry=\u0445.example"),
+        ("a" + " " * 5000 + "--eval", r"a \x20{4998} --eval"),
+        ("a" + "\u2003" * 20, "a" + r"\u2003" * 20),
+        (
+            "/home/J\u00fcrgen/\u30b5\u30fc\u30d0.py /\u0434\u043e\u043c/x",
+            "/home/J\u00fcrgen/\u30b5\u30fc\u30d0.py /\u0434\u043e\u043c/x",
+        ),
+    ],
+)
+def test_commands_and_addresses_are_shown_as_programs_read_them(text: str, shown: str) -> None:
+    assert exact(text) == shown
+
+
+def test_blanks_and_look_alikes_in_what_a_person_decides_about_are_shown() -> None:
+    url = "https://\u0430pple.com/" + " " * 4000 + "?all=true"
+    arguments = json.dumps({"url": url})
+    call = {
+        "call": 1,
+        "tool": "t",
+        "path": "MCP.s.t",
+        "reason": "a rule",
+        "effects": {},
+        "digest": digest_of(arguments),
+    }
+    call |= {"arguments": arguments, "characters": len(arguments)}
+    program = f"a();{' ' * 4000}b('https://\u0430pple.com');\n"
+    for shown in (
+        "".join(approval_lines([call], 80)),
+        pretty(arguments, to_decide=True),
+        "".join(text_lines(program)),
+        "".join(difference_lines("", program)),
+        page_lines(program, to_decide=True),
+    ):
+        assert r"\x20{3998}" in shown
+        assert r"https://\u0430pple.com" in shown

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from declarations.untrusted_text import (
     HIDDEN,
+    count_blanks,
     drop_hidden,
     escape_hidden,
     escape_line,
@@ -77,3 +78,56 @@ def test_letters_and_marks_that_change_what_is_around_them_are_escaped(text: str
 
 def test_right_to_left_letters_can_be_shown() -> None:
     assert escape_misleading("שלום", json_escape, right_to_left=True) == "שלום"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://\u0430pple.com/\u0444", r"https://\u0430pple.com/" + "\u0444"),
+        ("https://ex\u00e1mple.com:8/", r"https://ex\u00e1mple.com:8/"),
+        ("https://a@\u043e\u043e\u043e.\u0440\u0444", r"https://a@\u043e\u043e\u043e.\u0440\u0444"),
+        ("https://a.example\u2044b.evil.example", r"https://a.example\u2044b.evil.example"),
+        ("mail a@\u0430\u0440\u0440\u04cf\u0435.com", r"mail a@\u0430\u0440\u0440\u04cf\u0435.com"),
+        ("p\u0430y the \u0441afe", r"p\u0430y the \u0441afe"),
+        ("\uff41dmin or admin\uff11", "\uff41dmin".replace("\uff41", r"\uff41") + " or admin" + r"\uff11"),
+        ("\U0001d41admin", r"\ud835\udc1admin"),
+        ("\u13aasia \u0251lpha \u0131d", r"\u13aasia \u0251lpha \u0131d"),
+    ],
+)
+def test_letters_that_look_like_ascii_are_escaped_in_words_with_ascii_and_in_hosts(text: str, shown: str) -> None:
+    assert escape_misleading(text, json_escape) == shown
+    assert escape_misleading(text, json_escape, right_to_left=True) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\u0421\u0447\u0451\u0442 \u2116 5",
+        "\u03b2 and \u03b3",
+        "Gr\u00f6\u00dfe na\u00efve 12 \u00b5m",
+        "it\u2019s 2010\u20132020",
+        "API\u6587\u6863",
+        "1\u00d72",
+    ],
+)
+def test_words_of_one_alphabet_and_signs_of_prose_are_shown(text: str) -> None:
+    assert escape_misleading(text, json_escape) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a" + " " * 9 + "b", r"a \x20{7} b"),
+        ("a" + " " * 8 + "b", "a" + " " * 8 + "b"),
+        ("a" + "\n" * 500 + "b", "a\n\\n{498}\nb"),
+        ("a" + "\n   " * 500 + "\nb", "a\n\\n{499}\nb"),
+    ],
+)
+def test_long_runs_of_blanks_are_shown_as_their_length(text: str, shown: str) -> None:
+    assert count_blanks(text) == shown
+
+
+def test_blanks_that_are_usual_in_code_stay() -> None:
+    text = "if (a)\n" + " " * 24 + "b();\n\n\n\nc();"
+    assert count_blanks(text, is_code=True) == text
+    assert count_blanks("a();" + " " * 4000 + "b();", is_code=True) == r"a(); \x20{3998} b();"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from codemode_mcp.cli.adding.proposal import Proposal, Refused, Setting, short_name
+from codemode_mcp.cli.adding.sources import check_host
 from codemode_mcp.cli.adding.web import Unreachable, fetch
 from codemode_mcp.config.literals import secrets_of
 from codemode_mcp.control.display import cut
@@ -168,6 +169,7 @@ def _proposal(source: str, data: bytes, base_url: str | None) -> Proposal:
         raise Refused(f"--base-url {cut(base_url, 200)} is no address of an API; write one like https://host/path")
     if api.base_url is None:
         raise Refused(f"{cut(source, 200)} names no address of its API; give it with --base-url https://...")
+    check_host(api.base_url)
     is_file = "://" not in source
     if is_file and base_url is None:
         # The person confirms this address. A later version of the file cannot name another one.

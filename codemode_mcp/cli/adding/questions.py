@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from codemode_mcp.cli.adding.proposal import Answers
 from codemode_mcp.cli.messages import say_line, stop_line
 from codemode_mcp.cli.terminal import forget_typed
-from codemode_mcp.control.display import cut
+from codemode_mcp.control.display import cut, exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,12 +51,12 @@ def _ask(setting: Setting) -> str:
         name, about = cut(setting.title, 100), ""
     else:
         name = f"{_WORDS[setting.table]} {cut(setting.name, 60)}"
-        about = f": {cut(setting.description, MAX_TEXT)}" if setting.description else ""
+        about = f": {cut(exact(setting.description), MAX_TEXT)}" if setting.description else ""
     how = "it is not shown while you type" if setting.secret else ""
     if setting.choices:
-        how = f"one of {cut(', '.join(setting.choices), MAX_TEXT)}"
+        how = f"one of {cut(exact(', '.join(setting.choices)), MAX_TEXT)}"
     if setting.default is not None:
-        how += f"{'; ' if how else ''}empty for {cut(setting.default, MAX_TEXT)}"
+        how += f"{'; ' if how else ''}empty for {cut(exact(setting.default), MAX_TEXT)}"
     elif not setting.required:
         how += f"{'; ' if how else ''}empty for none"
     while True:

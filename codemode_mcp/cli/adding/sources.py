@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from codemode_mcp.cli.adding.proposal import Proposal, Refused, Setting, short_name
 from codemode_mcp.config.literals import secrets_of
 from codemode_mcp.control.display import cut
+from upstream_clients.loopback import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 _PLAIN_LABELS: Final = frozenset(("www", "mcp", "api", "server"))
 """Labels of a host that do not name what it serves."""
+
+_HOST: Final = re.compile(r"[\w.-]+|[0-9a-f:.]+(?:%[\w.-]+)?")
+_NUMBER: Final = re.compile(r"(?:.*\.)?(?:0x[0-9a-f]*|\d+)\.*")
+"""An address in a form that not all programs read in the same way, such as `0x7f.1` or `2130706433`."""
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -48,6 +53,7 @@ def read_address(text: str) -> Address | None:
         raise Refused(f"{cut(text, 100)} is not the URL of a server; write one that begins with https://")
     if parts.username is not None or parts.password is not None:
         raise Refused("the URL contains a password; leave it out, and name the header with --header Authorization")
+    check_host(text)
     if parts.fragment or "${" in text or not text.isprintable() or " " in text:
         raise Refused(f"{cut(text, 100)} has characters that no URL of a server has; correct it")
     if secrets_of({"url": text}):
@@ -56,6 +62,13 @@ def read_address(text: str) -> Address | None:
             "--header, or write the entry by hand with a variable: ${NAME}"
         )
     return Address(text, host)
+
+
+def check_host(url: str) -> None:
+    """Refuse a URL of which programs may read the host in different ways."""
+    host = urlsplit(url).hostname or ""
+    if not _HOST.fullmatch(host) or (parse_address(host) is None and _NUMBER.fullmatch(host)):
+        raise Refused(f"{cut(url, 100)} has a host in an unusual form; write a name, or an address such as 192.0.2.1")
 
 
 def origin_of(url: str) -> str:

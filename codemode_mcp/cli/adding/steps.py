@@ -53,8 +53,8 @@ def add(proposal: Proposal, target: Target, given: Mapping[Setting, str], *, lon
     """
     name = proposal.name
     _check(proposal, target, given)
-    if len(views.command_line(proposal.entry)) > views.MAX_COMMAND:
-        stop_line(1, "the command line is too long to be seen at a terminal; write the entry by hand")
+    if sum(map(len, views.entry_lines(proposal.entry, hide=False))) > views.MAX_ENTRY:
+        stop_line(1, "the entry is too long to be seen at a terminal; write it by hand")
     told = _with_variables(proposal, given)
     if any(each.secret for each in proposal.settings) and not keyring_entries.can_keep():
         told = replace(told, warnings=(*told.warnings, _in_files(proposal)))

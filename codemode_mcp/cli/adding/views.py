@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.cli.adding.proposal import MARK
 from codemode_mcp.cli.mcp_clients.secrets import without_secrets
-from codemode_mcp.control.display import counted, cut, plain
+from codemode_mcp.control.display import counted, cut, exact, plain
 from codemode_mcp.trust.finding_groups import MAX_EXAMPLES, grouped
 from codemode_mcp.trust.references import reference
 
@@ -29,8 +29,8 @@ MAX_TOOLS: Final = 300
 MAX_TEXT: Final = 110
 """Characters of a description in a list."""
 
-MAX_COMMAND: Final = 4000
-"""Characters of a command line. A longer one is refused, since a part of it would not be seen."""
+MAX_ENTRY: Final = 4000
+"""Characters about an entry. A longer one is refused, since a part of it would not be seen."""
 
 _TABLES: Final = {"env": "variables", "headers": "headers", "args": "arguments", "auth": "credentials"}
 
@@ -49,16 +49,16 @@ def show(lines: Iterable[str]) -> None:
 
 def proposal_lines(proposal: Proposal, path: Path) -> Iterator[str]:
     """Yield the lines about a proposal, before anything of it starts."""
-    yield f"server {plain(proposal.name)}, {plain(proposal.origin)}"
+    yield f"server {plain(proposal.name)}, {exact(proposal.origin)}"
     yield from entry_lines(proposal.entry, hide=False)
     for table, title in _TABLES.items():
         names = [_named(each) for each in proposal.settings if each.table == table]
         if names:
             yield f"  {title} that it gets: {', '.join(names)}"
     for note in proposal.notes:
-        yield f"  {plain(note)}"
+        yield f"  {exact(note)}"
     for warning in proposal.warnings:
-        yield f"  CAUTION: {plain(warning)}"
+        yield f"  CAUTION: {exact(warning)}"
     yield f"  is added to {plain(str(path))}"
 
 
@@ -68,7 +68,13 @@ def entry_lines(entry: Mapping[str, Any], *, hide: bool = True) -> Iterator[str]
     Args:
         hide: hide literal secrets. A proposal has none, and a person should see each value in it.
     """
-    entry = without_secrets(entry) if hide else entry
+    lines = list(_entry_lines(without_secrets(entry) if hide else entry))
+    yield from lines
+    if any("xn--" in line for line in lines):
+        yield "  CAUTION: xn-- stands for letters beyond ASCII, which can look like another host; check the address"
+
+
+def _entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
     if "command" in entry:
         yield f"  starts, as you: {command_line(entry)}"
     for key, title in (
@@ -76,17 +82,16 @@ def entry_lines(entry: Mapping[str, Any], *, hide: bool = True) -> Iterator[str]
         ("serverUrl", "connects to"),
         ("openapi", "reads the API document"),
         ("baseUrl", "requests go to"),
+        ("cwd", "cwd"),
+        ("envFile", "envFile"),
     ):
         if entry.get(key):
-            yield f"  {title}: {plain(str(entry[key]))}"
-    for key in ("cwd", "envFile"):
-        if entry.get(key):
-            yield f"  {key}: {plain(str(entry[key]))}"
+            yield f"  {title}: {exact(str(entry[key]))}"
     for table in ("env", "headers"):
         values = entry.get(table)
         if isinstance(values, dict) and values:
             texts = {name: f"={value}" if isinstance(value, str) else "" for name, value in values.items()}
-            yield f"  {table}: {', '.join(plain(name + text) for name, text in texts.items())}"
+            yield f"  {table}: {', '.join(_word(name + text) for name, text in texts.items())}"
 
 
 def command_line(entry: Mapping[str, Any]) -> str:
@@ -148,12 +153,12 @@ def _hints(tool: Tool) -> str:
 
 def _named(setting: Setting) -> str:
     words = [word for word, holds in (("secret", setting.secret), ("optional", not setting.required)) if holds]
-    return plain(setting.title) + (f" ({', '.join(words)})" if words else "")
+    return exact(setting.title) + (f" ({', '.join(words)})" if words else "")
 
 
 def _word(text: str) -> str:
     if MARK in text:
         parts = text.split(MARK)
         parts[1::2] = [f"<{each}>" for each in parts[1::2]]
-        return plain("".join(parts))
-    return plain(shlex.quote(text))
+        return exact("".join(parts))
+    return exact(shlex.quote(text))
