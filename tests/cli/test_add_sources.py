@@ -287,6 +287,60 @@ def test_hostile_packages_of_a_registry_are_refused_with_the_reason(package: dic
     assert reason in reasons[0]
 
 
+OF_OTHER_PROGRAMS = """
+LD_PRELOAD LD_AUDIT LD_API_KEY DYLD_INSERT_LIBRARIES LIBPATH GCONV_PATH NODE_OPTIONS NODE_PATH NODE_EXTRA_CA_CERTS
+PYTHONPATH PYTHONSTARTUP PYTHONHOME PYTHONWARNINGS __PYVENV_LAUNCHER__ npm_config_registry NPM_CONFIG__AUTHTOKEN
+npm_config_node_options PIP_INDEX_URL PIP_CONFIG_FILE UV_INDEX_URL UV_DEFAULT_INDEX UV_PUBLISH_TOKEN BASH_ENV
+BASH_FUNC_ls ENV PATH path Path IFS CDPATH ZDOTDIR PROMPT_COMMAND SHELLOPTS GIT_SSH_COMMAND GIT_CONFIG_COUNT
+GIT_CONFIG_KEY GIT_EXEC_PATH GIT_ASKPASS JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS CLASSPATH MAVEN_OPTS
+GRADLE_OPTS RUSTC RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER RUSTFLAGS RUSTUP_TOOLCHAIN CARGO_HOME CARGO_BUILD_RUSTC
+CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER CC CXX CPP LD AR HOST_CC CC_x86_64_unknown_linux_gnu CFLAGS CXXFLAGS
+LDFLAGS CFLAGS_wasm32 CPATH C_INCLUDE_PATH LIBRARY_PATH MAKE MAKEFLAGS GNUMAKEFLAGS MAKEFILES CMAKE_TOOLCHAIN_FILE
+CMAKE_C_COMPILER_LAUNCHER CCACHE_PREFIX PKG_CONFIG_PATH GOFLAGS GOPROXY GOTOOLCHAIN GO111MODULE CGO_LDFLAGS
+HTTP_PROXY https_proxy ALL_PROXY no_proxy npm_config_proxy SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE
+AWS_CA_BUNDLE AWS_CONFIG_FILE AWS_ENDPOINT_URL_S3 LUA_INIT LUA_INIT_5_4 LUA_PATH PHPRC PHP_INI_SCAN_DIR R_PROFILE
+R_LIBS GEM_HOME GEM_PATH BUNDLE_GEMFILE RUBYOPT RUBYLIB PERL5OPT PERL5LIB PERLLIB TS_NODE_PROJECT TSX_TSCONFIG_PATH
+DENO_DIR BUN_OPTIONS DOTNET_STARTUP_HOOKS CORECLR_PROFILER COR_PROFILER_PATH COMPlus_EnableDiagnostics ERL_FLAGS
+ELIXIR_ERL_OPTIONS JULIA_LOAD_PATH GUILE_LOAD_PATH TCLLIBPATH EDITOR VISUAL KUBE_EDITOR PAGER AWS_PAGER BROWSER
+LESSOPEN SSH_ASKPASS SSH_AUTH_SOCK SSH_SK_PROVIDER SUDO_ASKPASS RSYNC_RSH DOCKER_HOST DOCKER_CONFIG CONTAINER_HOST
+KUBECONFIG OPENSSL_CONF OPENSSL_MODULES MALLOC_CONF GLIBC_TUNABLES QT_PLUGIN_PATH GTK_MODULES GIO_EXTRA_MODULES
+XDG_CONFIG_HOME HOME TMPDIR APPDATA PSModulePath COMSPEC WINEDLLOVERRIDES VIMINIT EMACSLOADPATH CODEMODE_MCP_CONFIG
+CLOUDSDK_PYTHON ELECTRON_RUN_AS_NODE ELECTRON_MIRROR YARN_RC_FILENAME COREPACK_NPM_REGISTRY VIRTUAL_ENV
+CONDA_PREFIX POETRY_HOME HOMEBREW_PREFIX NIX_PATH ASAN_OPTIONS TF_CLI_CONFIG_FILE HELM_PLUGINS
+"""
+OF_THE_SERVER = """
+API_KEY GITHUB_TOKEN GITHUB_PERSONAL_ACCESS_TOKEN NPM_TOKEN DOCKER_HUB_TOKEN GOOGLE_API_KEY GO_API_TOKEN LOG_LEVEL
+DEBUG PORT HOST DATABASE_URL AWS_REGION AWS_PROFILE SSH_HOST SSH_USER SMTP_CC FEATURE_FLAGS PLAYWRIGHT_MCP_BROWSER
+READ_ONLY LIBRARY_ID CACHE_DIR RAPID_API_KEY MAKER_API_KEY PATHS LANG TZ EMAIL
+"""
+
+
+@pytest.mark.parametrize("name", OF_OTHER_PROGRAMS.split())
+def test_a_registry_sets_no_variable_of_loaders_builds_interpreters_and_proxies(name: str) -> None:
+    for how in ({"value": "1"}, {"default": "1"}, {"isRequired": True}):
+        options, reasons = options_of({"packages": [variable(name=name, **how)]}, indexes)
+        assert options == []
+        assert reasons[0].endswith(f"it wants to set {name}, which changes other programs than the server")
+
+
+@pytest.mark.parametrize("name", OF_THE_SERVER.split())
+def test_a_variable_of_the_server_itself_can_be_set(name: str) -> None:
+    options, reasons = options_of({"packages": [variable(name=name, value="1")]}, indexes)
+    assert reasons == []
+    assert options[0].entry["env"] == {name: "1"}
+
+
+@pytest.mark.parametrize("value", ["--require /tmp/x", "/tmp/x.so", "https://evil.example", "-x", "a b", "a=b", "a;b"])
+def test_a_value_that_could_load_something_is_typed_by_the_person(value: str) -> None:
+    for key in ("value", "default"):
+        [option], _ = options_of({"packages": [variable(description="A level", **{key: value})]}, indexes)
+        assert "env" not in option.entry
+    [option], _ = options_of({"packages": [variable(description="A level", value=value)]}, indexes)
+    [setting] = option.settings
+    assert (setting.name, setting.default, setting.required) == ("A", None, True)
+    assert setting.description == f"the registry proposes {value}; A level"
+
+
 def test_hostile_remotes_are_refused_and_containers_get_only_their_variables() -> None:
     options, reasons = options_of(
         {

@@ -52,17 +52,52 @@ _OPTION: Final = re.compile(r"--?[A-Za-z0-9][A-Za-z0-9_.-]*")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
-_OF_OTHERS: Final = re.compile(
-    r"(?:PATH|HOME|SHELL|IFS|ENV|TMPDIR|USER|LOGNAME|PATHEXT|COMSPEC|SYSTEMROOT|APPDATA|LOCALAPPDATA|USERPROFILE"
-    r"|TEMP|TMP|HOMEDRIVE|HOMEPATH|WINDIR|PROGRAMFILES.*|XDG_.*|EDITOR|VISUAL|PAGER|BROWSER|HOSTALIASES|RES_OPTIONS"
-    r"|.*_PROXY|NO_PROXY|SSL_.*|SSLKEYLOGFILE|OPENSSL_.*|CURL_CA_BUNDLE|REQUESTS_CA_BUNDLE"
-    r"|LD_.*|DYLD_.*|GLIBC_.*|MALLOC_.*|GCONV_PATH|LOCPATH|NLSPATH"
-    r"|BASH_.*|BASHOPTS|SHELLOPTS|PS[0-4]|CDPATH|ZDOTDIR|PROMPT_COMMAND|COREPACK_.*|PNPM_.*|VOLTA_.*|ELECTRON_.*"
-    r"|NODE_.*|NPM_.*|YARN_.*|BUN_.*|DENO_.*|PYTHON.*|PIP_.*|UV_.*|VIRTUAL_ENV|CONDA_.*|RUBY.*|PERL.*|JAVA_.*|_JAVA_.*"
-    r"|JDK_.*|DOTNET_.*|DOCKER_.*|GIT_.*|CODEMODE_MCP.*)",
-    re.IGNORECASE,
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_OF_SYSTEM: Final = _words("""
+PATH HOME SHELL IFS ENV TMPDIR TEMP TMP USER LOGNAME PATHEXT COMSPEC SYSTEMROOT WINDIR APPDATA LOCALAPPDATA
+USERPROFILE HOMEDRIVE HOMEPATH PROGRAMDATA PSMODULEPATH PS0 PS1 PS2 PS3 PS4 CDPATH FPATH ZDOTDIR SHELLOPTS
+PROMPT_COMMAND INPUTRC HISTFILE GLOBIGNORE TERMCAP MANPATH MANOPT EXINIT MYVIMRC VIM VIMINIT VIMRUNTIME LESS LESSOPEN
+LESSCLOSE LESSKEY MORE VISUAL FCEDIT GREP_OPTIONS GCONV_PATH GETCONF_DIR LOCPATH NLSPATH NIS_PATH TZDIR HOSTALIASES
+LOCALDOMAIN RES_OPTIONS RESOLV_HOST_CONF SSLKEYLOGFILE WGETRC NETRC GNUPGHOME PSQLRC PGSERVICEFILE PGSYSCONFDIR
+MYSQL_HOME KUBECONFIG AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE CONTAINER_HOST CONTAINERS_CONF MAKE MAKEFILES AR AS
+CC CPP CXX CPATH FC LD LEX NM M4 OBJC OBJCOPY RANLIB STRIP WINDRES YACC LIBTOOL CROSS_COMPILE CONFIG_SITE CONFIG_SHELL
+SDKROOT DEVELOPER_DIR TOOLCHAINS PHPRC TCLLIBPATH WORKON_HOME PWD EDITOR PAGER BROWSER SSH_AUTH_SOCK SSH_SK_PROVIDER
+SSH_SK_HELPER SSH_PKCS11_HELPER LIBPATH SHLIB_PATH RLD_LIST CL LINK INCLUDE LIB HOST_CC HOST_CXX TARGET_CC TARGET_CXX
+HOST_AR TARGET_AR HGRCPATH HGEDITOR GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES TAR_OPTIONS AZURE_CONFIG_DIR
+""")
+_OF_PROGRAMS: Final = _words("""
+ACLOCAL ANSIBLE ANT ASAN ASDF AUTOCONF BAZEL BUILDKIT BUN BUNDLE BUNDLER CABAL CARGO CGO COMPLUS COMPOSE COMPOSER
+CONAN CONDA COR CORECLR COREPACK CTEST CURL DBUS DENO DISTUTILS DOCKER DOTNET DYLD ELECTRON ELIXIR ERL FISH FNM GCC
+GDK GEM GHC GIO GIT GLIBC GPG GRADLE GROOVY GST GTK GUILE HATCH HELM HOMEBREW JAVA JDK JRE JULIA KOTLIN LD LEIN LLVM
+LSAN LUA M2 MALLOC MAMBA MAVEN MESON MISE MIX MONO MSAN NIX NODE NPM NPX NUGET NVM OPAM OPENSSL PDM PHP PIP PIPENV
+PIPX PNPM PODMAN POETRY PYTEST QT R RBENV RVM SBT SCALA SETUPTOOLS SSL SUDO SVN SYSTEMD TF TSAN TSX UBSAN UV VAGRANT
+VCPKG VIRTUAL VOLTA XDG YARN ZSH NVCC TCL TK QEMU CLOUDSDK RSYNC CFLAGS CXXFLAGS CPPFLAGS LDFLAGS ARFLAGS CC CXX
+""")
+"""First words of the names of variables that other programs read."""
+
+_BEGINNINGS: Final = tuple(
+    _words("""
+BASH CCACHE CLANG_ CMAKE CODEMODE_MCP COMMONPROGRAM KRB5 MSBUILD OCAML PKG_CONFIG PROGRAMFILES PYTHON PYENV PYVENV
+IPYTHON RUBY RUSTC RUSTUP SCCACHE TERMINFO TS_NODE VIRTUALENV AWS_ENDPOINT_URL LD_ DYLD_ PIP_ UV_ YARN_ NPM_CONFIG
+PNPM_CONFIG GIT_CONFIG EMACS WINE PERL
+""")
 )
-"""Variables that change how a program is loaded or where it is fetched from, rather than the server."""
+_ENDINGS: Final = tuple(
+    _words("""
+_PROXY _ASKPASS WRAPPER _PRELOAD _TOOLCHAIN _LINKER _LAUNCHER _OPTS TOOL_OPTIONS CLASSPATH INCLUDE_PATH LIBRARY_PATH
+PLUGIN_PATH MODULE_PATH _CA_BUNDLE _CA_CERTS _CA_FILE _CA_PATH _CERT_FILE _CERT_DIR _SSL_CERT _SSL_ROOTS_FILE_PATH
+_EDITOR PAGER _RSH _MIRROR _CDNURL DOWNLOAD_HOST
+""")
+)
+_CREDENTIALS: Final = ("TOKEN", "KEY", "SECRET", "PASSWORD")
+
+_PLAIN_VALUE: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.-]*)?", re.ASCII)
+"""A value that is no path, address, option or command. No list of variables is complete, so other values are typed by
+the person."""
 
 _SHELL: Final = re.compile(r"""[&|<>^%!"]""")
 
@@ -167,10 +202,9 @@ def _of_host(base: str, image: str) -> str:
     """Return the name of an image with the host that its entry names for it."""
     if not base:
         return image
-    wanted = origin_of(base)
-    if not wanted or urlsplit(base).path.strip("/"):
+    host = origin_of(base).partition("://")[2]
+    if not _IMAGE.fullmatch(host) or urlsplit(base).path.strip("/"):
         raise Refused("its registryBaseUrl is not the address of a host alone, so its image has no exact name")
-    host = wanted.partition("://")[2]
     first, slash, _ = image.partition("/")
     if not slash or not (set(".:") & set(first) or first == "localhost"):
         return f"{host}/{image}"
@@ -220,7 +254,7 @@ def _read_inputs(option: Option, table: Table, inputs: list[Mapping[str, Any]], 
         name = _text(each, "name")
         if not (_VARIABLE if table == "env" else _HEADER).fullmatch(name):
             raise Refused(f"{cut(name, 60)!r} is no name of a {'variable' if table == 'env' else 'header'}")
-        is_of_others = _OF_OTHERS.fullmatch(name) if table == "env" else name.lower() in _HEADERS_OF_OTHERS
+        is_of_others = _is_of_others(name) if table == "env" else name.lower() in _HEADERS_OF_OTHERS
         if is_of_others:
             raise Refused(f"it wants to set {cut(name, 60)}, which changes other programs than the server")
         found = _value(each, table, name)
@@ -228,6 +262,18 @@ def _read_inputs(option: Option, table: Table, inputs: list[Mapping[str, Any]], 
             _keep(option, found)
         elif found is not None:
             fixed[name] = found
+
+
+def _is_of_others(name: str) -> bool:
+    """Return True for a variable that changes how a program is loaded, built or reached, or which one is started."""
+    name = name.upper().strip("_")
+    first, more, _ = name.partition("_")
+    if name in _OF_SYSTEM or name.startswith(_BEGINNINGS):
+        return True
+    if name.endswith(_CREDENTIALS):
+        return False
+    is_short = not more and (name.endswith("FLAGS") or (name.startswith("GO") and name != "GOOGLE"))
+    return is_short or first in _OF_PROGRAMS or name.endswith(_ENDINGS)
 
 
 def _arguments(option: Option, arguments: list[Mapping[str, Any]]) -> Iterator[str]:
@@ -261,23 +307,28 @@ def _arguments(option: Option, arguments: list[Mapping[str, Any]]) -> Iterator[s
 def _value(given: Mapping[str, Any], table: Table, name: str) -> Setting | str | None:
     """Return a fixed value, or the setting for one that a person gives; None for an option without a value."""
     value = given.get("value")
+    proposed = given.get("default") if value is None else value
+    text = None if proposed is None or (value is None and proposed == "") else _checked(proposed, name)
     if value is not None:
         if given.get("variables"):
             raise Refused(f"the value of {cut(name, 60)} has parts to fill in")
         if given.get("isSecret"):
             raise Refused(f"it has a secret of its own for {cut(name, 60)}")
-        return _checked(value, name)
+    description = str(given.get("description") or "")[:MAX_TEXT]
+    if table == "env" and text is not None and not _PLAIN_VALUE.fullmatch(text):
+        description, text = f"the registry proposes {text}{description and '; '}{description}", None
+    elif value is not None:
+        return text
     choices = tuple(_checked(each, name) for each in _list(given, "choices"))
-    default = given.get("default")
     if table == "args" and given.get("format") == "boolean":
         choices = choices or ("true", "false")
     return Setting(
         table,
         name,
         secret=bool(given.get("isSecret")) or (table != "args" and is_secret_name(name)),
-        required=bool(given.get("isRequired")),
-        description=str(given.get("description") or "")[:MAX_TEXT],
-        default=None if default is None or default == "" else _checked(default, name),
+        required=bool(given.get("isRequired")) or value is not None,
+        description=description,
+        default=text,
         choices=choices,
     )
 
