@@ -291,7 +291,8 @@ def _encoded_forms(value: str, resolved: str) -> Iterator[str]:
     data = value.encode("utf-8", "surrogatepass")
     if len(data) < _MIN_ENCODED:
         return
-    yield from (data.hex(), data.hex().upper())
+    for digits in (data.hex(), *map(data.hex, " :-")):
+        yield from (digits, digits.upper())
     yield base64.b64encode(data).decode()
     yield base64.urlsafe_b64encode(data).decode()
     # Inside a longer encoded text, the secret begins at one of three positions within a group of three bytes. Only the
@@ -362,7 +363,10 @@ def _escapes(punctuation: str, *, is_wide: bool) -> _Escapes:
     return (
         (re.compile(rf"({_BACKSLASHES}(?:{'|'.join(after)}))"), "\\"),
         (re.compile(f"(%(?:25)*(?:{percent}))"), "%"),
-        (re.compile(rf"(&(?:amp;)*(?:#\d{{1,9}};?|#[xX]{_HEX}{{1,7}};?|(?:{'|'.join(_ENTITIES)});))", re.ASCII), "&"),
+        (
+            re.compile(rf"(&(?:amp;)*(?:#0*\d{{1,9}};?|#[xX]0*{_HEX}{{1,7}};?|(?:{'|'.join(_ENTITIES)});))", re.ASCII),
+            "&",
+        ),
         *((re.compile(f"({each})"), each) for each in _INVISIBLE),
     )
 

@@ -20,8 +20,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from codemode_mcp.trust.finding_rules import look_alikes
 from codemode_mcp.trust.items import canonical_json
-from declarations.untrusted_text import count_blanks, escape_misleading, json_escape
+from declarations.untrusted_text import count_blanks, escape_look_alikes, escape_misleading, json_escape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -111,7 +112,9 @@ def compare_definitions(accepted: JsonObject | None, present: JsonObject | None)
         old, new = before.get(path), after.get(path)
         if old != new:
             is_list = path[-1] not in _TEXT_KEYS and (new or old or "").startswith("[")
-            parts, changed = _compared(old or "", new or "", _LIST_WORD if is_list else _WORD, limit)
+            # Before words are compared, since a part of a host does not show that it is one.
+            first, second = (escape_look_alikes(each or "", json_escape) for each in (old, new))
+            parts, changed = _compared(first, second, _LIST_WORD if is_list else _WORD, limit)
             limit = max(0, limit - changed)
             if old and new and (old[0] == '"') != (new[0] == '"'):
                 parts = Part("removed", _visible(old)), Part("added", _visible(new))  # a text, and something else
@@ -122,11 +125,12 @@ def compare_definitions(accepted: JsonObject | None, present: JsonObject | None)
 
 
 def _looks_same(parts: Iterable[Part]) -> bool:
-    """Return True if both texts would look the same to a reader, such as letters with and without a combined accent."""
+    """Return True if both texts would look the same to a reader: other alphabets, accents that are combined or not."""
     old, new = (
-        "".join(part.text for part in parts if part.change in ("kept", change)) for change in ("removed", "added")
+        unicodedata.normalize("NFKC", "".join(part.text for part in parts if part.change in ("kept", change)))
+        for change in ("removed", "added")
     )
-    return unicodedata.normalize("NFKC", old) == unicodedata.normalize("NFKC", new)
+    return old.translate(look_alikes()) == new.translate(look_alikes())
 
 
 def _in_ascii(old: str | None, new: str | None) -> tuple[Part, ...]:

@@ -305,6 +305,7 @@ ELIXIR_ERL_OPTIONS JULIA_LOAD_PATH GUILE_LOAD_PATH TCLLIBPATH EDITOR VISUAL KUBE
 LESSOPEN SSH_ASKPASS SSH_AUTH_SOCK SSH_SK_PROVIDER SUDO_ASKPASS RSYNC_RSH DOCKER_HOST DOCKER_CONFIG CONTAINER_HOST
 KUBECONFIG OPENSSL_CONF OPENSSL_MODULES MALLOC_CONF GLIBC_TUNABLES QT_PLUGIN_PATH GTK_MODULES GIO_EXTRA_MODULES
 XDG_CONFIG_HOME HOME TMPDIR APPDATA PSModulePath COMSPEC WINEDLLOVERRIDES VIMINIT EMACSLOADPATH CODEMODE_MCP_CONFIG
+HTTPS_PROXY_REQUEST_FULLURI SOCKS_SERVER ESBUILD_BINARY_PATH RUSTDOC ZIG_LIB_DIR VK_ICD_FILENAMES INIT_CWD PREFIX
 CLOUDSDK_PYTHON ELECTRON_RUN_AS_NODE ELECTRON_MIRROR YARN_RC_FILENAME COREPACK_NPM_REGISTRY VIRTUAL_ENV
 CONDA_PREFIX POETRY_HOME HOMEBREW_PREFIX NIX_PATH ASAN_OPTIONS TF_CLI_CONFIG_FILE HELM_PLUGINS
 """
@@ -330,7 +331,10 @@ def test_a_variable_of_the_server_itself_can_be_set(name: str) -> None:
     assert options[0].entry["env"] == {name: "1"}
 
 
-@pytest.mark.parametrize("value", ["--require /tmp/x", "/tmp/x.so", "https://evil.example", "-x", "a b", "a=b", "a;b"])
+@pytest.mark.parametrize(
+    "value",
+    ["--require /tmp/x", "/tmp/x.so", "https://evil.example", "-x", "a b", "a=b", "a;b", "x.so", "evil.example", "1.x"],
+)
 def test_a_value_that_could_load_something_is_typed_by_the_person(value: str) -> None:
     for key in ("value", "default"):
         [option], _ = options_of({"packages": [variable(description="A level", **{key: value})]}, indexes)
@@ -339,6 +343,13 @@ def test_a_value_that_could_load_something_is_typed_by_the_person(value: str) ->
     [setting] = option.settings
     assert (setting.name, setting.default, setting.required) == ("A", None, True)
     assert setting.description == f"the registry proposes {value}; A level"
+
+
+def test_the_name_of_a_program_is_typed_by_the_person() -> None:
+    for name in ("CHROME_BIN", "EXEC", "OMP_TOOL_LIBRARIES", "EDITOR_COMMAND", "CUDA_INJECTION64_PATH"):
+        [option], _ = options_of({"packages": [variable(name=name, value="evil")]}, indexes)
+        assert "env" not in option.entry
+        assert [each.default for each in option.settings] == [None]
 
 
 def test_hostile_remotes_are_refused_and_containers_get_only_their_variables() -> None:

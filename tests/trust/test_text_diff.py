@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.trust.comparison import ItemReport
+from codemode_mcp.trust.finding_rules import look_alikes
 from codemode_mcp.trust.items import Item, item_of
 from codemode_mcp.trust.text_diff import ValueDiff, compare_definitions, differences_of, shortened
 from declarations.untrusted_text import HIDDEN
@@ -162,6 +163,10 @@ ALIKE = [
     ("a" + " " * 20 + "b", "a \\x20{18} b"),
     ("\u00e9", "e\u0301"),
     ("\uff41", "a"),
+    ("\u0441\u043e\u0440", "cop"),
+    ("p\u0430y", "pay"),
+    ("p\u0430y", "p\\u0430y"),
+    ("https://\u0430\u0440\u0440\u04cf\u0435.com/x", "https://apple.com/x"),
     ("a\n\n \n\nb", "a\n\n\n\nb"),
     ({"\u200b": 1}, {"\\u200b": 1}),
     ({"0": 1}, {'"0"': 1}),
@@ -186,9 +191,9 @@ def test_values_that_are_not_equal_are_never_shown_alike(one: object, other: obj
 
 
 def side(diff: ValueDiff, change: str) -> str:
-    """Return the text of one side of a difference, with compatible characters made equal."""
+    """Return the text of one side of a difference, with compatible characters and those that look alike made equal."""
     text = "".join(part.text for part in diff.parts if part.change in ("kept", change))
-    return unicodedata.normalize("NFKC", text)
+    return unicodedata.normalize("NFKC", text).translate(look_alikes())
 
 
 SCALARS = st.one_of(

@@ -67,7 +67,8 @@ MYSQL_HOME KUBECONFIG AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE CONTAINER_HOST
 CC CPP CXX CPATH FC LD LEX NM M4 OBJC OBJCOPY RANLIB STRIP WINDRES YACC LIBTOOL CROSS_COMPILE CONFIG_SITE CONFIG_SHELL
 SDKROOT DEVELOPER_DIR TOOLCHAINS PHPRC TCLLIBPATH WORKON_HOME PWD EDITOR PAGER BROWSER SSH_AUTH_SOCK SSH_SK_PROVIDER
 SSH_SK_HELPER SSH_PKCS11_HELPER LIBPATH SHLIB_PATH RLD_LIST CL LINK INCLUDE LIB HOST_CC HOST_CXX TARGET_CC TARGET_CXX
-HOST_AR TARGET_AR HGRCPATH HGEDITOR GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES TAR_OPTIONS AZURE_CONFIG_DIR
+HOST_AR TARGET_AR HGRCPATH HGEDITOR GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES TAR_OPTIONS AZURE_CONFIG_DIR INIT_CWD
+PREFIX SOCKS_SERVER
 """)
 _OF_PROGRAMS: Final = _words("""
 ACLOCAL ANSIBLE ANT ASAN ASDF AUTOCONF BAZEL BUILDKIT BUN BUNDLE BUNDLER CABAL CARGO CGO COMPLUS COMPOSE COMPOSER
@@ -76,6 +77,7 @@ GDK GEM GHC GIO GIT GLIBC GPG GRADLE GROOVY GST GTK GUILE HATCH HELM HOMEBREW JA
 LSAN LUA M2 MALLOC MAMBA MAVEN MESON MISE MIX MONO MSAN NIX NODE NPM NPX NUGET NVM OPAM OPENSSL PDM PHP PIP PIPENV
 PIPX PNPM PODMAN POETRY PYTEST QT R RBENV RVM SBT SCALA SETUPTOOLS SSL SUDO SVN SYSTEMD TF TSAN TSX UBSAN UV VAGRANT
 VCPKG VIRTUAL VOLTA XDG YARN ZSH NVCC TCL TK QEMU CLOUDSDK RSYNC CFLAGS CXXFLAGS CPPFLAGS LDFLAGS ARFLAGS CC CXX
+ESBUILD ZIG LIBVA VK PROXYCHAINS RUSTDOC
 """)
 """First words of the names of variables that other programs read."""
 
@@ -83,7 +85,7 @@ _BEGINNINGS: Final = tuple(
     _words("""
 BASH CCACHE CLANG_ CMAKE CODEMODE_MCP COMMONPROGRAM KRB5 MSBUILD OCAML PKG_CONFIG PROGRAMFILES PYTHON PYENV PYVENV
 IPYTHON RUBY RUSTC RUSTUP SCCACHE TERMINFO TS_NODE VIRTUALENV AWS_ENDPOINT_URL LD_ DYLD_ PIP_ UV_ YARN_ NPM_CONFIG
-PNPM_CONFIG GIT_CONFIG EMACS WINE PERL
+PNPM_CONFIG GIT_CONFIG EMACS WINE PERL HTTP_PROXY HTTPS_PROXY DEBUGINFOD
 """)
 )
 _ENDINGS: Final = tuple(
@@ -95,9 +97,21 @@ _EDITOR PAGER _RSH _MIRROR _CDNURL DOWNLOAD_HOST
 )
 _CREDENTIALS: Final = ("TOKEN", "KEY", "SECRET", "PASSWORD")
 
-_PLAIN_VALUE: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.-]*)?", re.ASCII)
-"""A value that is no path, address, option or command. No list of variables is complete, so other values are typed by
-the person."""
+_PLAIN_VALUE: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_-]*|v?[0-9]+(?:\.[0-9]+)*)?", re.ASCII)
+_PROGRAM_NAMES: Final = (
+    "PATH",
+    "BIN",
+    "BINARY",
+    "EXEC",
+    "EXECUTABLE",
+    "COMMAND",
+    "CMD",
+    "SHELL",
+    "LIBRARY",
+    "LIBRARIES",
+)
+"""Last words of the names of variables whose values are programs. No list of variables is complete, so each value that
+could be a path, an address, an option or a command is typed by the person."""
 
 _SHELL: Final = re.compile(r"""[&|<>^%!"]""")
 
@@ -315,7 +329,7 @@ def _value(given: Mapping[str, Any], table: Table, name: str) -> Setting | str |
         if given.get("isSecret"):
             raise Refused(f"it has a secret of its own for {cut(name, 60)}")
     description = str(given.get("description") or "")[:MAX_TEXT]
-    if table == "env" and text is not None and not _PLAIN_VALUE.fullmatch(text):
+    if table == "env" and text and (not _PLAIN_VALUE.fullmatch(text) or name.upper().endswith(_PROGRAM_NAMES)):
         description, text = f"the registry proposes {text}{description and '; '}{description}", None
     elif value is not None:
         return text
