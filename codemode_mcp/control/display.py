@@ -24,6 +24,13 @@ def plain(text: str, *, right_to_left: bool = False) -> str:
 
 _LABEL: Final = re.compile(r"[\w-]+")
 _MAX_LABEL: Final = 63
+_TWINS: Final = re.compile(
+    "(?:[\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0455\u0456\u0458\u04bb\u04cf\u0501\u051b\u051d\u0410\u0412\u0415\u0405\u0406"
+    "\u0408\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0423\u0425\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4"
+    "\u03a5\u03a7\u03bd\u03bf\u03c1]|[-_.])+"
+)
+"""Words of Cyrillic or Greek letters that are drawn like those of ASCII."""
+
 _SEGMENT: Final = re.compile(r"""[^\s/=:,@"']+""")
 
 
@@ -49,8 +56,11 @@ def _ascii_label(label: re.Match[str]) -> str:
 
 
 def _ascii_segment(segment: re.Match[str]) -> str:
-    """Return a part of a word, with the characters escaped that a reader could take for ASCII beside real ASCII."""
-    if not any(each.isascii() and each.isalnum() for each in segment[0]):
+    """Return a part of a word, with the characters escaped that a reader could take for ASCII.
+
+    They are beside ASCII, or all letters of the part look like ASCII.
+    """
+    if not any(each.isascii() and each.isalnum() for each in segment[0]) and not _TWINS.fullmatch(segment[0]):
         return segment[0]
     return "".join(each if each.isascii() or _is_distinct(each) else _javascript_escape(each) for each in segment[0])
 

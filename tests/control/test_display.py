@@ -84,6 +84,7 @@ def test_what_is_cut_has_a_mark() -> None:
         ("https://" + "\u0430" * 64 + ".example/", "https://" + r"\u0430" * 64 + ".example/"),
         ("npx p\u0430ckage@1.0.0", r"npx p\u0430ckage@1.0.0"),
         ("npx \u2010\u2010registry=\u0445.example", r"npx \u2010\u2010registry=\u0445.example"),
+        ("npx \u0441\u0443\u0440\u0435\u0440", r"npx \u0441\u0443\u0440\u0435\u0440"),
         ("a" + " " * 5000 + "--eval", r"a \x20{4998} --eval"),
         ("a" + "\u2003" * 20, "a" + r"\u2003" * 20),
         (

@@ -174,6 +174,11 @@ TAKEOVERS = [
     ),
     *(("q", {name: "x"}) for name in ("limit[]", "limit[a]", "limit.a", "api.key", "api key", "api-key", "limit\0a")),
     *(("q", {name: "x"}) for name in ("filter[x]", "filter", "role", "user_name", "\uff4cimit", "sort", "sort[by]")),
+    *(
+        ("q", {name: "x"})
+        for name in ("__proto__", "__proto__[limit]", "a[__proto__][b]", "constructor[prototype][limit]")
+    ),
+    ("filter", {"__proto__": {"limit": 1}}),
     ("filter", {"fixed": "x"}),
     ("filter", {"Fixed": "x"}),
     ("filter", {"fixed": {"a": "x"}}),
@@ -209,13 +214,13 @@ def test_a_member_of_an_object_cannot_take_the_place_of_a_member_of_another_one(
         api.request("call", {"a": 1, "id": 1, "id2": 2, one: {name: "user"}, other: {"level": "admin"}})
 
 
-@pytest.mark.parametrize("name", ["_method", "_METHOD", "api_key", "api.key", "sid"])
+@pytest.mark.parametrize("name", ["_method", "_METHOD", "__proto__[a]", "api_key", "api.key", "sid"])
 def test_a_form_whose_members_a_program_chooses_has_no_method_and_no_credential(name: str) -> None:
     content = {"application/x-www-form-urlencoded": {"schema": {"type": "object", "additionalProperties": True}}}
     security = {"securitySchemes": TAKEN}
     api = api_of({"requestBody": {"content": content}}, method="post", components=security)
     whole = next(iter(tools(api)["call"]["inputSchema"]["properties"]))
-    assert api.request("call", {whole: {"anything": 1}}).body == b"anything=1"
+    assert api.request("call", {whole: {"anything": 1, "method": 2}}).body == b"anything=1&method=2"
     with pytest.raises(ArgumentProblem, match="which is sent as another parameter"):
         api.request("call", {whole: {name: "DELETE"}})
 

@@ -139,7 +139,7 @@ class _MemberNames:
             names, above = self._owners[place]
             path = _path_of(name)
             found = [names.get(each) for each in (_flat(name), *(path[:end] for end in range(1, len(path) + 1)))]
-            if any(each and each != {argument} for each in (*found, above.get(path))):
+            if _is_of_all(path) or any(each and each != {argument} for each in (*found, above.get(path))):
                 raise _taken(argument, name)
             self._enter(place, argument, name)
 
@@ -147,7 +147,7 @@ class _MemberNames:
         """Raise `ArgumentProblem` if a name that a program has chosen freely is that of a credential."""
         reserved = {_flat(each) for each in (METHOD_PARAMETER, *self._arguments.credentials.names)}
         for name in sent:
-            if _flat(name) in reserved:
+            if _flat(name) in reserved or _is_of_all(_path_of(name)):
                 raise _taken(argument, name)
 
     def _reserved(self, place: str) -> Iterator[tuple[str, str]]:
@@ -182,6 +182,11 @@ def _taken(argument: str, name: str) -> ArgumentProblem:
     )
 
 
+def _is_of_all(path: _Name) -> bool:
+    """Return True for a name that servers in JavaScript may read as a member of all objects: `__proto__[role]`."""
+    return "__proto__" in path or path[:2] == ("constructor", "prototype")
+
+
 def _path_of(name: str) -> _Name:
     """Return the parts of a name, as servers read it that put members into objects."""
     return tuple(part for part in re.split(r"[\[\].]+", _plain_name(name)) if part)
@@ -189,7 +194,7 @@ def _path_of(name: str) -> _Name:
 
 def _flat(name: str) -> _Name:
     """Return a name as servers read it that have `_` in place of other separators."""
-    return (re.sub(r"[\s\[\].-]+", "_", _plain_name(name)).strip("_"),)
+    return (re.sub(r"[\s\[\].-]+", "_", _plain_name(name).strip(" \t[].-")),)
 
 
 def _plain_name(name: str) -> str:
