@@ -149,10 +149,11 @@ class _Search:
             found += self.visit(target, value, path, depth)
             if self._subschemas.legacy:  # keywords beside a `$ref` have no effect there
                 return found
+        fits_type = "type" not in schema or self._subschemas.is_of(schema["type"], value)
         for choices in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
-            if isinstance(choices, list) and not self._is_among(choices, value):
-                return [self._not_among(choices, value, path)]
-        if "type" in schema and not self._subschemas.is_of(schema["type"], value):
+            if isinstance(choices, list) and not (fits_type and self._is_among(choices, value)):
+                return [self._not_among(self._subschemas.typed(schema, choices), value, path)]
+        if not fits_type:
             expected = self._subschemas.expected(sub)
             return [Problem(path, f"expected {expected}, got {seen(value)}", "kind", expected)]
         found += self._beyond_limits(schema, value, path)

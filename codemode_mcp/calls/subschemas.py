@@ -127,7 +127,7 @@ class Subschemas:
             return "any value"
         choices = choices_of(schema)
         if choices is not None:
-            return literal(schema["const"]) if "const" in schema else options(choices)
+            return literal(schema["const"]) if "const" in schema else options(self.typed(schema, choices))
         names = schema.get("type")
         if isinstance(names, str | list):
             listed = names[:7] if isinstance(names, list) else [names]
@@ -173,6 +173,10 @@ class Subschemas:
         """Return True if a value has one of the types. An unknown type counts as the type of every value."""
         names = names if isinstance(names, list) else [names]
         return any(not isinstance(name, str) or self.obeys("type", name, value) for name in names)
+
+    def typed(self, schema: Mapping[str, Any], choices: list[Any]) -> list[Any]:
+        """Return the listed values that have the type of their schema; all of them if none has."""
+        return [each for each in choices if "type" not in schema or self.is_of(schema["type"], each)] or choices
 
     def obeys(self, keyword: str, argument: str | float, value: Any) -> bool:
         """Return the library's verdict on a schema with only this keyword. True if the library refuses the schema."""

@@ -245,6 +245,21 @@ PROBLEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "enum of another kind": (only(STATE), {"x": 3}, 'x: expected "open" | "closed" | "all", got 3'),
     "enum far off": (only(STATE), {"x": "zzz"}, 'x: expected "open" | "closed" | "all", got "zzz"'),
     "enum of numbers": (only({"enum": [1, 2]}), {"x": "2"}, 'x: expected 1 | 2, got "2"; nearest: 2'),
+    "enum of which some have another type": (
+        only({"type": "integer", "enum": [1, 2, "5"]}),
+        {"x": "5"},
+        'x: expected 1 | 2, got "5"',
+    ),
+    "enum of a type, and a value near to another": (
+        only({"type": "string", "enum": ["a", "b", 5]}),
+        {"x": 5},
+        'x: expected "a" | "b", got 5',
+    ),
+    "missing enum of which some have another type": (
+        left_open("x", x={"type": "boolean", "enum": [True, "true"]}),
+        {},
+        "x: missing (true)",
+    ),
     "enum with null": (only({"enum": ["a", None]}), {"x": "b"}, 'x: expected "a" | null, got "b"'),
     "const": (only({"const": "v1"}), {"x": "v2"}, 'x: expected "v1", got "v2"'),
     "const 1 is not true": (only({"const": 1}), {"x": True}, "x: expected 1, got true"),
