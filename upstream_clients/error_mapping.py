@@ -15,7 +15,15 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from upstream_clients.errors import SessionLost, UpstreamCallError
-from upstream_clients.jsonrpc import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_REQUEST, SERVER_ERROR, JsonRpcError
+from upstream_clients.jsonrpc import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
+    INVALID_REQUEST,
+    SERVER_ERROR,
+    URL_ELICITATION_REQUIRED,
+    JsonRpcError,
+    text_of,
+)
 from upstream_clients.redaction import cut
 
 if TYPE_CHECKING:
@@ -120,7 +128,8 @@ _OTHER_WORDS = _set_of(
     "longer already could find bad request unauthorized error http server please reinitialize re-initialize "
     "initialize start new one again reconnect connect with for in of to on header restarted available"
 )
-_SEPARATORS = re.compile(r"[\s.,;:!?()\[\]{}<>=\"'`/]+")
+_SEPARATORS = re.compile(r"[\s.,;:!?()\[\]{}<>=\"'`/_]+|(?<=[a-z])(?=[A-Z])")
+"""What is between words, also in names such as `SESSION_NOT_FOUND` and `SessionExpired`."""
 
 
 def names_lost_session(text: str) -> bool:
@@ -128,7 +137,7 @@ def names_lost_session(text: str) -> bool:
 
     A tool may have sessions of its own, whose loss is another matter: `browser session expired`.
     """
-    words = {word for word in _SEPARATORS.split(text[:_MAX_QUOTE].lower()) if word}
+    words = {word.lower() for word in _SEPARATORS.split(text[:_MAX_QUOTE]) if word}
     unknown = words - _ABOUT_SESSION - _IS_LOST - _OTHER_WORDS
     is_said = not words.isdisjoint(_ABOUT_SESSION) and not words.isdisjoint(_IS_LOST)
     return is_said and all(any(map(str.isdigit, word)) for word in unknown)  # the id of the session, or a status
@@ -162,7 +171,8 @@ def is_session_lost(error: JsonRpcError, *, in_session: bool, is_process: bool =
     if fault is not None:
         return fault.session_lost
     codes = _BRIDGE_CODES if is_process else _SESSION_CODES
-    return in_session and error.code in codes and names_lost_session(error.message)
+    said = f"{error.message} {error.data}" if isinstance(error.data, str) else error.message
+    return in_session and error.code in codes and names_lost_session(said)
 
 
 def is_logged_out(error: JsonRpcError) -> bool:
@@ -233,7 +243,7 @@ def call_error(
         )
     return UpstreamCallError(
         spec.name,
-        f"{server} answered {method} with error {error.code}: {said}",
+        f"{server} answered {method} with error {error.code}: {said}{_data_words(spec, error)}",
         dispatched=True,
         code=error.code,
         server_message=said,
@@ -258,6 +268,16 @@ def lost_again(subject: str, error: SessionLost) -> UpstreamCallError:
 def _words(spec: UpstreamSpec, error: JsonRpcError) -> str:
     """Return the words in the body of an error status, which may repeat the credentials of the request."""
     return f"; it says: {_quoted(spec, error.message)}" if error.message else ""
+
+
+def _data_words(spec: UpstreamSpec, error: JsonRpcError) -> str:
+    """Return the data of an error, which often has the reason. The addresses of questions are not for programs."""
+    data = error.data
+    if isinstance(data, dict):
+        data = {name: each for name, each in data.items() if name != _FAULT_KEY}
+        data = data["data"] if data.keys() == {"data"} else data
+    text = "" if not data or error.code == URL_ELICITATION_REQUIRED else text_of(data)
+    return f"; data: {spec.cut(spec.redact(text), _MAX_QUOTE)}" if text not in error.message else ""
 
 
 def _small(data: Any) -> Any:

@@ -236,7 +236,8 @@ async def _read_failure(response: httpx2.Response, *, in_session: bool) -> _Fail
     # The challenge stays readable in the replacement.
     headers = {key: value for key, value in response.headers.items() if key == "www-authenticate"}
     data = error.get("data")
-    return _Failure(status, error["message"], fault, error["code"], headers, data if isinstance(data, dict) else {})
+    data = data if isinstance(data, dict) else {"data": data} if data else {}
+    return _Failure(status, error["message"], fault, error["code"], headers, data)
 
 
 async def _read_beginning(response: httpx2.Response) -> bytes:

@@ -137,12 +137,12 @@ def readable_error(error: Any) -> dict[str, Any]:
         said += [next(iter(others.values())) if len(others) == 1 else others] if others else []
     found = {
         "code": number if isinstance(number, int) else SERVER_ERROR,
-        "message": ": ".join(map(_text_of, said)) or "an error without a message",
+        "message": ": ".join(map(text_of, said)) or "an error without a message",
     }
     return {**found, "data": members["data"]} if "data" in members else found
 
 
-def _text_of(value: Any) -> str:
+def text_of(value: Any) -> str:
     """Return a text unchanged, and any other value as JSON."""
     try:
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -134,7 +134,7 @@ class StreamableTransport(StreamableHTTPTransport):
         """
         item = await read_line(data, request_id)
         if has_begun and isinstance(item, dict) and "error" in item:
-            error = JsonRpcError(item["error"]["code"], item["error"]["message"])
+            error = JsonRpcError(item["error"]["code"], item["error"]["message"], item["error"].get("data"))
             if is_session_lost(error, in_session=True):  # the server may have acted before it lost the session
                 item["error"]["data"] = HttpFault(HTTPStatus.OK, sent=True, session_lost=True).to_data()
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection is being closed

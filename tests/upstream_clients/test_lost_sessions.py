@@ -478,6 +478,10 @@ SAID = {
         "The session does not exist",
         "Session doesn't exist",
         "no active session for id abc123",
+        "SESSION_NOT_FOUND",
+        "SESSION_NOT_FOUND: No valid session ID provided",
+        "SessionExpiredError: sessionId is unknown",
+        "invalid_session",
     ),
     False: (
         "",
@@ -490,6 +494,8 @@ SAID = {
         "No such tool in this session",
         "The session token of the user has expired",
         "Session started",
+        "BROWSER_SESSION_EXPIRED",
+        "DbSessionNotFound",
     ),
 }
 
@@ -501,6 +507,19 @@ def test_only_an_error_about_the_session_of_the_connection_tells_its_loss(is_los
         assert is_session_lost(error, in_session=True) is is_lost, message
         assert is_session_lost(error, in_session=True, is_process=True) is is_lost, message
         assert not is_session_lost(error, in_session=False), message
+
+
+@pytest.mark.parametrize(
+    ("message", "data", "is_lost"),
+    [
+        ("Bad Request", "Session not found", True),
+        ("Not found", "The issue of the session", False),
+        ("Issue is unknown", "Session not found", False),
+        ("Bad Request", {"session": "not found"}, False),
+    ],
+)
+def test_the_data_of_an_error_may_tell_the_loss_of_a_session(message: str, data: Any, is_lost: bool) -> None:
+    assert is_session_lost(JsonRpcError(-32000, message, data), in_session=True) is is_lost
 
 
 def test_over_stdio_only_the_codes_of_bridges_tell_the_loss_of_a_session() -> None:

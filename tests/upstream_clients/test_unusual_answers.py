@@ -229,7 +229,36 @@ async def test_the_words_of_an_error_in_another_form_reach_the_caller(way: str) 
         assert await outcome(way, whole(id="ID", error=error)) == f"server 'srv' answered tools/call with {words}"
 
 
+DATA: list[tuple[dict[str, Any], str]] = [
+    ({"code": -32602, "message": "Bad", "data": "owner is empty"}, "error -32602: Bad; data: owner is empty"),
+    ({"code": -32603, "message": "Bad", "data": {"disk": "full"}}, 'error -32603: Bad; data: {"disk": "full"}'),
+    ({"code": "E_LIMIT", "message": "Bad", "data": {"after": 30}}, 'error -32000: E_LIMIT: Bad; data: {"after": 30}'),
+    ({"code": -32602, "message": "owner is empty", "data": "owner is empty"}, "error -32602: owner is empty"),
+    ({"code": -32602, "message": "Bad", "data": ""}, "error -32602: Bad"),
+    ({"code": -32042, "message": "Bad", "data": {"elicitations": ["https://a.example"]}}, "error -32042: Bad"),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_data_of_an_error_reaches_the_caller_with_its_message(way: str) -> None:
+    for error, words in DATA[: 3 if way == "stdio" else 1]:
+        assert await outcome(way, whole(id="ID", error=error)) == f"server 'srv' answered tools/call with {words}"
+
+
+@pytest.mark.parametrize(("error", "words"), DATA)
+async def test_the_data_of_an_error_with_an_http_status_reaches_the_caller(error: dict[str, Any], words: str) -> None:
+    async def refuse(exchange: Exchange) -> None:
+        await exchange.answer(whole(id=exchange.request_id, error=error), JSON, "422 Unprocessable Content")
+
+    async with served(Bare("legacy", refuse)) as source:
+        with pytest.raises(UpstreamCallError) as raised:
+            await source.call_tool("work", {}, timeout=5)
+    assert raised.value.message == f"server 'srv' answered tools/call with {words}"
+
+
 async def test_the_words_of_an_error_are_bounded() -> None:
+    found = await outcome("body", whole(id="ID", error={"code": 1, "message": "Bad", "data": ["x y"] * 10_000}))
+    assert len(found) < 700
     assert len(await outcome("body", "<html>" + "x y " * 10_000)) < 700
     assert len(await outcome("body", whole(id="ID", error={"reason": ["x y"] * 10_000}))) < 700
 
