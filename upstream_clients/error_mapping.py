@@ -129,7 +129,7 @@ _OTHER_WORDS = _set_of(
     "initialize start new one again reconnect connect with for in of to on header restarted available"
 )
 _SEPARATORS = re.compile(r"[\s.,;:!?()\[\]{}<>=\"'`/_]+|(?<=[a-z])(?=[A-Z])")
-"""What is between words, also in names such as `SESSION_NOT_FOUND` and `SessionExpired`."""
+"""Separators of words, also in names such as `SESSION_NOT_FOUND` and `SessionExpired`."""
 
 
 def names_lost_session(text: str) -> bool:

@@ -102,7 +102,9 @@ class SavedRun:
         except Refused as error:
             self._refused = error.exit_code
             raise
-        return f"return await programs.{program.name}({'' if self._input is None else 'JSON.parse(args[0])'})"
+        # `unwrap` reads JSON with all digits of integers, which `JSON.parse` rounds.
+        given = "" if self._input is None else 'unwrap({ content: [{ type: "text", text: args[0] }] })'
+        return f"return await programs.{program.name}({given})"
 
     async def _program(self, app: App) -> SavedProgram:
         library = app.library()

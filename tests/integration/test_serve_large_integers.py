@@ -238,3 +238,14 @@ async def test_commands_of_a_terminal_keep_all_digits(tmp_path: Path) -> None:
     replayed = cli("run", "--replay", str(recording), cwd=tmp_path)
     assert replayed.returncode == 0, replayed.stderr
     assert json.loads(replayed.stdout) == {"id": ID}
+
+
+def test_the_input_of_a_saved_program_at_a_terminal_keeps_all_digits(tmp_path: Path) -> None:
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "countUp.js").write_text(PROGRAM, "utf-8")
+    given = json.dumps({"id": ID, "more": 7})
+    run = ("run", "--program", "countUp", "--input", given, "--config", str(configured(tmp_path)))
+    done = cli(*run, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [found[name] for name in ("id", "next", "kind", "more")] == [ID, ID + 1, "bigint", "number"]
