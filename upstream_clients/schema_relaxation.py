@@ -13,6 +13,7 @@ Declarations, checks and search use the same result. Pins compare what the serve
 
 from __future__ import annotations
 
+import json
 import math
 from functools import reduce
 from operator import or_
@@ -131,6 +132,9 @@ def _may_contradict(node: dict[str, Any]) -> bool:
         return True
     if not _COMBINING.isdisjoint(node) and not node.keys() <= _COMBINING_ALONE:
         return True
+    branches = node.get("oneOf")
+    if branches.__class__ is list and len(_by_rule(branches)) < len(branches):
+        return True
     if "enum" in node:
         choices, declared = node["enum"], node.get("type")
         if choices.__class__ is not list or not choices or "pattern" in node or "minLength" in node:
@@ -186,6 +190,10 @@ class _Relaxing(Walk):
 
     def _with_alternatives(self, node: dict[str, Any], path: Path) -> dict[str, Any]:
         """Make each part of a schema enough if no value satisfies all of them."""
+        branches = node.get("oneOf")
+        if isinstance(branches, list) and len(groups := _by_rule(branches)) < len(branches):
+            node = {**node, "oneOf": [each[0] if len(each) == 1 else {"anyOf": each} for each in groups]}
+            self.weakened(node, path, 'alternatives of "oneOf" are equal, so a value may fit several')
         if node.get("enum") == []:
             node = self.weakened(without(node, ["enum"]), path, '"enum" lists no value and is left out')
         if "not" in node and not self._bits(node) and self._bits(rest := without(node, ["not"])):
@@ -307,7 +315,7 @@ class _Relaxing(Walk):
         for each in conjuncts if len(conjuncts) > 1 else ():
             if self._forbidden(each, list(required.keys() - names(each.get("required")))):
                 reason = "one part forbids a member that another one requires, so other members are allowed"
-                return self.weakened(self._opened(node), path, reason)
+                return self.weakened(self._opened(node, required), path, reason)
         return node
 
     def _is_endless(self, node: dict[str, Any], name: str) -> bool:
@@ -338,9 +346,7 @@ class _Relaxing(Walk):
             self.spend(len(required) * len(_choices(rule) or ()) // 1_000)
             fits = self.validator(rule) if "$ref" not in repr(rule) else None
         found = [
-            name
-            for name in required
-            if (fits is not None and not fits.is_valid(name)) or (name in members and is_never(members[name]))
+            name for name in required if (fits is not None and not fits.is_valid(name)) or is_never(members.get(name))
         ]
         is_closed = is_never(schema.get("additionalProperties")) or (
             is_never(schema.get("unevaluatedProperties")) and _EVALUATING.isdisjoint(schema)
@@ -352,17 +358,25 @@ class _Relaxing(Walk):
             others = [name for name in others if not any(each is None or each.is_valid(name) for each in rules)]
         return [*found, *others]
 
-    def _opened(self, node: Any, depth: int = 0) -> Any:
-        """Return a schema, with its `allOf` and what these refer to, without keywords that forbid other members."""
+    def _opened(self, node: Any, required: Mapping[str, None], depth: int = 0) -> Any:
+        """Return a schema, with its `allOf` and what these refer to, without keywords that forbid other members.
+
+        Members that are `required` are not forbidden either.
+        """
         self.spend()
         if not isinstance(node, dict) or depth > 8:
             return node
         found = without(node, _CLOSING)
+        if never := _never_members(node, required):
+            found["properties"] = without(node["properties"], never)
         if isinstance(found.get("allOf"), list):
-            found["allOf"] = [self._opened(each, depth + 1) for each in found["allOf"]]
+            found["allOf"] = [self._opened(each, required, depth + 1) for each in found["allOf"]]
         target = self.target(found)
-        if any(not each.keys().isdisjoint(_CLOSING) for each in self._conjuncts(target, depth)):
-            found["allOf"] = [*found.get("allOf", ()), self._opened(target, depth + 1)]
+        if any(
+            not each.keys().isdisjoint(_CLOSING) or _never_members(each, required)
+            for each in self._conjuncts(target, depth)
+        ):
+            found["allOf"] = [*found.get("allOf", ()), self._opened(target, required, depth + 1)]
             del found["$ref"]
         return found
 
@@ -370,6 +384,20 @@ class _Relaxing(Walk):
 def _members(schema: Mapping[str, Any]) -> dict[str, Any]:
     found = schema.get("properties")
     return found if isinstance(found, dict) else {}
+
+
+def _never_members(schema: Mapping[str, Any], required: Iterable[str]) -> list[str]:
+    members = _members(schema)
+    return [name for name in required if is_never(members.get(name))]
+
+
+def _by_rule(alternatives: list[Any]) -> list[list[Any]]:
+    """Return the alternatives of a schema, equal ones together."""
+    groups: dict[str, list[Any]] = {}
+    for each in alternatives:
+        rule = without(each, ANNOTATIONS) if isinstance(each, dict) else each
+        groups.setdefault(json.dumps(rule, sort_keys=True), []).append(each)
+    return list(groups.values())
 
 
 def _choices(schema: Mapping[str, Any]) -> list[Any] | None:

@@ -15,7 +15,7 @@ from codemode_mcp.trust.items import tool_item
 from tests.declarations.schemas_and_values import CONSTANTS, NAMES, documents, meets_itself, values
 from tests.properties import examples
 from upstream_clients.listing_cache import ListingCache
-from upstream_clients.schema_relaxation import relax
+from upstream_clients.schema_relaxation import _by_rule, relax
 from upstream_clients.schema_repair import repair
 from upstream_clients.schema_walk import MAX_REASONS
 from upstream_clients.schemas import usable
@@ -29,6 +29,7 @@ TEXT: dict[str, Any] = {"type": "string"}
 NUMBER: dict[str, Any] = {"type": "number"}
 A = {"type": "object", "properties": {"a": TEXT}, "required": ["a"], "additionalProperties": False}
 B = {"type": "object", "properties": {"b": TEXT}, "required": ["b"], "additionalProperties": False}
+NO_X = {"type": "object", "properties": {"x": False, "y": TEXT}}
 
 
 def plain_validator(schema: Any) -> jsonschema_rs.Validator:
@@ -37,7 +38,7 @@ def plain_validator(schema: Any) -> jsonschema_rs.Validator:
 
 def around(part: Any, **more: Any) -> dict[str, Any]:
     """Return the schema of a tool with one argument."""
-    return {"type": "object", "properties": {"v": part}, "$defs": {"Text": TEXT, "A": A}, **more}
+    return {"type": "object", "properties": {"v": part}, "$defs": {"Text": TEXT, "A": A, "NoX": NO_X}, **more}
 
 
 def accepted(part: Any, candidates: list[Any], **more: Any) -> list[Any]:
@@ -103,6 +104,25 @@ def accepted(part: Any, candidates: list[Any], **more: Any) -> list[Any]:
         ({"allOf": [A, B]}, [{"a": "1", "b": "2"}], [{"a": "1"}, {"a": 1, "b": "2"}]),
         ({"allOf": [{"$ref": "#/$defs/A"}, B]}, [{"a": "1", "b": "2"}], [{"a": "1"}, {"a": 1, "b": "2"}]),
         ({"$ref": "#/$defs/A", "required": ["b"]}, [{"a": "1", "b": "2"}], [{"a": "1"}, {"a": 1, "b": "2"}]),
+        (
+            {"allOf": [{"type": "object", "required": ["x"]}, {"properties": {"x": False, "y": TEXT}}]},
+            [{"x": 1}, {"x": 1, "y": "a"}],
+            [{}, {"x": 1, "y": 1}],
+        ),
+        (
+            {"$ref": "#/$defs/NoX", "type": "object", "required": ["x"]},
+            [{"x": 1}, {"x": 1, "y": "a"}],
+            [{}, {"x": 1, "y": 1}],
+        ),
+        # equal alternatives
+        (
+            {"oneOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]},
+            ["2026-01-01"],
+            [5],
+        ),
+        ({"oneOf": [TEXT, TEXT | {"description": "more"}, NUMBER]}, ["a", 5], [None]),
+        ({"oneOf": [{"const": 1}, {"const": True}, {"const": 1}]}, [1, True], [2]),
+        ({"oneOf": [{"type": "integer"}, {"type": "integer", "minimum": 5}]}, [1], [5]),
         # members that require themselves without end
         (
             {"type": "object", "properties": {"v": {"$ref": "#/properties/v"}, "a": TEXT}, "required": ["v", "a"]},
@@ -270,7 +290,8 @@ def satisfied(draw: Any, value: Any, depth: int = 3) -> Any:
         if keyword == "allOf":
             schema["allOf"] = [mine, draw(st.sampled_from([True, {}, {"description": "more"}]))]
         elif keyword in ("anyOf", "oneOf"):
-            schema[keyword] = [mine, draw(satisfied(other, depth - 1))]
+            alternatives = [mine, draw(satisfied(other, depth - 1))]
+            schema[keyword if len(_by_rule(alternatives)) > 1 else "anyOf"] = alternatives
         elif keyword == "not":
             schema["not"] = {"const": "another value", "type": "number"}
         else:
