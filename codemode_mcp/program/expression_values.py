@@ -137,7 +137,7 @@ def _describe_read(evaluator: _Evaluator, owner: Node, key: str, values: Sequenc
             promise = evaluator.tree.text(owner) or name
             instead = f"(await {promise})" if key in RESULT_MEMBERS else f"unwrap(await {promise})"
             texts.append(f"{promise} is a promise of the result of {path}, not the result; use {instead}.{key}")
-        elif key in RESULT_MEMBERS or is_there(result, key):
+        elif is_there(result, key) or (key in RESULT_MEMBERS and not _lacks_data(evaluator, result, key)):
             return ""
         else:
             unwrapped = unwrap_value(result)
@@ -146,6 +146,11 @@ def _describe_read(evaluator: _Evaluator, owner: Node, key: str, values: Sequenc
             more = known if not known or instead.endswith(")") else f". unwrap({name}) is {kind_of(unwrapped)}"
             texts.append(f".{key} is not a member of the result of {path}; use {instead}{more}")
     return texts[0] if len(paths) == 1 else ""
+
+
+def _lacks_data(evaluator: _Evaluator, result: Any, key: str) -> bool:
+    """Return True if a program reads the data of a result in one member, and the result has it in another one."""
+    return key == "structuredContent" and isinstance(result, dict) and ".content" not in evaluator.tree.units
 
 
 def _unanimous(texts: list[str]) -> str:

@@ -95,6 +95,15 @@ async def test_the_note_shows_what_unwrap_would_have_given(engine: Engine) -> No
     assert note.endswith('of MCP.weather.plain; use unwrap(r), which is a string: "cloudy".')
 
 
+@pytest.mark.parametrize("more", ["", "?.days", " ?? null"])
+async def test_structured_content_that_a_result_does_not_have_is_named(engine: Engine, more: str) -> None:
+    (note,) = (await run(engine, f"const r = await MCP.weather.plain({{}}); return r.structuredContent{more}")).notes
+    assert ".structuredContent is not a member of the result of MCP.weather.plain; use unwrap(r)" in note
+    fallback = "const r = await MCP.weather.plain({}); return (r.structuredContent ?? r.content).days"
+    for code in (fallback, "const r = await MCP.weather.large({}); return r.structuredContent"):
+        assert not any("structuredContent" in each for each in (await run(engine, code)).notes)
+
+
 async def test_a_result_that_is_too_large_to_be_kept_is_described_without_its_data(engine: Engine) -> None:
     (note,) = (await run(engine, "const r = await MCP.weather.large({}); return r.days")).notes
     assert note.endswith(".days is not a member of the result of MCP.weather.large; use unwrap(r).days.")
