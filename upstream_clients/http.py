@@ -139,6 +139,8 @@ class McpHttpClient(httpx2.AsyncClient):
         self._watch.refused_status = None
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             response.stream = _BoundedBody(response.stream)
+            # Read the body whatever its media type is: the request may have had an effect.
+            response.headers["content-type"] = "application/json"
         return response
 
     async def _send_logged_in(self, request: httpx2.Request, **options: Any) -> httpx2.Response:

@@ -194,6 +194,32 @@ async def test_a_body_that_is_no_answer_fails_its_call_in_plain_words(answer: st
     assert "validation" not in found
 
 
+MEDIA_TYPES = ["text/plain", "application/vnd.mcp+json", "text/html; charset=utf-8", ""]
+
+
+@pytest.mark.parametrize("media_type", MEDIA_TYPES)
+async def test_an_answer_is_read_whatever_its_media_type_is(media_type: str) -> None:
+    async def work(exchange: Exchange) -> None:
+        await exchange.answer(whole(id=exchange.request_id, result=RESULT), media_type)
+
+    async with served(Bare("legacy", work)) as source:
+        for call in (source.call_tool, source._source.call_tool):
+            assert text(await call("work", {}, timeout=5)) == "done"
+
+
+@pytest.mark.parametrize("media_type", MEDIA_TYPES)
+async def test_after_a_body_of_another_media_type_it_is_unknown_whether_the_server_acted(media_type: str) -> None:
+    async def work(exchange: Exchange) -> None:
+        await exchange.answer("<html>please log in", media_type)
+
+    async with served(Bare("legacy", work)) as source:
+        with pytest.raises(UpstreamCallError) as raised:
+            await source.call_tool("work", {}, timeout=5)
+    assert raised.value.message == "server 'srv': its answer is not one of JSON-RPC: <html>please log in"
+    assert raised.value.dispatched
+    assert raised.value.code is None
+
+
 ERRORS: list[tuple[Any, str]] = [
     ({"code": "ENOENT", "message": "no file"}, "error -32000: ENOENT: no file"),
     ({"code": "-32602", "message": "no file"}, "error -32602: no file"),
