@@ -64,18 +64,21 @@ class Pair:
     other: Served
 
     async def cost(self, kind: str, seconds: float) -> Cost:
-        """Measure for so many seconds of a flood, from its beginning on."""
+        """Measure for so many seconds of a flood, from its beginning on, and until each server has been measured."""
         found: dict[str, Delays] = {}
 
-        async def probe(name: str, served: Served, until: anyio.Event) -> None:
-            found[name] = await delays(served, until)
+        async def probe(name: str, served: Served, begun: anyio.Event) -> None:
+            found[name] = await delays(served, begun, over)
 
         over = anyio.Event()
+        begun = anyio.Event(), anyio.Event()
         async with anyio.create_task_group() as group:
-            group.start_soon(probe, "flooded", self.flooded, over)
-            group.start_soon(probe, "other", self.other, over)
+            group.start_soon(probe, "flooded", self.flooded, begun[0])
+            group.start_soon(probe, "other", self.other, begun[1])
             async with flooding(kind, self.flooded.url):
                 await anyio.sleep(seconds)
+                for each in begun:
+                    await each.wait()
                 over.set()
         return Cost(found["flooded"], found["other"])
 
@@ -112,10 +115,15 @@ async def flooding(kind: str, url: str) -> AsyncIterator[None]:
             process.kill()
 
 
-async def delays(served: Served, until: anyio.Event) -> Delays:
-    """Ask as a principal who floods nothing, each probe again and again."""
+async def delays(served: Served, begun: anyio.Event, until: anyio.Event) -> Delays:
+    """Ask as a principal who floods nothing, each probe again and again.
+
+    Args:
+        begun: is set once each probe has been answered.
+    """
     worst = dict.fromkeys(PROBES, 0.0)
     count = 0
+    waiting = set(PROBES)
     async with httpx2.AsyncClient(timeout=4 * SECONDS) as http:
         wire = Wire(http, served.url, ALICE)
         await wire.open()
@@ -135,6 +143,9 @@ async def delays(served: Served, until: anyio.Event) -> Delays:
                 assert not answer["result"].get("isError"), answer
                 worst[name] = max(worst[name], time.monotonic() - without_processor(served) - began)
                 count += 1
+                waiting.discard(name)
+                if not waiting:
+                    begun.set()
                 await anyio.sleep(_PAUSE)
 
         async with anyio.create_task_group() as group:
