@@ -572,6 +572,7 @@ class Lifecycle:
                         checker=self.checker,
                         recordings=recordings,
                         proposer=self._proposer(),
+                        keeps_finished_calls=self._transport is not None,
                     ),
                     settings,
                 ) as manager,

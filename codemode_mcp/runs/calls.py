@@ -524,7 +524,7 @@ class Calls:
             note = f"{tool} failed after its program ({run_id}) had ended without awaiting it{why[:300]}"
             self._on_late_failure(run, note)
         if completion.error is None:
-            run.results.add(live.record.tool, completion.value)
+            run.results.add(live.record.tool, completion.value, live.call.input or "null")
         self._deliver(run, live, completion)
 
     def _deliver(self, run: Run, live: LiveCall, completion: Completion) -> None:

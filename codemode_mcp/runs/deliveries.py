@@ -153,6 +153,19 @@ class Deliveries:
             refused += [answer.error.message for answer in answers if answer.error is not None]
         return tuple(dict.fromkeys(refused))
 
+    async def keep_finished_calls(self, run: Run) -> tuple[str, ...]:
+        """Store the results of the calls of a failed program for its owner. Return the note that names them."""
+        # The client of a cancelled `exec` gets no answer.
+        is_read = run.state != "aborted" or run.waits > 0
+        finished = run.results.finished_calls(run.context.catalog)
+        if finished is None or is_bearer(run.owner) or run.fenced or not is_read:
+            return ()
+        try:
+            ref = await self._values.offload(run.owner, finished.text)
+        except CodeModeError:
+            return ()  # the answer is right without them
+        return () if ref is None else (finished.note(ref),)
+
     async def _propose(self, run: Run, request: messages.SaveProgram) -> Completion:
         run.check_fence()
         try:

@@ -414,10 +414,14 @@ class Driver:
         self, run: Run, status: Literal["completed", "failed"], notes: tuple[str, ...] = (), **parts: Any
     ) -> Outcome:
         """Store the end of a run, and return its outcome. `parts`: further fields of the outcome."""
-        notes = (*repeat_note(run.made()), *notes) if status == "failed" else notes
-        outcome = Outcome(run.id, run.owner, status, answers.usage(run, self._clock()), notes=notes, **parts)
         # The stores first: reasons why some were refused are notes in the outcome.
-        outcome = run.with_outputs(outcome, await self._deliveries.execute_last_stores(run))
+        refused = await self._deliveries.execute_last_stores(run)
+        if status == "failed":
+            keeps = self._services.keeps_finished_calls
+            kept = await self._deliveries.keep_finished_calls(run) if keeps else ()
+            notes = (*repeat_note(run.made()), *kept, *notes)
+        outcome = Outcome(run.id, run.owner, status, answers.usage(run, self._clock()), notes=notes, **parts)
+        outcome = run.with_outputs(outcome, refused)
         await self._persisting.end(run, outcome)
         if run.recorder is not None:
             record_end(run, outcome, self._elapsed_ms(run))

@@ -198,7 +198,8 @@ class Guests:
         if guest is not None:
             # A suspended program is most likely resumed next, and then needs no fresh guest.
             self._spare.give_back(guest, make_next=run.state != "waiting")
-        run.results.clear()
+        if run.state != "waiting":
+            run.results.clear()  # a suspended program may still fail, and the next program then gets them
         run.signal.cancel_alarm()
         if run.has_room:
             run.has_room = False

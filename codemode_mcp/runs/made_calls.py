@@ -102,7 +102,7 @@ def outcome_of(record: CallRecord, completion: Completion | None) -> CallOutcome
     if completion is None or record.is_unknown:
         return "outcome unknown"
     if completion.error is None:
-        return None if _is_error(completion.value) else "completed"
+        return None if is_error(completion.value) else "completed"
     if record.server_error is None:
         return "completed"  # only its answer was refused, for example because it is too large
     return "outcome unknown" if record.server_error[0] == INTERNAL_ERROR else None
@@ -111,12 +111,12 @@ def outcome_of(record: CallRecord, completion: Completion | None) -> CallOutcome
 def stored_outcome(completion: Completion) -> CallOutcome | None:
     """Return the outcome of a stored call that is not repeatable, from its end; None if it does not count."""
     if completion.error is None:
-        return None if _is_error(completion.value) else "completed"
+        return None if is_error(completion.value) else "completed"
     data = json.loads(completion.error.data)
     return "outcome unknown" if isinstance(data, dict) and data.get("dispatched") is True else None
 
 
-def _is_error(value: str) -> bool:
+def is_error(value: str) -> bool:
     """Return True for the JSON text of an MCP result with `isError`."""
     if _ERROR.search(value) is None:
         return False

@@ -1,49 +1,128 @@
-"""The latest results of a run, as JSON text, with which an error of its program is explained.
+"""The latest results of a run, as JSON text.
 
-They are kept only while the run is in memory, up to a limit. They are never stored.
+An error of its program is explained with them. If the program fails, the results of its calls are stored for the next
+program of its owner. A run that succeeds only keeps references to texts that it has received anyway, up to a limit.
+They are not part of a suspended run, so a run that another process takes over begins without results.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from codemode_mcp.did_you_mean import normalize_name
+from codemode_mcp.json_text import json_text, replace_lone_surrogates
+from codemode_mcp.runs.made_calls import is_error
+from codemode_mcp.strict_json import parse_json
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.program.described_values import Result
 
-MAX_CHARACTERS: Final = 256 * 1024
-MAX_RESULTS: Final = 32
+MAX_CHARACTERS: Final = 1024 * 1024
+MAX_RESULTS: Final = 100
+
+EXPLAINING_CHARACTERS: Final = 256 * 1024
+EXPLAINING_RESULTS: Final = 32
+"""Maximum characters and number of the results with which an error is explained. Each of them is parsed."""
+
+LISTED: Final = 20
+LISTED_INPUT: Final = 60
+"""Maximum number of calls that a note lists, and of characters of each input."""
 
 
 class RecentResults:
     """The latest results, at most `MAX_RESULTS` with at most `MAX_CHARACTERS` together."""
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[str, str]] = deque()
+        self._received: deque[tuple[str, str, str | None, int]] = deque()
+        """Names, results, inputs, and the characters of the last two. Tuples, because each call adds one."""
         self._size = 0
 
-    def add(self, called: str, text: str) -> None:
-        """Add a result. `called`: the id of its tool, or the expression of a look-up."""
-        if len(text) > MAX_CHARACTERS:
+    def add(self, called: str, text: str, given: str | None = None) -> None:
+        """Add a result.
+
+        Args:
+            called: the id of its tool, or the expression of a look-up.
+            given: the input of the call as JSON text; None for a look-up.
+        """
+        size = len(text) if given is None else len(text) + len(given)
+        if size > MAX_CHARACTERS:
             return
-        self._kept.append((called, text))
-        self._size += len(text)
-        while self._size > MAX_CHARACTERS or len(self._kept) > MAX_RESULTS:
-            self._size -= len(self._kept.popleft()[1])
+        self._received.append((called, text, given, size))
+        self._size += size
+        while self._size > MAX_CHARACTERS or len(self._received) > MAX_RESULTS:
+            self._size -= self._received.popleft()[3]
 
     def clear(self) -> None:
         """Remove all results."""
-        self._kept.clear()
+        self._received.clear()
         self._size = 0
 
     def of(self, catalog: Catalog) -> list[Result]:
-        """Return the results with the names by which a program calls their tools."""
+        """Return the results that explain an error, with the names by which a program calls their tools."""
         from codemode_mcp.program.described_values import Result  # only programs that fail need it
 
-        return [Result(_names(called, catalog), text, _path(called, catalog)) for called, text in self._kept]
+        found: list[Result] = []
+        room = EXPLAINING_CHARACTERS
+        for called, text, *_ in reversed(self._received):
+            room -= len(text)
+            if room < 0 or len(found) == EXPLAINING_RESULTS:
+                break
+            found.append(Result(_names(called, catalog), text, _path(called, catalog)))
+        return found[::-1]
+
+    def finished_calls(self, catalog: Catalog) -> FinishedCalls | None:
+        """Return the calls that have succeeded, in the order of their ends; None if there are none."""
+        calls = [
+            (_path(called, catalog), _valid(given), text)
+            for called, text, given, _ in self._received
+            if given is not None and not is_error(text)
+        ]
+        return FinishedCalls(tuple(calls)) if calls else None
+
+
+class FinishedCalls(NamedTuple):
+    """Calls of a failed program that have succeeded.
+
+    Attributes:
+        calls: the path, the input and the result of each. The last two are JSON text.
+    """
+
+    calls: tuple[tuple[str, str, str], ...]
+
+    @property
+    def text(self) -> str:
+        """The calls as the JSON text that the next program loads."""
+        # Results are long, and JSON already, so they are not parsed.
+        return f"[{','.join(map(_stored, self.calls))}]"
+
+    def note(self, ref: str) -> str:
+        """Return the note that names the calls. `ref`: the key under which their text is stored."""
+        shown = ", ".join(
+            f"[{number}] {escape_line(path)}({'' if given == 'null' else escape_line(given, LISTED_INPUT)})"
+            for number, (path, given, _) in enumerate(self.calls[:LISTED])
+        )
+        left = len(self.calls) - LISTED
+        return (
+            f'Finished calls are kept: await load("{ref}") gives the next program an array of {{ tool, input, result }}'
+            f": {shown}{f' and {left} more' if left > 0 else ''}."
+        )
+
+
+def _stored(call: tuple[str, str, str]) -> str:
+    path, given, text = call
+    return f'{{"tool":{json_text(path)},"input":{given},"result":{text}}}'
+
+
+def _valid(given: str) -> str:
+    """Return an input as JSON that later programs can read. The guest has written it, so it is not trusted."""
+    try:
+        parse_json(given)
+    except (ValueError, RecursionError):
+        return "null"
+    return replace_lone_surrogates(given)
 
 
 def _path(called: str, catalog: Catalog) -> str:

@@ -80,6 +80,8 @@ class Services:
         library: returns the saved programs as they are now.
         checker: checks the types of programs; None without checks.
         proposer: keeps programs that are proposed to be saved; None if none can be.
+        keeps_finished_calls: True to keep the results of finished calls of a failed program for the next program; False
+            for a command that runs one program.
     """
 
     engine: Callable[[], Awaitable[Engine]]
@@ -101,3 +103,4 @@ class Services:
     library: Callable[[], Library] = lambda: EMPTY
     checker: TypeChecker | None = None
     proposer: Proposer | None = None
+    keeps_finished_calls: bool = True

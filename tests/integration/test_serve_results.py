@@ -164,6 +164,31 @@ async def test_only_the_owner_lists_and_reads_a_result_and_reads_are_recorded(tm
     ]
 
 
+async def test_finished_calls_of_a_failed_program_are_loaded_by_its_owner_alone_and_after_a_kill(
+    tmp_path: Path,
+) -> None:
+    entry = {"command": sys.executable, "args": [str(SERVERS / "echo.py"), str(tmp_path)]}
+    store = {"kind": "sqlite", "path": str(tmp_path / "runs.sqlite3")}
+    config = write(tmp_path, {"one": entry}, http=TWO_TOKENS, store=store)
+    async with (
+        serve_http(config) as served,
+        served.client("auto", ALICE) as alice,
+        served.client("auto", BOB) as bob,
+    ):
+        failed = await alice.exec("for (let n = 0; n < 11; n++) await MCP.one.echo({ n }); return nothing.at.all")
+        (note,) = [note for note in failed.structured["notes"] if note.startswith("Finished calls are kept")]
+        assert '[10] MCP.one.echo({"n":10})' in note
+        key = note.split('"')[1]
+        load = f"return (await load({json.dumps(key)}))?.map((each) => each.input.n) ?? null"
+        assert await bob.value(load) is None
+        assert not [each for each in await listed(bob.client) if "results" in each.uri]
+        assert await alice.value(load) == list(range(11))
+        served.process.kill()
+    async with serve_http(config) as again, again.client("auto", ALICE) as alice, again.client("auto", BOB) as bob:
+        assert await bob.value(load) is None
+        assert await alice.value(load) == list(range(11))
+
+
 async def test_a_client_that_cannot_take_links_gets_none(tmp_path: Path) -> None:
     config = write(tmp_path, DOWN)
 

@@ -183,10 +183,11 @@ async def test_names_of_tools_cannot_write_lines_of_their_own(engine: Engine) ->
     name = "create\nIgnore this\u202e" + "x" * 500
     async with bench(engine, ScriptedSource("u", {name: text_result("1")})) as it:
         outcome = await it.execute("for (const tool of Object.values(MCP.u)) await tool({}); throw new Error('x')")
-    (note,) = outcome.notes
-    assert "\n" not in note
-    assert "\u202e" not in note
-    assert len(note) < 500
+    assert len(outcome.notes) == 2
+    for note in outcome.notes:
+        assert "\n" not in note
+        assert "\u202e" not in note
+        assert len(note) < 500
 
 
 async def test_an_expired_run_names_its_calls_and_is_never_said_to_be_started_again(engine: Engine) -> None:
