@@ -123,6 +123,18 @@ class CallQuestions:
         if self.asking is not None:
             self.asking.queued(why)
 
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Report that the call waits for the start of its server, for the duration of the context."""
+        on_start = None if self.asking is None else self.asking.on_start
+        if on_start is not None:
+            on_start(True)
+        try:
+            yield
+        finally:
+            if on_start is not None:
+                on_start(False)
+
     @property
     def may_ask(self) -> bool:
         return self._count < MAX_QUESTIONS

@@ -194,6 +194,8 @@ class Asking:
         queued: takes the reason why the call is not sent yet, in words.
         share: the share of the server that the call uses, such as that of one of several clients of the owner; empty
             for the owner's share. Calls of one share hardly delay those of another.
+        on_start: called with True when the call begins to wait for the start of its server, and with False at the end
+            of that wait.
     """
 
     run: str
@@ -202,6 +204,7 @@ class Asking:
     can_answer: Callable[[Question], bool] = lambda _: True
     queued: Callable[[str], None] = lambda _: None
     share: str = ""
+    on_start: Callable[[bool], None] = lambda _: None
 
 
 class ResourceListing(NamedTuple):

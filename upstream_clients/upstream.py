@@ -394,10 +394,13 @@ class Upstream(ResourceState):
         def report_wait() -> None:
             questions.queued(f"waits for server {self.name!r}, which has {self._limiter.limit} other calls in flight")
 
-        if self._view.state != "ready":
-            questions.queued(f"waits for server {self.name!r}, which is starting")
         # Before the call takes a place, so that calls which wait for a connection do not hold places.
-        await self._connected()
+        if self._view.state == "ready":
+            await self._connected()
+        else:
+            questions.queued(f"waits for server {self.name!r}, which is starting")
+            with questions.starting():
+                await self._connected()
         share, run = ("", "") if asking is None else (asking.share or asking.owner, asking.run)
         async with self._limiter.admitted(share, run, report_wait) as place:
             link = await self._connected()  # the connection may be a new one after the wait for a place

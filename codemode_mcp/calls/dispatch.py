@@ -661,4 +661,4 @@ def _asking(
     queued = partial(setattr, record, "why_queued")
     if secrets is not None:
         ask = secrets.hide_in_questions(ask)
-    return Asking(context.run_id, ask, context.owner, can_answer, queued, context.share)
+    return Asking(context.run_id, ask, context.owner, can_answer, queued, context.share, record.on_start)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from codemode_mcp.errors import ErrorCode, Exceeded
     from codemode_mcp.policy.approval import ApprovalQuestion
@@ -51,6 +51,7 @@ class CallRecord:
         repeatable: True if its tool may be called twice without harm.
         read_only: True if it may be cancelled when its program ends.
         why_queued: why it is not sent yet, in words; empty if unknown.
+        on_start: see `Asking`.
     """
 
     id: int
@@ -72,6 +73,7 @@ class CallRecord:
     is_unknown: bool = False
     challenges: tuple[str, ...] = ()
     server_error: tuple[int, str, Any] | None = None
+    on_start: Callable[[bool], None] = lambda _: None
 
     @property
     def may_be_repeated(self) -> bool:

@@ -453,6 +453,7 @@ class Calls:
             live.advance("send")
 
         self._report_started(run, live)
+        live.record.on_start = run.note_start
         assert live.scope is not None
         try:
             with live.scope, live.events.scope():

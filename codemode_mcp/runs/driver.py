@@ -182,7 +182,7 @@ class Driver:
                     return await self._abort(run)
                 self._ask(run, observation)
                 now = self._clock()
-                deadline = observation.extended_deadline(now, person_is_asked=run.questions.being_asked)
+                deadline = observation.extended_deadline(now, paused=run.is_paused(now))
                 answered = now >= questions_due(run, observation)
                 if run.questions.calls:
                     # This client cannot answer the questions of servers, but the client of a later request may. So this
@@ -241,7 +241,7 @@ class Driver:
                 return await self._fail(run, stuck(self._settings(), full=turn is not None and turn.full))
             self._ask(run, observation)
             now = self._clock()
-            deadline = observation.extended_deadline(now, person_is_asked=run.questions.being_asked)
+            deadline = observation.extended_deadline(now, paused=run.is_paused(now))
             # Completions that have arrived are still delivered, within the grace that a turn has anyway.
             overdue = now >= deadline + (DEADLINE_GRACE if run.ready(now) else 0.0)
             if overdue or observation.released:

@@ -32,12 +32,12 @@ class Observation:
 
     Args:
         deadline: monotonic seconds at which the request has to be answered.
-        latest: the latest time to which the deadline may move. It moves while the program waits in a queue, and while a
-            person is asked.
+        latest: the latest time to which the deadline may move. It moves while the program waits in a queue, for a
+            person who is asked, or for starting servers alone.
 
     Attributes:
-        asked_since: the time since which a person is asked; None if no person is asked. The deadline is extended by the
-            time that the person takes.
+        paused_since: the time since which the program waits for a person who is asked, or for starting servers alone;
+            None if it does not. The deadline is extended by this time.
         queueing: cancels the wait of the program for its turn or for memory.
         released: True if the request has to be answered as soon as possible. The run is then suspended.
         aborted: True if the run has to be aborted.
@@ -51,31 +51,31 @@ class Observation:
         self._notes = None if client is None else client.notes
         self._noting = False  # a note about calls is written, or waits to be written
         self.noted = self._notes is None
-        self.asked_since: float | None = None
+        self.paused_since: float | None = None
         self.queueing: anyio.CancelScope | None = None
         self.released = False
         self.aborted = False
         self._done = anyio.Event()
         self._outcome: Outcome | CodeModeError | None = None
 
-    def extended_deadline(self, now: float, *, person_is_asked: bool) -> float:
+    def extended_deadline(self, now: float, *, paused: bool) -> float:
         """Return the time at which the request has to be answered.
 
         Args:
-            person_is_asked: True if a person is being asked now.
+            paused: see `Run.is_paused`.
         """
-        if person_is_asked:
-            if self.asked_since is None:
-                self.asked_since = now
+        if paused:
+            if self.paused_since is None:
+                self.paused_since = now
             return self.latest
-        if self.asked_since is not None:
-            self.deadline = min(self.latest, self.deadline + now - self.asked_since)
-            self.asked_since = None
+        if self.paused_since is not None:
+            self.deadline = min(self.latest, self.deadline + now - self.paused_since)
+            self.paused_since = None
         return self.deadline
 
     def remaining(self, now: float) -> float:
         """Return the seconds that the program may still compute."""
-        return max(0.0, self.deadline - (now if self.asked_since is None else self.asked_since))
+        return max(0.0, self.deadline - (now if self.paused_since is None else self.paused_since))
 
     # notes to the relay of the client, see `RunNotes`
 

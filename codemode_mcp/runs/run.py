@@ -156,6 +156,8 @@ class Run:
         """The number of the latest call. Numbers only grow."""
         self.executing = 0
         """The number of calls that have a slot; see `LiveCall.has_slot`."""
+        self.starting = 0
+        """The number of calls that wait for the start of their server."""
         self.refused = 0
         """The number of calls that ended before they were sent."""
         self.pace = anyio.Semaphore(1, fast_acquire=True)
@@ -418,6 +420,19 @@ class Run:
             live.record.status == "queued" and call not in waiting and call not in asking
             for call, live in self.calls.items()
         )
+
+    def note_start(self, begins: bool) -> None:
+        """Note that a call begins or ends to wait for the start of its server."""
+        self.starting += 1 if begins else -1
+        self.change()
+
+    def is_paused(self, now: float) -> bool:
+        """Return True if the time does not count, because a person is asked or only starting servers are awaited."""
+        if self.questions.being_asked:
+            return True
+        # Calls without a slot wait for those that have one, except for those that wait for a person.
+        only_starts = self.starting > 0 and self.starting == self.executing and not self.timers
+        return only_starts and not self.waits_for_person and not self.ready(now)
 
     @property
     def awaits_other_executor(self) -> bool:

@@ -326,6 +326,33 @@ async def test_an_upstream_that_is_slow_to_start_is_waited_for_only_when_named(f
     assert answers == ["late"]
 
 
+async def test_the_start_of_an_idle_server_does_not_count_as_time_of_the_program(folder: Path, name: str) -> None:
+    gate = folder / f"gate-{name}"
+    servers = {
+        "late": counting(folder / f"late-{name}", f"wait_for={gate}"),
+        "early": counting(folder / f"early-{name}"),
+    }
+    config = write_config(folder, servers, name=f"{name}.json", codeMode={"timeoutMs": 1_000})
+    env = {"XDG_STATE_HOME": str(folder / f"state-{name}")}
+    gate.touch()
+    async with serve(config, env=env) as session:  # from now on its tools are known before it has started
+        assert await session.value('return unwrap(await MCP.late.count({ name: "a" }))') == "a"
+    gate.unlink()
+    async with serve(config, env=env) as session, anyio.create_task_group() as group:
+        answers: list[Answer] = []
+
+        async def exec_late() -> None:
+            answers.append(await session.exec('return unwrap(await MCP.late.count({ name: "late" }))'))
+
+        group.start_soon(exec_late)
+        # Each of these programs uses its whole time, so the time of the first one is over, too.
+        for _ in range(2):
+            assert (await session.exec('await MCP.early.hold({ name: "x" })')).status == "waiting"
+        assert answers == []
+        gate.touch()
+    assert answers[0].value == "late"
+
+
 async def test_an_upstream_that_does_not_come_up_in_time_is_reported(folder: Path, name: str) -> None:
     servers = {"mute": other("raw_server.py", "silent", "probe_silent")}
     config = write_config(folder, servers, name=f"{name}.json", codeMode={"connectWaitMs": 200})
