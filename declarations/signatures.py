@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 MAX_SIGNATURE: Final = 400
 """Maximum length in characters of a signature."""
 
+MAX_UNFOLDED: Final = 1_000
+"""Maximum length in characters of a signature whose argument is unfolded."""
+
+MAX_NAMED: Final = 300
+MAX_ALL_NAMED: Final = 50_000
+"""Maximum length in characters of a named type that is unfolded, and of all named types of such an argument."""
+
 MAX_SHORT: Final = 80
 """Maximum length in characters of the type of a property, in a signature that has no room for all types. A longer type
 becomes `...`."""
@@ -57,6 +64,7 @@ def signature(
     *,
     opening: str = "(",
     plain: bool = False,
+    unfolds: bool = False,
 ) -> str:
     """Return the signature of a tool in one line of about `MAX_SIGNATURE` characters at most.
 
@@ -69,6 +77,8 @@ def signature(
         observed: observed type of the results, for a tool without an output schema.
         opening: text before the argument.
         plain: True if the result is the value itself, not an MCP result.
+        unfolds: True to write the inner objects of an argument too, if the signature then takes at most `MAX_UNFOLDED`
+            characters.
     """
     path += opening
     arguments = compile_schema(tool.input_schema, "Input", of_input=True)
@@ -81,24 +91,38 @@ def signature(
         output = None if result is None else _brief(result.root, result, output_depth)
         line = f"{path}{parameter}{written}): {result_text(output, mark, plain=plain)}"
         if len(line) <= MAX_SIGNATURE:
-            return line
+            break
+    else:
+        line = ""
+    if unfolds and (not line or _FOLDED in written):
+        names = _unfolded_names(arguments)
+        root = arguments.definitions[root.name].type if isinstance(root, Ref) else root
+        for input_depth, output_depth in ((9, 1), (9, 0), (4, 0), (3, 0), (2, 0)):
+            written = TypeWriter(names, docs=False, depth=input_depth, integer=INTEGER_NAME).text(root)
+            output = None if result is None else _brief(result.root, result, output_depth)
+            whole = f"{path}{parameter}{written}): {result_text(output, mark, plain=plain)}"
+            if len(whole) <= MAX_UNFOLDED:
+                return whole
+    if line:
+        return line
     output = None if result is None else _brief(result.root, result, 0)
-    room = MAX_SIGNATURE - len(path) - len(parameter) - len(result_text(output, mark, plain=plain)) - 3
+    most, short = (MAX_UNFOLDED, MAX_NAMED) if unfolds else (MAX_SIGNATURE, MAX_SHORT)
+    room = most - len(path) - len(parameter) - len(result_text(output, mark, plain=plain)) - 3
     # A model needs the argument to make the call, so the argument gets at least half of the room.
-    if room < MAX_SIGNATURE // 2:
-        output, room = None, MAX_SIGNATURE - len(path) - len(parameter) - len(result_text(None, plain=plain)) - 3
-    return f"{path}{parameter}{_names(root, arguments, room)}): {result_text(output, mark, plain=plain)}"
+    if room < most // 2:
+        output, room = None, most - len(path) - len(parameter) - len(result_text(None, plain=plain)) - 3
+    return f"{path}{parameter}{_names(root, arguments, room, short)}): {result_text(output, mark, plain=plain)}"
 
 
-def _names(type_: Type, compiled: SchemaType, room: int) -> str:
-    """Return as many properties as fit: required ones with types, optional ones without."""
+def _names(type_: Type, compiled: SchemaType, room: int, short: int) -> str:
+    """Return as many properties as fit: required ones with types of at most `short` characters, others without."""
     if isinstance(type_, Ref):
         type_ = compiled.definitions[type_.name].type
     if not isinstance(type_, ObjectOf):
-        return "{ ... }"
+        return _FOLDED
     writer = TypeWriter(_brief_names(compiled), docs=False, depth=0, integer=INTEGER_NAME)
     texts = [(property_name(p.name), writer.text(p.type)) for p in type_.properties if p.required]
-    typed = [f"{name}: {text if len(text) <= MAX_SHORT else '...'}" for name, text in texts]
+    typed = [f"{name}: {text if len(text) <= short else '...'}" for name, text in texts]
     members = [*typed, *[f"{property_name(p.name)}?" for p in type_.properties if not p.required]]
     shown: list[str] = []
     room -= len("{ ... 1000 more }")
@@ -117,6 +141,23 @@ def _brief(type_: Type, compiled: SchemaType, depth: int) -> str:
     return TypeWriter(_brief_names(compiled), docs=False, depth=depth, integer=INTEGER_NAME).text(type_)
 
 
+def _unfolded_names(compiled: SchemaType) -> dict[str, str]:
+    """Return texts that replace named types: their definitions, two levels deep, where these are short."""
+    names = brief = _brief_names(compiled)
+    for _ in range(2):
+        writer = TypeWriter(names, docs=False, integer=INTEGER_NAME)
+        texts = {key: writer.text(definition.type) for key, definition in compiled.definitions.items()}
+        if sum(map(len, texts.values())) > MAX_ALL_NAMED:
+            break
+        # `[]` may follow, so a union is in parentheses.
+        whole = {key: f"({text})" if " | " in text or " & " in text else text for key, text in texts.items()}
+        names = {key: text if len(text) <= MAX_NAMED else brief[key] for key, text in whole.items()}
+    return names
+
+
 def _brief_names(compiled: SchemaType) -> dict[str, str]:
     """Return texts that replace named types, which a signature does not declare."""
-    return {key: "{ ... }" if isinstance(d.type, ObjectOf) else "unknown" for key, d in compiled.definitions.items()}
+    return {key: _FOLDED if isinstance(d.type, ObjectOf) else "unknown" for key, d in compiled.definitions.items()}
+
+
+_FOLDED: Final = "{ ... }"

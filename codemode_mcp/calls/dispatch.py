@@ -184,9 +184,9 @@ class Dispatcher:
 
     # look-ups
 
-    def answer(self, lookup: Lookup, context: CallContext) -> Completion:
-        """Answer a look-up from the run's catalog."""
-        return answer(lookup, context, self._settings)
+    def answer(self, lookup: Lookup, context: CallContext, note: Callable[[str], None] = lambda _: None) -> Completion:
+        """Answer a look-up from the run's catalog. `note`: called with a note for the reader of the run's result."""
+        return answer(lookup, context, self._settings, note)
 
     # programs
 

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.calls.context import entry_by_id
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, GuestError
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from codemode_mcp.calls.context import CallContext
     from codemode_mcp.sandbox.messages import Lookup
+    from codemode_mcp.search.found import Found
     from codemode_mcp.settings import CodeModeSettings
 
 
-def answer(lookup: Lookup, context: CallContext, settings: CodeModeSettings) -> Completion:
-    """Answer a look-up from the run's catalog."""
+NOTED_SEARCHES: Final = 3
+"""The first searches of a program, of which notes say how many hits they leave out."""
+
+SHOWN_QUERY: Final = 40
+"""Maximum characters of a query in such a note."""
+
+
+def answer(
+    lookup: Lookup, context: CallContext, settings: CodeModeSettings, note: Callable[[str], None] = lambda _: None
+) -> Completion:
+    """Answer a look-up from the run's catalog. `note`: called with a note for the reader of the run's result."""
     try:
-        return Completion(lookup.id, json_text(_look_up(lookup, context, settings)))
+        found = _look_up(lookup, context, settings)
+        if isinstance(lookup, messages.ApiSearch | messages.ToolSearch) and context.counts.search <= NOTED_SEARCHES:
+            left_out = _left_out(lookup, found, settings)
+            if left_out:
+                note(left_out)
+        return Completion(lookup.id, json_text(found))
     except CodeModeError as error:
         return Completion(lookup.id, error=GuestError.of(error))
 
@@ -42,6 +60,18 @@ def _look_up(lookup: Lookup, context: CallContext, settings: CodeModeSettings) -
         case messages.Describe(target=target):
             context.counts.describe += 1
             return catalog.toolset.describe(entry_by_id(target, context))
+
+
+def _left_out(search: messages.ApiSearch | messages.ToolSearch, found: Found[Any], settings: CodeModeSettings) -> str:
+    """Return the note that says how many hits a search leaves out; empty if it has all."""
+    if len(found) == found.total:
+        return ""
+    name, server = ("API.search", search.server) if isinstance(search, messages.ApiSearch) else ("tools.search", "")
+    others = [] if _limit(search.limit, settings) >= settings.max_search_limit else ["limit"]
+    others += ["server"] if server is None else []
+    how = f"pass {{ {', '.join(others)} }} for more" if others else "ask for something more precise"
+    query = json_text(search.query if len(search.query) <= SHOWN_QUERY else search.query[:SHOWN_QUERY] + "...")
+    return f"{name}({escape_line(query)}): {len(found)} of {found.total} hits; {how}."
 
 
 def _limit(requested: int | None, settings: CodeModeSettings) -> int:

@@ -18,6 +18,7 @@ from codemode_mcp.catalog.program_set import SAVED
 from codemode_mcp.catalog.servers import lookup_error, method, nearest_names, quoted
 from codemode_mcp.catalog.toolset import NO_TOOLS
 from codemode_mcp.did_you_mean import nearest, normalize_name
+from codemode_mcp.search.found import Found
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -33,6 +34,10 @@ _GROUP_WORDS = {"resource": "resources", "template": "resources", "prompt": "pro
 
 WITH_PROGRAMS: frozenset[Source] = frozenset({"program"})
 """The sources of hits of `API.search`, beside MCP servers."""
+
+UNFOLDED_HITS = 3
+UNFOLDED_ROOM = 1_000
+"""Number of hits of a search whose arguments may be unfolded, and of characters that this may add to them."""
 
 EVERYTHING: frozenset[Source] = frozenset(get_args(Source)) - {"mcp"}
 
@@ -322,7 +327,7 @@ class Catalog:
 
     def search(
         self, query: str, limit: int, server: str | None, sources: frozenset[Source] = WITH_PROGRAMS
-    ) -> list[dict[str, Any]]:
+    ) -> Found[dict[str, Any]]:
         """Return the best hits, then servers that are down and may have better tools, for `API.search`.
 
         Saved programs are among the hits, if there are any. `server` may be `programs`, for these alone.
@@ -346,11 +351,13 @@ class Catalog:
         else:
             further, finder = self.toolset.finder_after(finder, sources)
         first = len(self.index.tools)
-        hits = [
-            self._hit(self.index.tools[hit.number] if hit.number < first else further[hit.number - first], hit.score)
-            for hit in finder.find(query, limit, among)
-        ]
-        hits.extend(self._group_hits(query, wanted)[: max(0, limit - len(hits)) or 1])
+        found = finder.find(query, limit, among)
+        entries = [self.index.tools[hit.number] if hit.number < first else further[hit.number - first] for hit in found]
+        hits = [self._hit(entry, hit.score) for entry, hit in zip(entries, found, strict=True)]
+        self._unfold(entries, hits)
+        groups = self._group_hits(query, wanted)
+        hits.extend(groups[: max(0, limit - len(hits)) or 1])
+        left_out = found.total + len(groups) - len(hits)
         hits.extend(
             {
                 "server": each.identifier,
@@ -368,7 +375,18 @@ class Catalog:
             for each in self.servers
             if each.status == "down" and not each.tools and (wanted is None or each is wanted)
         )
-        return hits
+        return Found(hits, len(hits) + left_out)
+
+    def _unfold(self, entries: Sequence[Entry], hits: Sequence[dict[str, Any]]) -> None:
+        """Write the inner objects of arguments in the signatures of the first hits, as far as there is room."""
+        room = UNFOLDED_ROOM
+        for entry, hit in zip(entries[:UNFOLDED_HITS], hits, strict=False):
+            if entry.source == "mcp":
+                whole = self.index.signature(entry, self._observed.get(entry.id), unfolds=True)
+                more = len(whole) - len(hit["signature"])
+                if more <= room:
+                    hit["signature"] = whole
+                    room -= more
 
     def _hit(self, entry: Entry, score: float) -> dict[str, Any]:
         if entry.source == "program":

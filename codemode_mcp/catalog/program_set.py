@@ -10,6 +10,7 @@ from codemode_mcp.json_text import compact_json
 from codemode_mcp.policy.effects import Effects
 from codemode_mcp.policy.policy import Deny
 from codemode_mcp.saved_programs.saved_program import SOURCE_NAME, program_id
+from codemode_mcp.search.found import Found
 from declarations.signatures import signature
 from upstream_clients.tools import Tool
 
@@ -106,10 +107,10 @@ class ProgramSet:
 
         return render_programs([(entry.identifier, entry.tool) for entry in self.entries])
 
-    def search(self, query: str, limit: int) -> list[dict[str, Any]]:
+    def search(self, query: str, limit: int) -> Found[dict[str, Any]]:
         """Return the best hits, for `API.search` among programs alone."""
-        found = self._finder.find(query, limit) if self.programs else ()
-        return [self.hit(self.entries[each.number], each.score) for each in found]
+        found = self._finder.find(query, limit)
+        return Found((self.hit(self.entries[each.number], each.score) for each in found), found.total)
 
     def hit(self, entry: Entry, score: float) -> dict[str, Any]:
         """Return a program that was found."""

@@ -109,7 +109,7 @@ class ServerIndex:
         self.by_id = {entry.id: entry for server in servers for entry in server.entries}
         self._meaning = meaning
         self._files: dict[str, ServerFile] = {}
-        self._signatures: dict[str, tuple[JsonObject | None, str]] = {}
+        self._signatures: dict[tuple[str, bool], tuple[JsonObject | None, str]] = {}
         self._definition_digests: dict[str, str] = {}
         if previous is not None:
             self._reuse(previous)
@@ -126,9 +126,9 @@ class ServerIndex:
             file = previous._files.get(server.path)
             if file is not None and before == server:
                 self._files[server.path] = file
-        for entry_id, made in previous._signatures.items():
-            if self.by_id.get(entry_id) == previous.by_id[entry_id]:
-                self._signatures[entry_id] = made
+        for key, made in previous._signatures.items():
+            if self.by_id.get(key[0]) == previous.by_id[key[0]]:
+                self._signatures[key] = made
         finder: Finder | None = previous.__dict__.get("finder")  # None if it was never used
         if finder is not None and self.tools == previous.tools:
             self.__dict__["finder"] = finder
@@ -236,15 +236,16 @@ class ServerIndex:
             )
         return file
 
-    def signature(self, entry: Entry, observed: JsonObject | None) -> str:
+    def signature(self, entry: Entry, observed: JsonObject | None, *, unfolds: bool = False) -> str:
         """Return the signature of an MCP tool, with the observed type of its results if there is one."""
-        made = self._signatures.get(entry.id)
+        key = entry.id, unfolds
+        made = self._signatures.get(key)
         if made is not None and made[0] is observed:
             return made[1]
-        text = signature(entry.path, entry.tool, observed)
+        text = signature(entry.path, entry.tool, observed, unfolds=unfolds)
         if entry.operation is not None:
             text = text.replace("Promise<McpToolResult>", f"Promise<{entry.operation.result}>")
-        self._signatures[entry.id] = observed, text
+        self._signatures[key] = observed, text
         return text
 
     def definition_digest(self, entry_id: str) -> str | None:

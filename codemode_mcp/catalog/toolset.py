@@ -18,6 +18,7 @@ from codemode_mcp.catalog.program_set import NO_PROGRAMS, SAVED, select_programs
 from codemode_mcp.json_text import compact_json
 from codemode_mcp.policy.effects import Effects
 from codemode_mcp.policy.policy import Deny
+from codemode_mcp.search.found import Found
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from declarations.render import render_tools
 from declarations.signatures import signature
@@ -149,12 +150,12 @@ class Toolset:
             "sourceName": entry.source_name,
         }
 
-    def search(self, query: str, limit: int) -> list[dict[str, Any]]:
+    def search(self, query: str, limit: int) -> Found[dict[str, Any]]:
         """Return the best hits with their signatures, for `tools.search`."""
-        return [
-            self.hit(self.entries[hit.number], hit.score)
-            for hit in (self._finder.find(query, limit) if self.entries else ())
-        ]
+        if not self.entries:
+            return Found((), 0)
+        found = self._finder.find(query, limit)
+        return Found((self.hit(self.entries[hit.number], hit.score) for hit in found), found.total)
 
     def hit(self, entry: Entry, score: float) -> dict[str, Any]:
         """Return a tool that was found."""

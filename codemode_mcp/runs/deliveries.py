@@ -104,7 +104,7 @@ class Deliveries:
             message = f"this program has used {LOOK_UP_SECONDS:g} s for look-ups in API and $api; make fewer"
             return Completion(lookup.id, error=GuestError(message))
         began = time.perf_counter()
-        completion = self._dispatcher.answer(lookup, run.context)
+        completion = self._dispatcher.answer(lookup, run.context, run.note)
         run.looking_up += time.perf_counter() - began
         if completion.error is None:
             run.results.add(_LOOK_UPS[type(lookup)], completion.value)

@@ -12,10 +12,13 @@ and the vectors in a thread. Searches use these vectors once the vectors of all 
 A request for several things ("create a workbook, add a chart and send it") is split by `wishes`. Each part is ranked
 alone, and the best score of a tool for one part is added to its score for the whole.
 
+Hits far below the best ones are left out. "Best" is the best hit of the second-best server, so that no server can drive
+out the tools of all others by its texts.
+
 Change weights only for reasons that hold for any tools; `benchmarks/run.py search` measures them with labelled
 requests. These were tried and dropped, because one labelled set gained what another lost: fewer hits of one server,
-word vectors refitted to summaries of MCP servers, word-by-word similarity, a vector for each server, and reciprocal
-rank fusion.
+word vectors refitted to summaries of MCP servers, word-by-word similarity, a vector for each server, reciprocal rank
+fusion, ranking the clauses of a sentence as wishes, and a higher score for tools of the server with the best hits.
 
 `words` splits and stems texts, `thesaurus` has synonyms, `index` ranks by words, `vectors` compares meanings, `wishes`
 splits requests, and `finder` combines them. `semantic` compares meanings with a sentence model, and `warmup` prepares

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
+from codemode_mcp.search.found import Found
 from codemode_mcp.search.index import Field, Index
 from codemode_mcp.search.thesaurus import shipped_thesaurus
 from codemode_mcp.search.vectors import shipped_vectors, similarity
@@ -35,14 +36,20 @@ MAX_COMPARED: Final = 100
 """Maximum number of tools, the best ones by words, that are compared in meaning too."""
 MODEL_WEIGHT: Final = 4.0
 """Score of equal meaning by a sentence model, relative to 1 for the best tool by words."""
+MIN_SHARE: Final = 0.5
+"""Minimum score of a hit, relative to 1 for the best hit of the second-best server."""
+FIRST_HITS: Final = 4
+"""Number of the best hits that are never left out, because scores in a short list say little."""
 _MIN_HIT_COSINE: Final = 0.25
 """Minimum cosine of a hit that has no word of the request."""
 _MIN_NEAR_COSINE: Final = 0.1
 """Minimum cosine of a near miss by a sentence model."""
 _MAX_NEAR_BY_MODEL: Final = 3
 """Maximum number of near misses by a sentence model. There are few, since such small cosines are not reliable."""
-WISH_WEIGHT: Final = 1.25
+WISH_WEIGHT: Final = 2.5
 """Score of the best hit for one of several wishes, relative to 1 for the best hit for the whole request."""
+WISH_RANK: Final = 0.1
+"""Discount of each next hit for a wish. Without it, a wish that many tools fit hides the tools of other wishes."""
 
 MAX_REQUEST: Final = 4_000
 """Characters of a request that are searched for. A search is made on the event loop, which all callers share."""
@@ -137,8 +144,10 @@ class Finder:
             None if meaning is None else meaning.compare_with(partial(_model_texts, tools))
         )
 
-    def find(self, request: str, limit: int, among: Collection[int] | None = None) -> list[Hit]:
+    def find(self, request: str, limit: int, among: Collection[int] | None = None) -> Found[Hit]:
         """Return the best tools, best first, or near misses if no tool matches. Equal tools keep their order.
+
+        Tools far below the best one are no hits (see `MIN_SHARE`), except in a search among chosen ones.
 
         Args:
             among: numbers of the tools to search in; None for all.
@@ -150,11 +159,27 @@ class Finder:
         for number, score in self._best_for_wishes(request, limit, among).items():
             scores[number] = scores.get(number, 0.0) + WISH_WEIGHT * most * score
         if not scores:
-            return self._near_misses(request, limit, among) if request_name else []
-        for number in scores:
-            if self._names[number] == request_name:
-                scores[number] += EXACT
-        return self._best({number: 1 + score for number, score in scores.items()}, limit, among)
+            return self._near_misses(request, limit, among) if request_name else Found((), 0)
+        least = self._least(scores) if among is None and len(scores) > FIRST_HITS else 0.0
+        exact = {number for number in scores if self._names[number] == request_name}
+        hits = {
+            number: 1 + score + (EXACT if number in exact else 0.0)
+            for number, score in scores.items()
+            if score >= least or number in exact
+        }
+        return self._best(hits, limit, among)
+
+    def _least(self, scores: Mapping[int, float]) -> float:
+        """Return the minimum score of a hit."""
+        best: dict[str, float] = {}
+        for number, score in scores.items():
+            server = self._tools[number][0]
+            best[server] = max(best.get(server, 0.0), score)
+        if len(best) == 1:
+            return 0.0
+        # Not relative to the best server, because one server must not be able to drive out all others.
+        reference = heapq.nlargest(2, best.values())[-1]
+        return min(MIN_SHARE * reference, heapq.nlargest(FIRST_HITS, scores.values())[-1])
 
     def prepare(self) -> None:
         """Make everything that searches would make on demand. This may run in another thread."""
@@ -184,10 +209,10 @@ class Finder:
         """Return the best score from 0 to 1 of each tool for one of the wishes."""
         best: dict[int, float] = {}
         for wish in wishes(request):
-            hits = self._hits(wish, limit, among)
-            most = max(hits.values(), default=1.0)
-            for number, score in hits.items():
-                best[number] = max(best.get(number, 0.0), score / most)
+            hits = sorted(self._hits(wish, limit, among).items(), key=_by_score)
+            for rank, (number, score) in enumerate(hits):
+                share = score / hits[0][1] if hits[0][1] else 0.0
+                best[number] = max(best.get(number, 0.0), share / (1 + WISH_RANK * rank))
         return best
 
     def _cosines(self, request: str) -> Sequence[float] | None:
@@ -212,9 +237,9 @@ class Finder:
             best[number] = max(0.0, score)
         return best
 
-    def _best(self, scores: Mapping[int, float], limit: int, among: Collection[int] | None) -> list[Hit]:
+    def _best(self, scores: Mapping[int, float], limit: int, among: Collection[int] | None) -> Found[Hit]:
         best = self._ranked(scores, limit, MAX_SERVER_SHARE if among is None else 1.0)
-        return [Hit(number, round(score, 3)) for number, score in best]
+        return Found((Hit(number, round(score, 3)) for number, score in best), len(scores))
 
     def _ranked(self, scores: Mapping[int, float], limit: int, share: float) -> list[tuple[int, float]]:
         """Return the best tools in order. One server has at most `share` of them, unless the others have too few."""
@@ -242,7 +267,7 @@ class Finder:
             self._vectors[number] = None if vector is None else array("f", vector)
         return self._vectors[number]
 
-    def _near_misses(self, request: str, limit: int, among: Collection[int] | None) -> list[Hit]:
+    def _near_misses(self, request: str, limit: int, among: Collection[int] | None) -> Found[Hit]:
         """Return the tools nearest in meaning: by the sentence model, or else by the vectors of their words."""
         cosines = self._cosines(request)
         if cosines is not None:
@@ -252,7 +277,7 @@ class Finder:
         vectors = shipped_vectors()
         direction = vectors.of(content_words(request))
         if direction is None:
-            return []
+            return Found((), 0)
         near = vectors.near(direction, self._index.stems, _MIN_STEM_SIMILARITY)
         scores = self._index.concept_scores(
             {stem: near[stem] for stem in heapq.nlargest(_MAX_NEAREST_STEMS, near, key=near.__getitem__)}

@@ -12,7 +12,7 @@ from typing import Final
 
 from codemode_mcp.search.words import STOP_WORDS, content_words, tokens
 
-MAX_WISHES: Final = 4
+MAX_WISHES: Final = 6
 """Maximum number of wishes of a request that are ranked alone."""
 MIN_WORDS: Final = 2
 """Minimum number of content words of a wish. "create, edit and delete files" is one wish: short parts join the next."""

@@ -28,6 +28,16 @@ _PART: Final = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-
 _WEB: Final = re.compile(r"https?://.*|www\..*|[\w-]+\.(?:com|org|net|io|dev)(?:/.*)?", re.DOTALL)
 _MAIL: Final = re.compile(r"[^@]+@[^@.]+\.[^@]+")
 _FILE: Final = re.compile(r"[\w/.~-]*[\w/~-]\.[a-z]{2,4}")
+_KINDS: Final = {
+    **dict.fromkeys(("xls", "xlsx", "xlsm"), "excel workbook"),
+    **dict.fromkeys(("doc", "docx"), "word document"),
+    **dict.fromkeys(("ppt", "pptx"), "presentation"),
+    **dict.fromkeys(("png", "jpg", "jpeg", "gif", "webp"), "image"),
+    **dict.fromkeys(("mp4", "mov"), "video"),
+    **dict.fromkeys(("db", "sqlite"), "database"),
+    **{kind: kind for kind in ("csv", "html", "pdf", "zip")},
+}
+"""Words for the kinds of files that tools often name, by extension."""
 _NUMBER: Final = re.compile(r"[^\w]*[0-9][0-9.,:%-]*[^\w]*")
 _CODE_NAME: Final = re.compile(r"[A-Za-z]{1,3}[0-9]+[A-Za-z]?|[0-9][A-Za-z]{1,2}")
 """`s3`, `k8s`, `sha256`, `2fa`: single words, although letters and digits alternate."""
@@ -75,7 +85,7 @@ def _generalize(word: str) -> str:
     if _MAIL.fullmatch(bare):
         return "email address"
     if _FILE.fullmatch(bare):
-        return "file"
+        return f"file {_KINDS.get(bare.rpartition('.')[2].lower(), '')}"
     return "" if _NUMBER.fullmatch(bare) else word
 
 

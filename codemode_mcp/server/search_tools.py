@@ -113,10 +113,14 @@ def found_tools(catalog: Catalog, arguments: Mapping[str, Any], default_limit: i
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise _invalid("search: limit must be a whole number of 1 or more")
     count = min(default_limit if limit is None else limit, max_limit)
-    hits = [hit for hit in catalog.search(query, count, server, _SOURCES) if _is_callable(catalog, hit)]
+    found = catalog.search(query, count, server, _SOURCES)
+    hits = [hit for hit in found if _is_callable(catalog, hit)]
     if not hits:
         return f"No tool fits {quoted(query)}. Try other words."
-    return "\n".join(map(_shown, hits))
+    others = [*(["limit"] if count < max_limit else []), *(["server"] if server is None else [])]
+    how = f"pass {' or '.join(others)} for more" if others else "ask for something more precise"
+    more = f"{len(hits)} of {found.total} hits; {how}." if len(found) < found.total else ""
+    return "\n".join(filter(None, (*map(_shown, hits), more)))
 
 
 def _is_callable(catalog: Catalog, hit: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from declarations import ServerSummary, identifiers, render_index, render_server
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
 from declarations.program_files import render_programs
 from declarations.render import HEADER_TYPE, LARGE_FILE, OPTIONS_TYPE, RESULT_TYPE, ServerFile, render_tools
-from declarations.signatures import MAX_SIGNATURE
+from declarations.signatures import MAX_SIGNATURE, MAX_UNFOLDED
 
 GUEST = (Path(declarations.__file__).parent / "guest.d.ts").read_text()
 
@@ -333,6 +333,58 @@ def test_a_signature_is_one_line() -> None:
     assert signature("MCP.s.t", Tool("t", input_schema=TREE)) == (
         "MCP.s.t(input?: { root?: { ... } }): Promise<McpToolResult>"
     )
+
+
+STYLE = {"type": "object", "properties": {f"option_{n}": {"enum": ["on", "off"]} for n in range(12)}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        ({"properties": {"style": STYLE}}, 'style?: { option_0?: "on" | "off"; option_1?'),
+        (
+            {"properties": {"a": {"$ref": "#/$defs/s"}, "b": {"$ref": "#/$defs/s"}}, "$defs": {"s": STYLE}},
+            "a?: { ... }; b?: { ... }",  # a named type is longer than its limit
+        ),
+        (
+            {
+                "properties": {"a": {"$ref": "#/$defs/s"}, "b": {"type": "array", "items": {"$ref": "#/$defs/s"}}},
+                "$defs": {"s": {"type": "object", "properties": {"x": {"enum": ["left", "right"]}}}},
+            },
+            'a?: { x?: "left" | "right" }; b?: { x?: "left" | "right" }[]',
+        ),
+        (
+            {
+                "properties": {
+                    "a": {"type": "array", "items": {"$ref": "#/$defs/s"}},
+                    "b": {"type": "array", "items": {"$ref": "#/$defs/s"}},
+                },
+                "$defs": {"s": {"anyOf": [{"enum": ["left"]}, {"type": "number"}]}},
+            },
+            'a?: ("left" | number)[]; b?: ("left" | number)[]',
+        ),
+    ],
+)
+def test_an_unfolded_signature_has_the_inner_objects_of_the_argument(schema: dict[str, Any], shown: str) -> None:
+    tool = Tool("t", input_schema={"type": "object", **schema}, output_schema={"type": "object"})
+    line = signature("MCP.s.t", tool, unfolds=True)
+    assert shown in line
+    assert len(line) <= MAX_UNFOLDED
+
+
+def test_an_unfolded_signature_is_bounded_and_made_in_little_time_for_any_schema() -> None:
+    every = {f"p{n}": {"$ref": f"#/$defs/d{n}"} for n in range(60)}
+    many = {f"d{n}": {"type": "object", "properties": every} for n in range(60)}
+    wide = {"type": "object", "properties": {f"p{n}": STYLE for n in range(2_000)}}
+    for schema in (
+        {**many["d0"], "$defs": many},
+        wide,
+        {"type": "object", "required": ["a"], "properties": {"a": wide}},
+    ):
+        began = time.process_time()
+        line = signature("MCP.s.t", Tool("t", input_schema=schema), unfolds=True)
+        assert time.process_time() - began < 2
+        assert len(line) <= MAX_UNFOLDED
 
 
 @pytest.mark.parametrize("count", [5, 30, 300, 3000])

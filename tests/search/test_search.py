@@ -62,8 +62,9 @@ def test_stop_words_go_unless_there_is_nothing_else() -> None:
     [
         ("pull https://example.com/pricing?x=1 into the chat", "pull url chat"),
         ("change port 80 to 8080 in nginx.conf", "change port file"),
-        ("mail bob@example.co.uk the report.pdf.", "mail email address file"),
+        ("mail bob@example.co.uk the report.pdf.", "mail email address file pdf"),
         ("is ./src/app.ts longer than 3.5 lines?", "file longer line"),
+        ("a chart of ~/sales.xlsx in notes.docx", "chart file excel workbook file word document"),
         ("set up 2FA on s3", "set 2fa s3"),
         ("42", "42"),
     ],
@@ -110,7 +111,7 @@ def test_a_list_of_keywords_is_split_into_wishes_and_a_sentence_is_not(request_:
 @pytest.mark.parametrize("text", ["a," * 100_000, "(" * 100_000, "x and " * 50_000, "word list, " * 10_000])
 def test_no_request_takes_long_to_split_into_wishes(text: str) -> None:
     began = time.process_time()
-    assert len(wishes(text)) <= 4
+    assert len(wishes(text)) <= 6
     assert time.process_time() - began < 0.5
 
 
@@ -428,8 +429,84 @@ def test_two_wishes_in_one_request_both_have_their_tools_among_the_first_five() 
         for (one, other), joint in zip(pairwise(alone), cycle([", ", " and ", " or ", ", then "]), strict=False)
         for query in (one, other)
     ]
-    # It is 0.92. Ranked as one wish it is 0.84.
-    assert recalls(joined, pairs, finder) > 0.88
+    # It is 0.93. Ranked as one wish it is 0.84.
+    assert recalls(joined, pairs, finder) > 0.91
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the recorded tool lists are not beside this repository")
+@pytest.mark.parametrize(("count", "least"), [(3, 0.93), (4, 0.9), (5, 0.88), (6, 0.85)])
+def test_a_request_with_several_wishes_finds_a_tool_for_each_among_the_first_eight(count: int, least: float) -> None:
+    pairs = pairs_of_corpus()
+    finder = Finder(pairs)
+    alone = [
+        query for query in json.loads(BY_MODELS.read_text("utf-8")) if not re.search(r"[,;/]| and ", query["query"])
+    ]
+    chosen = random.Random(2)
+    found = 0
+    for _ in range(100):
+        wanted = chosen.sample(alone, count)
+        hits = finder.find(", ".join(query["query"] for query in wanted), 8)
+        names = {f"{pairs[hit.number][0]}/{pairs[hit.number][1].name}" for hit in hits}
+        found += sum(not names.isdisjoint(query["answers"]) for query in wanted)
+    # It is 0.95, 0.92, 0.90 and 0.86.
+    assert found / (100 * count) > least
+
+
+# sentences of users, with all tools that a task needs. Each tool may have alternatives.
+
+SENTENCES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "sentences.json").read_text("utf-8"))
+
+
+def test_the_sentences_of_users_are_sixty_and_different() -> None:
+    assert len({each["sentence"].casefold() for each in SENTENCES}) == len(SENTENCES) == 60
+    assert [each["half"] for each in SENTENCES] == ["tuned", "held out"] * 30
+    assert all(each["tools"] and all(each["tools"]) for each in SENTENCES)
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the recorded tool lists are not beside this repository")
+@pytest.mark.parametrize(
+    # It is 22 and 17 of 30. The ranking was changed with the first half in view, never with the second one.
+    ("half", "least"),
+    [("tuned", 21), ("held out", 16)],
+)
+def test_all_tools_of_a_task_are_among_the_first_ten_hits_for_a_users_sentence(half: str, least: int) -> None:
+    pairs = pairs_of_corpus()
+    finder = Finder(pairs)
+    found = 0
+    for each in SENTENCES:
+        if each["half"] == half:
+            hits = {f"{pairs[hit.number][0]}/{pairs[hit.number][1].name}" for hit in finder.find(each["sentence"], 10)}
+            found += not any(hits.isdisjoint(alternatives) for alternatives in each["tools"])
+    assert found >= least
+
+
+# hits that are left out
+
+
+def test_hits_far_below_the_best_are_left_out_and_the_others_are_counted() -> None:
+    weak = [(f"server{n}", tool(f"show_{n}", "Shows one thing of many. It has an issue number.")) for n in range(30)]
+    strong = [(f"tracker{n}", tool("create_issue", "Create a new issue in a repository.")) for n in range(6)]
+    finder = Finder([*weak, *strong])
+    hits = finder.find("create an issue in a repository", 4)
+    assert (len(hits), hits.total) == (4, 6)
+    assert {hit.number for hit in finder.find("create an issue in a repository", 50)} == set(range(30, 36))
+    everything = finder.find("create an issue in a repository", 50, among=range(36))
+    assert len(everything) == everything.total == 36
+
+
+def test_no_server_drives_out_the_hits_of_all_others() -> None:
+    loud = [("loud", tool(f"create_issue_{n}", "create issue repository " * 10)) for n in range(40)]
+    quiet = [(f"quiet{n}", tool("view", "Shows one of many things, such as an issue.")) for n in range(8)]
+    hits = Finder([*loud, *quiet]).find("create an issue in a repository", 40)
+    assert {hit.number for hit in hits} > set(range(40, 48))
+
+
+def test_the_first_hits_and_those_of_a_single_server_are_never_left_out() -> None:
+    few = [(f"s{n}", tool(f"show_{n}", "Shows one thing of many. It has an issue number.")) for n in range(2)]
+    best = [(f"t{n}", tool("create_issue", "Create a new issue in a repository.")) for n in range(2)]
+    assert Finder([*few, *best]).find("create an issue in a repository", 9).total == 4
+    alone = [("one", each) for _, each in [*few * 9, *best]]
+    assert Finder(alone).find("create an issue in a repository", 50).total == 20
 
 
 def test_a_request_of_megabytes_takes_little_time() -> None:
@@ -461,7 +538,8 @@ def test_tools_that_are_added_to_an_index_have_scores_on_its_scale(
     both = {hit.number: hit.score for hit in Finder(described(more), base=base).find(query, count)}
     alone = {hit.number: hit.score for hit in base.find(query, count)}
     if any(score >= 1 for score in alone.values()):
-        assert {number: score for number, score in both.items() if number < first} == alone
+        of_base = {number: score for number, score in both.items() if number < first}
+        assert of_base.items() <= alone.items(), "beside better tools, some are left out"
     again = {hit.number: hit.score for hit in Finder(described(texts), base=base).find(query, 2 * first)}
     assert all(again.get(number) == again.get(first + number) for number in range(first))
 
