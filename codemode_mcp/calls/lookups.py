@@ -34,7 +34,7 @@ def answer(
     try:
         found = _look_up(lookup, context, settings)
         if isinstance(lookup, messages.ApiSearch | messages.ToolSearch) and context.counts.search <= NOTED_SEARCHES:
-            left_out = _left_out(lookup, found, settings)
+            left_out = _left_out(lookup, found, settings, is_first=context.counts.search == 1)
             if left_out:
                 note(left_out)
         return Completion(lookup.id, json_text(found))
@@ -62,16 +62,23 @@ def _look_up(lookup: Lookup, context: CallContext, settings: CodeModeSettings) -
             return catalog.toolset.describe(entry_by_id(target, context))
 
 
-def _left_out(search: messages.ApiSearch | messages.ToolSearch, found: Found[Any], settings: CodeModeSettings) -> str:
-    """Return the note that says how many hits a search leaves out; empty if it has all."""
+def _left_out(
+    search: messages.ApiSearch | messages.ToolSearch, found: Found[Any], settings: CodeModeSettings, *, is_first: bool
+) -> str:
+    """Return the note that says how many hits a search leaves out; empty if it has all.
+
+    Args:
+        is_first: True for the first search of the program, whose query the note does not need.
+    """
     if len(found) == found.total:
         return ""
     name, server = ("API.search", search.server) if isinstance(search, messages.ApiSearch) else ("tools.search", "")
     others = [] if _limit(search.limit, settings) >= settings.max_search_limit else ["limit"]
     others += ["server"] if server is None else []
-    how = f"pass {{ {', '.join(others)} }} for more" if others else "ask for something more precise"
+    how = f"{{ {', '.join(others)} }} for more" if others else "ask for something more precise"
     query = json_text(search.query if len(search.query) <= SHOWN_QUERY else search.query[:SHOWN_QUERY] + "...")
-    return f"{name}({escape_line(query)}): {len(found)} of {found.total} hits; {how}."
+    which = name if is_first else f"{name}({escape_line(query)})"
+    return f"{which}: {len(found)} of {found.total} hits; {how}."
 
 
 def _limit(requested: int | None, settings: CodeModeSettings) -> int:

@@ -35,7 +35,7 @@ _GROUP_WORDS = {"resource": "resources", "template": "resources", "prompt": "pro
 WITH_PROGRAMS: frozenset[Source] = frozenset({"program"})
 """The sources of hits of `API.search`, beside MCP servers."""
 
-UNFOLDED_HITS = 3
+UNFOLDED_HITS = 2
 UNFOLDED_ROOM = 1_000
 """Number of hits of a search whose arguments may be unfolded, and of characters that this may add to them."""
 

@@ -39,9 +39,9 @@ async def run(engine: Engine, code: str, **settings: Any) -> Outcome:
 @pytest.mark.parametrize(
     ("call", "note"),
     [
-        ("API.search('paint a wall')", '"paint a wall"): 8 of 34 hits; pass { limit, server } for more.'),
-        ("API.search({ query: 'paint a wall', limit: 20 })", "20 of 34 hits; pass { limit, server } for more."),
-        ("API.search('paint a wall', { server: 'two' })", "8 of 17 hits; pass { limit } for more."),
+        ("API.search('paint a wall')", "API.search: 8 of 34 hits; { limit, server } for more."),
+        ("API.search({ query: 'paint a wall', limit: 20 })", "20 of 34 hits; { limit, server } for more."),
+        ("API.search('paint a wall', { server: 'two' })", "8 of 17 hits; { limit } for more."),
         ("API.search('paint a wall', 34)", ""),
         ("API.search('paint a wall', { server: 'two', limit: 17 })", ""),
         ("API.search('zyx')", ""),
@@ -55,7 +55,7 @@ async def test_a_search_says_how_many_hits_it_leaves_out_and_how_to_get_them(
     )
     assert outcome.value == [True, True]
     found = [each for each in outcome.notes if " hits; " in each]
-    assert [each.startswith("API.search(") for each in found] == ([True] if note else [])
+    assert [each.startswith("API.search: ") for each in found] == ([True] if note else [])
     assert all(note in each for each in found)
 
 
@@ -63,15 +63,16 @@ async def test_at_the_largest_limit_the_note_asks_for_something_else(engine: Eng
     code = "const hits = await API.search('paint a wall', { limit: 50 }); return hits.length"
     outcome = await run(engine, code, max_search_limit=10, search_default_limit=5)
     assert outcome.value == 10
-    assert outcome.notes == ('API.search("paint a wall"): 10 of 34 hits; pass { server } for more.',)
+    assert outcome.notes == ("API.search: 10 of 34 hits; { server } for more.",)
     outcome = await run(engine, code.replace("limit: 50", "limit: 50, server: 'one'"), max_search_limit=10)
-    assert outcome.notes == ('API.search("paint a wall"): 10 of 17 hits; ask for something more precise.',)
+    assert outcome.notes == ("API.search: 10 of 17 hits; ask for something more precise.",)
 
 
 async def test_the_notes_of_many_searches_are_few_and_their_queries_are_short(engine: Engine) -> None:
     code = "for (let n = 0; n < 30; n++) await API.search(`paint wall \\n\\u202e ${n} ` + 'x '.repeat(99)); return 1"
     outcome = await run(engine, code)
     assert len(outcome.notes) == 3
+    assert [note.startswith('API.search("paint wall') for note in outcome.notes] == [False, True, True]
     for note in outcome.notes:
         assert len(note) < 150
         assert "\n" not in note
