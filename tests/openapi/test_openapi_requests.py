@@ -214,15 +214,25 @@ def test_a_member_of_an_object_cannot_take_the_place_of_a_member_of_another_one(
         api.request("call", {"a": 1, "id": 1, "id2": 2, one: {name: "user"}, other: {"level": "admin"}})
 
 
-@pytest.mark.parametrize("name", ["_method", "_METHOD", "__proto__[a]", "api_key", "api.key", "sid"])
-def test_a_form_whose_members_a_program_chooses_has_no_method_and_no_credential(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("_method", "_METHOD", "__proto__[a]", "api_key", "api.key", "sid", "role", "Role", "role[]", "role.x"),
+        *("action", "id"),
+    ],
+)
+def test_a_form_whose_members_a_program_chooses_has_no_credential_and_no_other_parameter(name: str) -> None:
     content = {"application/x-www-form-urlencoded": {"schema": {"type": "object", "additionalProperties": True}}}
     security = {"securitySchemes": TAKEN}
-    api = api_of({"requestBody": {"content": content}}, method="post", components=security)
-    whole = next(iter(tools(api)["call"]["inputSchema"]["properties"]))
-    assert api.request("call", {whole: {"anything": 1, "method": 2}}).body == b"anything=1&method=2"
+    content["application/x-www-form-urlencoded"]["encoding"] = {"o": {"style": "deepObject"}}
+    parameters = [{"name": each, "in": "query", "schema": {}} for each in ("role", "limit")]
+    operation = {"parameters": parameters, "requestBody": {"content": content}}
+    api = api_of(operation, path="/x/{id}?action=list", method="post", components=security)
+    (whole,) = tools(api)["call"]["inputSchema"]["properties"].keys() - {"id", "role", "limit"}
+    harmless = {"anything": 1, "method": 2, "o": {"a": 3}}
+    assert api.request("call", {"id": 1, whole: harmless}).body == b"anything=1&method=2&o%5Ba%5D=3"
     with pytest.raises(ArgumentProblem, match="which is sent as another parameter"):
-        api.request("call", {whole: {name: "DELETE"}})
+        api.request("call", {"id": 1, "role": "user", whole: {name: "DELETE"}})
 
 
 def test_a_text_cannot_begin_another_parameter() -> None:

@@ -252,10 +252,6 @@ class MemberNames(Protocol):
         """Check the names of the members of one argument. Raises `ArgumentProblem`."""
         ...
 
-    def check_free(self, argument: str, sent: Iterable[str]) -> None:
-        """Check names that a program has chosen freely. Raises `ArgumentProblem`."""
-        ...
-
 
 def encode(body: Body, arguments: Mapping[str, Any], names: MemberNames) -> tuple[str, bytes] | None:
     """Return the content type and the bytes of a body; None if there is none.
@@ -285,9 +281,9 @@ def encode(body: Body, arguments: Mapping[str, Any], names: MemberNames) -> tupl
     if not isinstance(value, dict):
         raise ArgumentProblem(f"`{body.whole}` is not an object, which a form needs; give an object")
     if body.whole is not None:
-        names.check_free(body.whole, value)
+        names.add(body.whole, "form", "", value)
     if body.kind == "form":
-        owners = {each.name: each.argument for each in body.members}
+        owners = {each.name: each.argument for each in body.members} or dict.fromkeys(value, body.whole or "")
         return body.media_type, _form(value, body.encodings, owners, names).encode("ascii")
     return _multipart(value, files, body.encodings)
 
@@ -319,7 +315,7 @@ def _form(value: Mapping[str, Any], encodings: Mapping[str, Any], owners: Mappin
             style = str(encoding.get("style") or "form")
             explode = encoding.get("explode")
             found = form_pairs(name, member, style, explode if isinstance(explode, bool) else style == "form")
-            names.add(owners.get(name, name), "form", name, (unquote(key) for key, _ in found))
+            names.add(owners[name], "form", name, (unquote(key) for key, _ in found))
             pairs += found
         else:
             pairs += _default_pairs(name, member)

@@ -143,13 +143,6 @@ class _MemberNames:
                 raise _taken(argument, name)
             self._enter(place, argument, name)
 
-    def check_free(self, argument: str, sent: Iterable[str]) -> None:
-        """Raise `ArgumentProblem` if a name that a program has chosen freely is that of a credential."""
-        reserved = {_flat(each) for each in (METHOD_PARAMETER, *self._arguments.credentials.names)}
-        for name in sent:
-            if _flat(name) in reserved or _is_of_all(_path_of(name)):
-                raise _taken(argument, name)
-
     def _reserved(self, place: str) -> Iterator[tuple[str, str]]:
         """Yield names that no member may have, each with the argument that has it; an empty text if none has it."""
         yield "", METHOD_PARAMETER
