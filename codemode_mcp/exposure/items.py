@@ -164,7 +164,8 @@ def make_listing(
 
     Args:
         seniority: returns since when a server has had its items; None to compare equal URIs only.
-        templates: the templates of the servers, for a listing of resources.
+        templates: the templates of the servers, for a listing of resources or templates; with accepted ones that are
+            not listed now, such as held ones. They keep their URIs.
     """
     form = _FORMS[kind]
     key = form.key
@@ -189,7 +190,7 @@ def make_listing(
             return asked[server]
 
         if kind == "templates":
-            newer = _newer_templates(lists, since)
+            newer = _newer_templates(templates or lists, since)
         else:
             newer, contested = _newer_resources(lists, templates, since)
             shared.update({uri: servers for uri, servers in contested.items() if uri not in shared})

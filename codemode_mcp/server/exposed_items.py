@@ -5,7 +5,8 @@ dispatch path, as an operation of its server: policy, hooks, approval, pins, bud
 programs. An item that policy denies, or whose server the client does not see, is answered like one that does not exist.
 
 A URI without a server in it is searched for in the lists of resources, and then in the resource templates. If neither
-has it, it belongs to the only server with resources, if there is only one.
+has it, it belongs to the only server with resources, if there is only one, and no accepted template of another server
+makes it.
 
 The module is long because lists, the search for a URI and requests must agree on what a caller sees.
 """
@@ -16,6 +17,7 @@ import json
 import logging
 import time
 from contextlib import suppress
+from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +39,7 @@ from codemode_mcp.json_text import join_surrogates, json_text
 from codemode_mcp.policy.policy import Ask, Deny
 from codemode_mcp.server.direct_calls import MAX_TEXT, Target, request_error, unknown_resource
 from codemode_mcp.server.profiles import MAX_NAME
-from codemode_mcp.trust.uri_templates import makes
+from codemode_mcp.trust.uri_templates import makes, may_make
 from declarations.untrusted_text import escape_hidden, escape_line
 from upstream_clients.errors import UpstreamClientError
 from upstream_clients.jsonrpc import (
@@ -180,8 +182,18 @@ class ExposedItems:
         return ServerList(view.name, self._latest.get(key, ()))
 
     def _listing(self, viewer: Viewer, kind: Kind) -> Listing:
-        lists, templates = self._lists(viewer, kind), self._lists(viewer, "templates") if kind == "resources" else ()
-        return self._listings.of(kind, lists, self._seniority, templates)
+        templates = () if kind == "prompts" else self._all_templates(viewer)
+        return self._listings.of(kind, self._lists(viewer, kind), self._seniority, templates)
+
+    def _all_templates(self, viewer: Viewer) -> list[ServerList]:
+        """Return the templates of servers, and accepted ones that are not listed now: a server may be down."""
+        found = []
+        for each in self._lists(viewer, "templates"):
+            listed = {item["uriTemplate"] for item in each.items}
+            _, accepted = self._servers.accepted_since(each.server) or (inf, {})
+            unlisted = tuple(template for template in accepted if template not in listed)
+            found += [each, ServerList(each.server, _bare(unlisted))] if unlisted else [each]
+        return found
 
     def _lists(self, viewer: Viewer, kind: Kind) -> list[ServerList]:
         return [self._server_list(view, kind) for view in self._visible(viewer, kind)]
@@ -373,7 +385,12 @@ class ExposedItems:
             candidates = [located.server for located in found]
         if not candidates:
             others = [view.name for view in self._visible(viewer, "resources") if view.resources]
-            if len(others) == 1:
+            if len(others) == 1 and not any(
+                may_make(item["uriTemplate"], uri)
+                for each in self._all_templates(viewer)
+                for item in each.items
+                if each.server != others[0]
+            ):
                 return Located(others[0], uri)
             raise unknown
         forms = " or ".join(names.wrapped_uri(server, uri) for server in candidates[:5])
@@ -462,6 +479,12 @@ class ExposedItems:
 
 def _viewer(exchange: Exchange) -> Viewer:
     return exchange.caller, (exchange.session.client_name or "")[:MAX_NAME], exchange.path_mode
+
+
+@lru_cache(maxsize=64)
+def _bare(templates: tuple[str, ...]) -> tuple[JsonObject, ...]:
+    """Return templates as items of a list: the same object for the same templates, as lists are compared by it."""
+    return tuple({"uriTemplate": each} for each in templates)
 
 
 def _listed(view: UpstreamView, kind: Kind) -> Sequence[JsonObject] | None:

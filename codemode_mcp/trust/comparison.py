@@ -73,6 +73,8 @@ class ServerPins:
         baseline: the kinds whose first listing was accepted, or refused by the server.
         names: the identifiers of tools in programs, by original name, as the tools got them when they were accepted. A
             tool that is no longer listed keeps its identifier until a person accepts that.
+        since: the times since when templates are accepted, whatever their definition was, in Unix seconds. Under the
+            empty name is that of the first listing. A template that is no longer listed keeps its time, as above.
     """
 
     server: str
@@ -82,6 +84,7 @@ class ServerPins:
     logged_in: bool = False
     baseline: frozenset[Kind] = frozenset()
     names: Mapping[str, str] = field(default_factory=dict)
+    since: Mapping[str, float] = field(default_factory=dict)
 
 
 class Stale(Exception):
@@ -201,7 +204,7 @@ def baseline_of(
     what a person has accepted. The first entry of the configuration is accepted in each mode, because a person has
     written it. With another entry, nothing is accepted.
     """
-    pins = replace(pins or ServerPins(server), present=present)
+    pins = with_since(replace(pins or ServerPins(server), present=present))
     if is_other_entry(pins):
         return replace(pins, logged_in=pins.logged_in or logged_in)
     accepted = dict(pins.accepted)
@@ -215,9 +218,20 @@ def baseline_of(
         if is_first and item.is_comparable and item.digest not in pins.rejected:
             accepted.setdefault(key, Acceptance(item, at=present.at))
     baseline = pins.baseline | first | refused
-    return with_names(
-        replace(pins, accepted=accepted, logged_in=pins.logged_in or logged_in, baseline=baseline, present=present)
-    )
+    pins = replace(pins, accepted=accepted, logged_in=pins.logged_in or logged_in, baseline=baseline, present=present)
+    return with_since(with_names(pins))
+
+
+def with_since(pins: ServerPins) -> ServerPins:
+    """Return pins with the time of each accepted template. Those of the first listing have the time of the listing."""
+    ages = [each.at for key, each in pins.accepted.items() if key != ENTRY_KEY]
+    new = [name for kind, name in pins.accepted if kind == "template" and name not in pins.since]
+    if not ages or (not new and "" in pins.since):
+        return pins
+    first = pins.since.get("", min(ages))
+    found = {name: pins.accepted["template", name] for name in new}
+    times = {name: each.at if each.by else first for name, each in found.items()}
+    return replace(pins, since={"": first, **pins.since, **times})
 
 
 def with_names(pins: ServerPins) -> ServerPins:
@@ -247,7 +261,8 @@ def accept(pins: ServerPins, choices: Mapping[Key, str], by: str, at: float) -> 
     Raises:
         Stale: an item has another definition by now. Nothing was accepted.
     """
-    accepted, names = dict(pins.accepted), dict(with_names(pins).names)
+    pins = with_since(pins)
+    accepted, names, since = dict(pins.accepted), dict(with_names(pins).names), dict(pins.since)
     for key, digest in choices.items():
         item = _chosen(pins, key, digest)
         if key in pins.present.items:
@@ -256,8 +271,10 @@ def accept(pins: ServerPins, choices: Mapping[Key, str], by: str, at: float) -> 
             del accepted[key]
             if key[0] == "tool":
                 names.pop(key[1], None)
+            elif key[0] == "template":
+                since.pop(key[1], None)
     rejected = {digest: who for digest, who in pins.rejected.items() if digest not in choices.values()}
-    return with_names(replace(pins, accepted=accepted, rejected=rejected, names=names))
+    return with_since(with_names(replace(pins, accepted=accepted, rejected=rejected, names=names, since=since)))
 
 
 def reject(pins: ServerPins, choices: Mapping[Key, str], by: str) -> ServerPins:

@@ -47,6 +47,8 @@ class _StoredPins(Form):
     seen_at: float
     names: dict[str, str] | None = None
     """None in formats before 3."""
+    since: dict[str, float] | None = None
+    """As `names`."""
 
 
 def decode(data: bytes) -> ServerPins | None:
@@ -80,6 +82,7 @@ def encode(pins: ServerPins, limit: int) -> bytes:
             complete=sorted(pins.present.complete),
             seen_at=pins.present.at,
             names=dict(pins.names),
+            since=dict(pins.since),
         )
         # Not by msgspec, which refuses integers of more than 64 bits.
         data = json.dumps({"format": FORMAT, **msgspec.to_builtins(stored)}).encode()
@@ -100,7 +103,8 @@ def _from_stored(stored: _StoredPins) -> ServerPins:
         present[item.key] = item
     listing = Listing(present, frozenset(stored.complete), stored.seen_at)
     baseline = frozenset(stored.baseline)
-    return ServerPins(stored.server, accepted, stored.rejected, listing, stored.logged_in, baseline, stored.names or {})
+    names, since = stored.names or {}, stored.since or {}
+    return ServerPins(stored.server, accepted, stored.rejected, listing, stored.logged_in, baseline, names, since)
 
 
 def _item(stored: _StoredItem) -> Item:

@@ -330,18 +330,16 @@ class Trust:
         return None if found is None or found.pins is None else accepted_tool(found.pins, name)
 
     def accepted_since(self, server: str) -> tuple[float, Mapping[str, float]] | None:
-        """Return the times at which the first item and each template of a server were accepted, in Unix seconds.
+        """Return since when the first item and each template of a server are accepted, in Unix seconds.
 
-        Templates of the first listing have the time of the first item. Return None for a server without pins.
+        A template that its server does not list now is one of them, until a person accepts that. Return None for a
+        server without pins.
         """
         found = self._servers.get(server)
         if found is None or found.mode == "follow" or found.pins is None:
             return None
-        accepted = found.pins.accepted
-        first = min((each.at for key, each in accepted.items() if key != ENTRY_KEY), default=inf)
-        return first, {
-            name: each.at if each.by else first for (kind, name), each in accepted.items() if kind == "template"
-        }
+        since = dict(comparison.with_since(found.pins).since)
+        return since.pop("", inf), since
 
     def _reports_listed(
         self, name: str, kind: ListedKind, definitions: Sequence[JsonObject]

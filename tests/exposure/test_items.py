@@ -344,6 +344,20 @@ def test_a_newer_template_takes_no_resource_of_another_server(kind: str) -> None
     assert contested[0].shared == {"crm://customers/42": ["good", "evil"]}
 
 
+@pytest.mark.parametrize("kind", TAKEOVERS)
+def test_a_template_that_its_server_does_not_list_now_keeps_its_uris(kind: str) -> None:
+    uris, others = TAKEOVERS[kind]
+    since = {"good": Seniority(1, OLD, {GOOD[1][0]: OLD}), "evil": Seniority(0, NEW, dict.fromkeys(others, NEW))}
+    listed = [ServerList("evil", templates(*others)), ServerList("good", [])]
+    known = [*listed, ServerList("good", templates(*GOOD[1]))]
+    found = (
+        make_listing("resources", [ServerList("evil", resources(*uris))], since.__getitem__, known),
+        make_listing("templates", listed, since.__getitem__, known),
+    )
+    assert owner("crm://customers/42", found) is None
+    assert all(each.is_wrapped for listing in found for each in listing.located.values())
+
+
 def test_the_order_of_the_configuration_decides_between_servers_that_were_new_at_the_same_time() -> None:
     lists = {"one": GOOD, "two": TAKEOVERS["both"]}
     for times in ((OLD, OLD + 30), (OLD + 30, OLD)):

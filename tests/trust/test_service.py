@@ -46,11 +46,12 @@ class World:
     def __init__(self, folder: Path | None, mode: Mode = "pin", **spec: Any) -> None:
         self.view = UpstreamView("s", "ready", era="legacy", server_name="S", tools=(LOOK,))
         self.changes = 0
+        self.now = 5.0
         self.events: list[Event] = []
         auditor = Auditor()
         auditor.add(self.events.append)
         self.folder = None if folder is None else PinsFolder(folder / "pins", folder / "config.json")
-        self.trust = Trust(self.folder, lambda: [self.view], auditor, self._count, clock=lambda: 5.0)
+        self.trust = Trust(self.folder, lambda: [self.view], auditor, self._count, clock=lambda: self.now)
         self.specs = [UpstreamSpec("s", "stdio", command="server", **spec)]
         self.trust.apply({"s": mode}, self.specs)
         self.change = anyio.Event()
@@ -252,6 +253,47 @@ async def test_prompts_that_were_listed_without_a_login_are_no_baseline(tmp_path
     assert world.lists(LOOK, prompt_list=prompts) is world.view
     assert {each.status for each in world.trust.reports("s")} == {"accepted"}
     assert world.lists(LOOK, prompt_list=(*prompts, {"name": "later"})).prompt_list == prompts
+
+
+async def test_a_template_keeps_its_age_when_a_person_accepts_it_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    first, second = (
+        {"uriTemplate": "a:{b}", "name": "n"},
+        {"uriTemplate": "a:{b}", "name": "n", "mimeType": "text/html"},
+    )
+    world.lists(LOOK, resources=True, template_list=(first,))
+    world.now = 90.0
+    later = {"uriTemplate": "c:{d}", "name": "n"}
+    world.lists(LOOK, template_list=(second, later))
+    held = [each for each in world.trust.reports("s") if each.held and each.present is not None]
+    await world.trust.accept(
+        "s", {("template", each.name): each.present.digest for each in held if each.present}, PERSON
+    )
+    assert {each.status for each in world.trust.reports("s")} == {"accepted"}
+    assert world.trust.accepted_since("s") == (5.0, {"a:{b}": 5.0, "c:{d}": 90.0})
+    world.lists(LOOK, template_list=(later,))
+    assert world.trust.accepted_since("s") == (5.0, {"a:{b}": 5.0, "c:{d}": 90.0})
+    (removed,) = [each for each in world.trust.reports("s") if each.status == "removed"]
+    assert removed.accepted is not None
+    await world.trust.accept("s", {("template", removed.name): removed.accepted.digest}, PERSON)
+    assert world.trust.accepted_since("s") == (5.0, {"c:{d}": 90.0})
+
+
+async def test_a_template_keeps_its_age_when_a_person_logs_in(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    template = {"uriTemplate": "a:{b}", "name": "n"}
+    world.lists(LOOK, resources=True, template_list=(template,))
+    world.now = 90.0
+    world.lists(LOOK, logged_in=True, template_list=None)
+    world.lists(LOOK, template_list=(template, {"uriTemplate": "c:{d}", "name": "n"}))
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await world.trust.run(lambda: world.change)
+    other = World(tmp_path)
+    other.trust.load()
+    since = other.trust.accepted_since("s")
+    assert since is not None
+    assert since[0] == since[1]["a:{b}"] == 5.0
 
 
 async def test_pins_are_stored_and_hold_for_the_next_process(tmp_path: Path) -> None:
