@@ -220,14 +220,15 @@ def call_error(
             )
         return SessionLost(spec.name, answer)
     if fault is not None and fault.login:
-        return UpstreamCallError(spec.name, error.message, dispatched=False)
+        return UpstreamCallError(spec.name, error.message, dispatched=False, answered=True)
     if fault is not None and not fault.answered:
         what = (
             _quoted(spec, error.message)
             if fault.status is None
             else http_reason(spec, fault.status) + _words(spec, error)
         )
-        return UpstreamCallError(spec.name, f"{server}: {what}", dispatched=fault.sent)
+        answered = fault.sent or fault.status is not None
+        return UpstreamCallError(spec.name, f"{server}: {what}", dispatched=fault.sent, answered=answered)
     if error.code == HEADER_MISMATCH:
         return UpstreamCallError(
             spec.name,

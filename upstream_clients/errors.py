@@ -24,6 +24,8 @@ class UpstreamCallError(UpstreamClientError):
     Attributes:
         dispatched: True if the request may have reached the server.
         code: the JSON-RPC error code, if the server answered with an error.
+        answered: True if the server has answered, also with an HTTP status or with what is no message of MCP, or has
+            broken off a request over HTTP.
         server_message, server_data: the message and the data of that error, without tokens of logins; empty and None
             without them, or if the data is large.
     """
@@ -35,12 +37,14 @@ class UpstreamCallError(UpstreamClientError):
         *,
         dispatched: bool,
         code: int | None = None,
+        answered: bool = False,
         server_message: str = "",
         server_data: Any = None,
     ) -> None:
         super().__init__(server, message)
         self.dispatched = dispatched
         self.code = code
+        self.answered = answered or code is not None
         self.server_message = server_message
         self.server_data = server_data
 

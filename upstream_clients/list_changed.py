@@ -121,7 +121,7 @@ class ListChanges:
                     listing = ItemListing((), ())
                 else:
                     why = str(error) if isinstance(error, UpstreamCallError) else f"no answer within {limit:g} s"
-                    is_refused = not isinstance(error, UpstreamCallError) or error.code is not None
+                    is_refused = not isinstance(error, UpstreamCallError) or error.answered
                     upstream.report_listing_failed(name, f"{kind.method} failed: {why}", is_refused=is_refused)
                     return
             if link.logged_in == upstream.view().logged_in:

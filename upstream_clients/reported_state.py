@@ -170,7 +170,7 @@ class ReportedState:
 
         Args:
             problem: a sentence that replaces the problems of the last known list.
-            is_refused: True if the server has answered with an error, or not in time. A lost connection is no answer.
+            is_refused: True if the server has answered, but with no list, or not in time.
         """
         problems = self._problems.get(name, ()) if problem is None else (problem,)
         # Tools are requested again only after the time of the hint. The other lists are requested when they are used.

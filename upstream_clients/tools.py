@@ -248,7 +248,7 @@ class UpstreamView:
         resource_subscriptions: True if the server announces updates of resources on request.
         era: `"modern"` or `"legacy"` protocol, once connected.
         problems: repairs and failures of the server's lists, one sentence each.
-        refused_lists: the lists of prompts and so on that the server has answered with an error, or not in time, when
+        refused_lists: the lists of prompts and so on that the server has answered without a list, or not in time, when
             they were last requested.
         asks_for_roots: True if the server has asked for the roots of a client, now or in an earlier process.
     """

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from test_direct_calls_over_http import EVENTS, JSON, Bare, half_a_body, hang_up, served
 
 from upstream_clients import UpstreamCallError
 from upstream_clients.item_list_repair import PROMPTS, TEMPLATES, metadata_of, read_items, without_metadata
@@ -14,10 +15,15 @@ from upstream_clients.item_members import MAX_METADATA_BYTES
 from upstream_clients.listing_cache import ListingCache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import asyncio
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from test_direct_calls_over_http import Exchange
+
     from upstream_clients import UpstreamView
+
+    Answer = Callable[[Exchange], Awaitable[None]]
 
 pytestmark = pytest.mark.anyio
 
@@ -219,6 +225,50 @@ async def test_a_request_is_admitted_by_the_list_after_the_latest_announcement(
         with pytest.raises(LookupError):
             await source.request(method, params, admit_view=admit)
         assert [len(each) for each in seen] == [1, 2]
+
+
+class Listless(Bare):
+    """A legacy server that answers requests for its prompts with anything but a list."""
+
+    def __init__(self, refuse: Answer) -> None:
+        super().__init__("legacy")
+        self.refuse = refuse
+
+    async def _answer(self, exchange: Exchange, reader: asyncio.StreamReader) -> None:
+        if isinstance(exchange.message, dict) and exchange.message.get("method") == "prompts/list":
+            await self.refuse(exchange)
+        else:
+            await super()._answer(exchange, reader)
+
+    def _handshake(self, method: str) -> dict[str, Any]:
+        made = super()._handshake(method)
+        if method == "initialize":
+            made["result"] = {**made["result"], "capabilities": {"tools": {}, "prompts": {}}}
+        return made
+
+
+NO_LISTS: dict[str, Answer] = {
+    "an error": lambda each: each.answer(json.dumps({"jsonrpc": "2.0", "id": each.request_id, "error": ERROR}), JSON),
+    "a status": lambda each: each.answer("no", "text/plain", "503 Busy"),
+    "another status": lambda each: each.answer("no", "text/plain", "403 No"),
+    "a login": lambda each: each.answer("no", "text/plain", "401 No"),
+    "no JSON": lambda each: each.answer("<p>soon</p>", "text/html"),
+    "nothing": lambda each: each.answer("", JSON),
+    "a stream without an answer": lambda each: each.answer(": soon\n\n", EVENTS),
+    "half of a body": half_a_body,
+    "the end of the request": hang_up,
+}
+ERROR = {"code": -32603, "message": "soon"}
+
+
+@pytest.mark.parametrize("kind", NO_LISTS)
+async def test_anything_but_a_list_refuses_the_list(kind: str) -> None:
+    async with served(Listless(NO_LISTS[kind])) as source:
+        with anyio.fail_after(10):
+            while not source.view().refused_lists:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        assert source.view().refused_lists == {"prompts"}
+        assert source.view().prompt_list is None
 
 
 async def test_a_refused_request_is_not_sent(raw_server: Any, pool_of: Any) -> None:
