@@ -46,6 +46,28 @@ _TEXT_KEYS: Final = frozenset({"title", "description", "instructions", "name", "
 _LIKE_ESCAPE: Final = re.compile(r"\\[nux]")
 """A part of a text that could be taken for the escape of a character that is not shown."""
 
+_LIKE_PUNCTUATION: Final = str.maketrans(
+    {
+        letter: character
+        for character, letters in {
+            "-": "\u2010\u2012\u2013\u2014\u2015\u2212\u2043",
+            "'": "\u2018\u2019\u201b\u2032\u2035\u02b9\u02bb\u02bc\u02bd",
+            '"': "\u201c\u201d\u201f",
+            "/": "\u2044\u2215\u29f8",
+            "\\": "\u2216\u29f5",
+            ",": "\u201a",
+            ":": "\u2236\ua789\u02d0",
+            "*": "\u204e\u2217",
+            "|": "\u01c0\u2223",
+            "~": "\u223c",
+            "<": "\u2039",
+            ">": "\u203a",
+        }.items()
+        for letter in letters
+    }
+)
+"""Punctuation that looks like ASCII, after normalization, and that of ASCII."""
+
 _Path = tuple[str | int, ...]
 """The names of members and the positions in lists that lead to a value."""
 
@@ -127,10 +149,15 @@ def compare_definitions(accepted: JsonObject | None, present: JsonObject | None)
 def _looks_same(parts: Iterable[Part]) -> bool:
     """Return True if both texts would look the same to a reader: other alphabets, accents that are combined or not."""
     old, new = (
-        unicodedata.normalize("NFKC", "".join(part.text for part in parts if part.change in ("kept", change)))
+        _look_of("".join(part.text for part in parts if part.change in ("kept", change)))
         for change in ("removed", "added")
     )
-    return old.translate(look_alikes()) == new.translate(look_alikes())
+    return old == new
+
+
+def _look_of(text: str) -> str:
+    """Return one text for all texts that look the same."""
+    return unicodedata.normalize("NFKC", text).translate(look_alikes()).translate(_LIKE_PUNCTUATION)
 
 
 def _in_ascii(old: str | None, new: str | None) -> tuple[Part, ...]:
@@ -233,10 +260,16 @@ def _pointer(path: Iterable[str | int]) -> str:
 
 
 def _pointer_part(part: str | int) -> str:
-    """Return a part of a pointer. A name that could be taken for a position or an escape has quotation marks."""
-    if isinstance(part, int) or not (part[:1] == '"' or part.isdecimal() or _LIKE_ESCAPE.search(part)):
+    """Return a part of a pointer. A name that could be taken for a position or an escape has quotation marks.
+
+    One that could be taken for another name is written as JSON in ASCII.
+    """
+    if isinstance(part, int):
         return str(part)
-    return json.dumps(part, ensure_ascii=False)
+    if not part.isascii() and (_look_of(part).isascii() or not unicodedata.is_normalized("NFC", part)):
+        return json.dumps(part)
+    is_unclear = part[:1] == '"' or part.isdecimal() or _LIKE_ESCAPE.search(part)
+    return json.dumps(part, ensure_ascii=False) if is_unclear else part
 
 
 def _visible(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import unicodedata
 from time import thread_time
@@ -188,6 +189,29 @@ def test_values_that_are_not_equal_are_never_shown_alike(one: object, other: obj
         for diff in differences:
             assert side(diff, "removed") != side(diff, "added")
     assert shown(None, {key: one}) != shown(None, {key: other}) or "\n \n" in str(one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a-b", "a\u2010b"),
+        ("a/b", "a\u2215b"),
+        ("a b: it's", "a b: it\u2019s"),
+        ('a "b"', "a \u201cb\u201d"),
+    ],
+)
+def test_punctuation_that_looks_alike_is_shown_in_ascii(one: str, other: str) -> None:
+    for accepted, present in ((one, other), (other, one)):
+        (diff,) = compare_definitions({"description": accepted}, {"description": present})
+        assert [each.text for each in diff.parts] == [json.dumps(accepted), json.dumps(present)]
+
+
+@pytest.mark.parametrize("other", ["\u0430", "\uff41", "\u0441\u043e\u0440\u0443", "e\u0301", "a\u2010b"])
+def test_names_of_members_that_look_alike_are_shown_in_ascii(other: str) -> None:
+    for definition in ({"properties": {other: 1}}, {"properties": {other: {"type": "string"}}}):
+        for old, new in (({}, definition), (definition, {}), ({"properties": {"a": 1}}, definition)):
+            assert any(json.dumps(other) in diff.where for diff in compare_definitions(old, new))
+            assert all(diff.where.isascii() for diff in compare_definitions(old, new))
 
 
 def side(diff: ValueDiff, change: str) -> str:
