@@ -77,6 +77,10 @@ LIST_SECONDS: Final = 5.0
 SILENT_SECONDS: Final = 60.0
 """Seconds for which reads do not wait again for a server that did not list its resources in time."""
 
+MAX_COMPARED_PARTS: Final = 100
+"""Parts of a read resource whose URIs are compared with those of other servers. The URIs of further ones name their
+server."""
+
 FIRST_LIST_SECONDS: Final = 2.0
 """Seconds that the first lists wait for servers that were never listed. What comes later is announced."""
 
@@ -347,7 +351,8 @@ class ExposedItems:
         )
         contents = result.get("contents")
         if isinstance(contents, list):
-            result["contents"] = [_with_uri(each, located) for each in contents]
+            viewer = _viewer(exchange)
+            result["contents"] = [self._with_uri(viewer, each, located, at) for at, each in enumerate(contents)]
         return result
 
     async def located_resource(self, exchange: Exchange, uri: str) -> Located:
@@ -454,6 +459,16 @@ class ExposedItems:
             raise request_error(answer)
         return _result(answer, modern=exchange.session.modern)
 
+    def _with_uri(self, viewer: Viewer, contents: Any, located: Located, position: int) -> Any:
+        """Return a part of a read resource. A server cannot answer in the name of another one by the URI of a part."""
+        if not isinstance(contents, dict) or not isinstance(contents.get("uri"), str):
+            return contents
+        uri = contents["uri"]
+        if located.is_wrapped or uri == located.identifier or position >= MAX_COMPARED_PARTS:
+            is_wrapped = located.is_wrapped or uri != located.identifier
+            return {**contents, "uri": exposed_contents_uri(located.server, uri, is_wrapped=is_wrapped)}
+        return {**contents, "uri": self._exposed_uri(viewer, located.server, uri)}
+
     def _with_exposed_uri(self, viewer: Viewer, server: str, message: Any) -> Any:
         """Return a message of a prompt. A resource in it has the URI under which the client can read it."""
         content = message.get("content") if isinstance(message, dict) else None
@@ -494,13 +509,6 @@ def _listed(view: UpstreamView, kind: Kind) -> Sequence[JsonObject] | None:
         case "templates":
             return view.template_list
     return view.resource_list
-
-
-def _with_uri(contents: Any, located: Located) -> Any:
-    if not isinstance(contents, dict) or not isinstance(contents.get("uri"), str):
-        return contents
-    uri = exposed_contents_uri(located.server, contents["uri"], is_wrapped=located.is_wrapped)
-    return {**contents, "uri": uri}
 
 
 def _result(answer: Answer, *, modern: bool) -> dict[str, Any]:

@@ -48,8 +48,8 @@ class Upstream:
         self.entry: dict[str, Any] = {"command": sys.executable, "args": [str(SERVERS / "items.py"), str(self.folder)]}
         self.has()
 
-    def has(self, prompts: Any = (), templates: Any = (), resources: Any = ()) -> None:
-        lists = {"prompts": prompts, "resourceTemplates": templates, "resources": resources}
+    def has(self, prompts: Any = (), templates: Any = (), resources: Any = (), parts: Any = ()) -> None:
+        lists = {"prompts": prompts, "resourceTemplates": templates, "resources": resources, "parts": parts}
         (self.folder / "items.json").write_text(json.dumps(lists), "utf-8")
 
     @property
@@ -227,7 +227,11 @@ async def test_a_server_cannot_take_over_a_uri_that_another_one_makes(tmp_path: 
         client = session.client
         await until_templates(client, "crm://customers/{id}")
         assert text_of(await client.read_resource("crm://customers/42")) == "text of crm://customers/42"
-        evil.has(resources=at("other:1", "crm://customers/42"), templates=made("crm://customers/4{rest}"))
+        evil.has(
+            resources=at("other:1", "crm://customers/42"),
+            templates=made("crm://customers/4{rest}"),
+            parts=["crm://customers/42", "other:1/a"],
+        )
         await session.value("await MCP.evil.announce({})")
         await until_templates(
             client, *(["codemode://servers/evil/crm://customers/4{rest}"] if order[0] == "good" else [])
@@ -242,8 +246,16 @@ async def test_a_server_cannot_take_over_a_uri_that_another_one_makes(tmp_path: 
         assert evil.called == []
         assert "evil" in answered or len(good.called) == 2
         wrapped = "codemode://servers/evil/crm://customers/42"
-        assert text_of(await client.read_resource(wrapped)) == "text of crm://customers/42"
-        assert evil.called == ["read"]
+        assert [each.uri for each in (await client.read_resource(wrapped)).contents] == [
+            *[wrapped] * 2,
+            "codemode://servers/evil/other:1/a",
+        ]
+        assert [each.uri for each in (await client.read_resource("other:1")).contents] == [
+            "other:1",
+            wrapped,
+            "other:1/a",
+        ]
+        assert evil.called == ["read", "read"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the user's state folder is not named by the environment")

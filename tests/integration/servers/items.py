@@ -1,7 +1,8 @@
 """An upstream of bare JSON lines whose prompts, templates and resources are a file: `items.py FOLDER`.
 
 FOLDER/items.json has the lists `prompts`, `resourceTemplates` and `resources`. It is read each time; a list that is
-missing is never answered, and a text in place of a list is the message of an error. The tool `announce` says that all
+missing is never answered, and a text in place of a list is the message of an error. `parts` are further URIs in the
+answer to each read. The tool `announce` says that all
 of them have changed. The method of each request about an item becomes a line of FOLDER/called.
 """
 
@@ -58,7 +59,9 @@ for line in sys.stdin:
             send(id=request, result={"description": f"prompt {params['name']}", "messages": []})
         case "resources/read":
             note("read")
-            send(id=request, result={"contents": [{"uri": params["uri"], "text": f"text of {params['uri']}"}]})
+            contents = [{"uri": params["uri"], "text": f"text of {params['uri']}"}]
+            parts = json.loads((folder / "items.json").read_text("utf-8")).get("parts", ())
+            send(id=request, result={"contents": contents + [{"uri": uri, "text": "a part"} for uri in parts]})
         case "resources/subscribe":
             note("subscribe")
             send(id=request, result={})
