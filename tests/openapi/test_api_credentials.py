@@ -278,6 +278,16 @@ def test_a_secret_of_digits_is_replaced_in_a_number_and_short_values_are_not_rep
     assert result["_meta"]["http"]["headers"] == {"link": "</?k=***>"}
 
 
+@pytest.mark.parametrize("cut_off", [1, 7, len(SECRET) - 1])
+def test_no_part_of_a_secret_is_left_where_an_answer_is_cut(cut_off: int) -> None:
+    for limit in (200, 4_000):
+        text = "x" * (limit - len(SECRET) + cut_off) + SECRET
+        response = ApiResponse(302, text, {"location": text}, b"")
+        shown = json.dumps(result_of(response, "t", is_json_expected=True, secrets=secrets_of((SECRET,))))
+        assert "x***" in shown or "x*" in shown
+        assert "xs" not in shown
+
+
 async def test_a_call_that_needs_more_rights_says_so_and_the_next_login_requests_them(
     api: LoopbackApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

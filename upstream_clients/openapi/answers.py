@@ -166,7 +166,7 @@ def result_of(
     media_type = response.headers.get("content-type", "")
     kind = media_kind(media_type) if media_type else None
     if not 200 <= response.status < 300:
-        return {"content": secrets.hide_in(_error(response, kind)), "isError": True, "_meta": meta}
+        return {"content": _error(response, kind, secrets), "isError": True, "_meta": meta}
     if not response.body.strip():
         return {"content": [_text("null")], "structuredContent": None, "_meta": meta}
     if kind == "json" or is_json_expected or kind is None:
@@ -188,16 +188,17 @@ def _text(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _error(response: ApiResponse, kind: str | None) -> list[dict[str, Any]]:
-    reason = "".join(each for each in response.reason[:200] if each.isprintable())
+def _error(response: ApiResponse, kind: str | None, secrets: Secrets) -> list[dict[str, Any]]:
+    # Secrets are replaced before a text is cut: half of one would not be found.
+    reason = secrets.hide("".join(filter(str.isprintable, response.reason)))[:200]
     blocks = [_text(f"HTTP {response.status} {reason}".rstrip())]
     location = response.headers.get("location")
     if 300 <= response.status < 400 and location:
-        blocks.append(_text(f"It redirects to {location[:_MAX_HEADER]}, which was not followed."))
+        blocks.append(_text(f"It redirects to {secrets.hide(location)[:_MAX_HEADER]}, which was not followed."))
     if response.body:
         readable = kind in ("json", "text", "form") or _decoded(response, strict=True) is not None
         body = _decoded(response) if readable else f"The body has {len(response.body)} bytes that are no text."
-        blocks.append(_text(body or ""))
+        blocks.append(_text(secrets.hide(body or "")))
     return blocks
 
 
