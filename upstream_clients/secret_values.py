@@ -46,7 +46,8 @@ WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _PLAIN_LAST: Final = frozenset(
     (
         *("url", "uri", "endpoint", "host", "file", "path", "dir", "folder", "region", "name"),
-        *("type", "mode", "enabled", "ttl", "limit", "count", "tokens"),
+        *("type", "mode", "enabled", "ttl", "limit", "count", "tokens", "domain", "port", "version", "provider"),
+        *("timeout", "expiry", "lifetime", "length", "header", "prefix", "algorithm", "format"),
     )
 )
 """Last words of names whose values are not secret, such as `API_TOKEN_URL`."""

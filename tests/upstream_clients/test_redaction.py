@@ -225,6 +225,17 @@ def test_what_has_the_name_or_the_form_of_a_credential_is_secret(name: str, valu
     assert counts_as_secret(name, value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("TOKEN_TIMEOUT", "30"), ("API_KEY_HEADER", "x-api-key"), ("COOKIE_DOMAIN", "example.com")),
+        *(("AUTH_TOKEN_EXPIRY", "3600"), ("SECRET_PROVIDER", "vault"), ("PASSWORD_MIN_LENGTH", "12")),
+    ],
+)
+def test_a_setting_about_credentials_is_none(name: str, value: str) -> None:
+    assert not counts_as_secret(name, value)
+
+
 def test_a_password_in_an_address_is_secret_without_the_address_too() -> None:
     spec = UpstreamSpec("s", command="x", env={"DATABASE_URL": "postgres://ada:open%20sesame@db/x"})
     assert spec.redact('password "open sesame" refused for ada') == 'password "***" refused for ada'
