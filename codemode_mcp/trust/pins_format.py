@@ -48,7 +48,7 @@ class _StoredPins(Form):
     names: dict[str, str] | None = None
     """None in formats before 3."""
     since: dict[str, float] | None = None
-    """As `names`."""
+    """None in formats before 3."""
 
 
 def decode(data: bytes) -> ServerPins | None:

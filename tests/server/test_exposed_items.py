@@ -51,6 +51,9 @@ class Servers:
     def trusted_views(self) -> list[Any]:
         return [self.notes.view(), self.silent.view()]
 
+    def accepted_since(self, server: str) -> None:
+        """Return None: there are no pins."""
+
     async def item_source(self, server: str, caller: Caller) -> Any:
         return {"notes": self.notes, "silent": self.silent}[server]
 
