@@ -21,7 +21,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from codemode_mcp.exposure import item_forms, names
-from codemode_mcp.trust.uri_templates import fixed_start, may_make
+from codemode_mcp.trust.uri_templates import fixed_start, may_make, same_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -177,9 +177,11 @@ def make_listing(
     ]
     shared: dict[str, list[str]] = {}
     if kind != "prompts":
-        for server, uri in dict.fromkeys((server, shown[key]) for server, _, shown in fitted):
-            shared.setdefault(uri, []).append(server)
-        shared = {uri: servers for uri, servers in shared.items() if len(servers) > 1}
+        same: dict[str, dict[str, None]] = {}
+        for server, _, shown in fitted:
+            same.setdefault(form.same(shown[key]), {})[server] = None
+        uris = ((shown[key], same[form.same(shown[key])]) for _, _, shown in fitted)
+        shared = {uri: list(servers) for uri, servers in uris if len(servers) > 1}
     newer: set[tuple[str, str]] = set()
     asked: dict[str, Seniority] = {}
     if seniority is not None and kind != "prompts":
@@ -289,11 +291,12 @@ def _age(seniority: Seniority, template: str) -> _Age:
 class _Form(NamedTuple):
     key: str
     fit: Callable[[JsonObject], dict[str, Any]]
+    same: Callable[[str], str] = str
 
 
 _FORMS: Final[Mapping[Kind, _Form]] = {
     "prompts": _Form("name", item_forms.prompt_form),
-    "resources": _Form("uri", item_forms.resource_form),
+    "resources": _Form("uri", item_forms.resource_form, same_form),
     "templates": _Form("uriTemplate", item_forms.template_form),
 }
 

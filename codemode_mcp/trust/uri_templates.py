@@ -8,6 +8,7 @@ at, as the bits of an integer. Each character and each expression of the templat
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
@@ -19,6 +20,12 @@ _EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
 
 _IGNORED: Final = re.compile(r"[\x00-\x20\x7f-\xa0]+")
 """Blanks and control characters, which parsers of URIs leave out."""
+
+_USUAL: Final = (
+    (re.compile(r"^(https://[^/?#:]*):443(?=[/?#]|$)|^(http://[^/?#:]*):80(?=[/?#]|$)"), r"\1\2"),
+    (re.compile(r"^file:(?://localhost)?/(?!/)"), "file:///"),
+)
+"""Parts of URIs that parsers leave out, and what is left."""
 
 _ENDS: Final = {"+": "\n\r\u2028\u2029", "#": "\n\r\u2028\u2029", "/": "?#", "?": "#", "&": "#"}
 """Characters that the value of an expression cannot have, by its operator (RFC 6570, section 2.2)."""
@@ -88,13 +95,15 @@ def _spread(reached: int, values: int) -> int:
 def may_make(template: str, uri: str) -> bool:
     """Return True if a server may take a URI for one that is made from a template: with any values at all.
 
-    A server may parse a URI before it compares it. So case, percent-encoding, blanks and control characters make no
-    difference.
+    A client or a server may parse a URI before it compares it. So case, percent-encoding, blanks, control characters,
+    usual ports and a slash at the end make no difference.
     """
     first, *rest = map(_folded, _EXPRESSION.split(template)[::2])
-    uri = _folded(uri)
     if not rest:
-        return uri == first
+        return same_form(uri) == first.rstrip("/")
+    uri = _folded(uri)
+    if rest[-1].endswith("/") and not uri.endswith("/"):
+        uri += "/"
     if not uri.startswith(first):
         return False
     start = len(first)
@@ -108,8 +117,17 @@ def may_make(template: str, uri: str) -> bool:
 
 def fixed_start(text: str, *, is_template: bool = True) -> str:
     """Return the fixed text at the start of a template, or a URI, as a server may compare it; see `may_make`."""
-    return _folded(text.partition("{")[0] if is_template else text)
+    first, brace, _ = text.partition("{") if is_template else (text, "", "")
+    return _folded(first) if brace or not is_template else same_form(first)
+
+
+def same_form(uri: str) -> str:
+    """Return one text for all URIs that a client or a server may take for the same; see `may_make`."""
+    return _folded(uri).rstrip("/")
 
 
 def _folded(text: str) -> str:
-    return _IGNORED.sub("", unquote(_IGNORED.sub("", text))).casefold()
+    text = unicodedata.normalize("NFC", _IGNORED.sub("", unquote(_IGNORED.sub("", text))).casefold())
+    for pattern, usual in _USUAL:
+        text = pattern.sub(usual, text)
+    return text

@@ -358,6 +358,30 @@ def test_a_template_that_its_server_does_not_list_now_keeps_its_uris(kind: str) 
     assert all(each.is_wrapped for listing in found for each in listing.located.values())
 
 
+@pytest.mark.parametrize(
+    ("good", "evil"),
+    [
+        ("https://h:443/{id}", "https://h/1"),
+        ("http://H/{id}", "http://h:80/1"),
+        ("file:///a/{id}", "file:/a/1"),
+        ("file:///a/{id}", "file://localhost/a/1"),
+        ("crm://caf\u00e9/{id}", "crm://cafe\u0301/1"),
+        ("crm://customers/{id}/", "crm://customers/1"),
+        ("crm://customers/{id}", "crm://customers/1/"),
+        ("crm://customers/", "crm://customers"),
+        ("crm://customers", "crm://customers/"),
+    ],
+)
+def test_forms_of_a_uri_that_parsers_make_equal_stay_with_their_server(good: str, evil: str) -> None:
+    uris = [good.replace("{id}", "1"), evil]
+    since = {"good": Seniority(1, OLD, {good: OLD}), "evil": Seniority(0, NEW)}
+    assert "evil" not in {owner(uri, listings({"evil": ([evil], []), "good": ([], [good])}, since)) for uri in uris}
+    assert "evil" not in {owner(uri, listings({"evil": ([], [evil]), "good": ([], [good])}, since)) for uri in uris}
+    resources_of_both = listings({"evil": ([evil], []), "good": ([uris[0]], [])}, since)
+    assert [owner(uri, resources_of_both) for uri in uris] == [None, None]
+    assert resources_of_both[0].shared == {key: ["evil", "good"] for key in uris}
+
+
 def test_the_order_of_the_configuration_decides_between_servers_that_were_new_at_the_same_time() -> None:
     lists = {"one": GOOD, "two": TAKEOVERS["both"]}
     for times in ((OLD, OLD + 30), (OLD + 30, OLD)):
