@@ -7,11 +7,12 @@ of the text: the client gets them in the `_meta` of the answer.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.json_text import compact_json
 from codemode_mcp.runs.result_forms import plain_base64
-from codemode_mcp.runs.truncation import size
+from codemode_mcp.runs.truncation import shorten_value, size
 from codemode_mcp.sandbox.pictures import strings_without_base64, without_base64
 from declarations.untrusted_text import escape_line
 
@@ -33,6 +34,12 @@ PICTURE_BYTES = 8 * 1024 * 1024
 
 MAX_PICTURES = 100
 """Maximum number of pictures in one answer. Some models refuse a conversation with more pictures."""
+
+MIN_PREVIEW = 400
+"""Minimum bytes that are shown of a value or of outputs that are cut."""
+
+_ANSWER = 100
+"""Approximate bytes of an answer around a value that is cut."""
 
 _FRAME = 20
 """Approximate bytes of the JSON around an output, which are not counted."""
@@ -82,6 +89,8 @@ def structured(item: dict[str, Any]) -> dict[str, Any]:
 
     An image that is not sent has the `ref` under which it is stored, if it is stored.
     """
+    if item["type"] == "cut":
+        return {"type": "json", "value": item["cut"].marker}
     if item["type"] != "image":
         return item
     return {name: item[name] for name in ("type", "mimeType", "bytes", "ref") if name in item}
@@ -98,7 +107,7 @@ def printed(item: Mapping[str, Any]) -> str:
         case "json":
             return json.dumps(shown["value"], ensure_ascii=False)
         case _:
-            return f"[{shown['mimeType']}, {shown['bytes']:,} bytes]"
+            return _in_words(shown)
 
 
 def fit_outputs(
@@ -126,6 +135,42 @@ def fit_outputs(
     return fitting, [], crowded
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A value, or the last outputs of a program, of which an answer shows the beginning and the end.
+
+    Attributes:
+        preview: the value with its long parts cut, or the list of what was printed.
+        size: bytes of the whole value as JSON.
+        ref: the key under which the whole value is stored; None if it is not.
+    """
+
+    preview: Any
+    size: int
+    ref: str | None
+
+    @classmethod
+    def made(cls, value: Any, size: int, ref: str | None, room: int, end: int = 4) -> Cut:
+        """Return a value cut to `room` bytes with its marker, but at least to `MIN_PREVIEW` bytes.
+
+        Args:
+            end: see `shorten`.
+        """
+        room -= len(compact_json(cls("", size, ref).marker)) + _ANSWER
+        return cls(shorten_value(value, max(MIN_PREVIEW, room), end), size, ref)
+
+    @property
+    def marker(self) -> dict[str, Any]:
+        """The JSON that stands for the value in an answer."""
+        stored = {} if self.ref is None else {"ref": self.ref, "read": f"await load({json.dumps(self.ref)})"}
+        return {"truncated": True, "bytes": self.size, "preview": self.preview, **stored}
+
+    @property
+    def last_line(self) -> str:
+        """The marker without the preview, which precedes it in text."""
+        return compact_json({name: value for name, value in self.marker.items() if name != "preview"})
+
+
 def content(outputs: Iterable[dict[str, Any]], tail: Sequence[str], *, markdown: bool) -> list[dict[str, Any]]:
     """Return MCP content blocks: the outputs, followed by the lines of `tail`. Consecutive texts are joined."""
     blocks: list[dict[str, Any]] = []
@@ -142,16 +187,28 @@ def content(outputs: Iterable[dict[str, Any]], tail: Sequence[str], *, markdown:
                 lines.append(item["text"])
             case "json":
                 lines.append(value_text(item["value"], markdown=markdown))
+            case "cut":
+                lines += (value_text(each, markdown=markdown) for each in item["cut"].preview)
+                lines.append(item["cut"].last_line)
             case _ if item.get("left_out"):
-                length = f"{item['bytes']:,} bytes"
-                show = f"; image(await load({json.dumps(item['ref'])})) shows it" if "ref" in item else ""
-                lines.append(f"[{item['mimeType']}, {length}: left out, an answer has room for {_PICTURE_ROOM}{show}]")
+                lines.append(_in_words(item, f": left out, an answer has room for {_PICTURE_ROOM}"))
             case _:
                 flush()
                 blocks.append(_block(item))
     lines.extend(tail)
     flush()
     return blocks
+
+
+def shown_values(outputs: Iterable[dict[str, Any]]) -> list[Any]:
+    """Return what outputs show: texts, JSON values, and words for pictures."""
+    member = {"text": "text", "json": "value"}
+    return [item[member[item["type"]]] if item["type"] in member else _in_words(item) for item in outputs]
+
+
+def _in_words(item: Mapping[str, Any], why: str = "") -> str:
+    show = f"; image(await load({json.dumps(item['ref'])})) shows it" if "ref" in item else ""
+    return f"[{item['mimeType']}, {item['bytes']:,} bytes{why}{show}]"
 
 
 def _block(item: dict[str, Any]) -> dict[str, Any]:

@@ -23,9 +23,11 @@ from codemode_mcp.runs.made_calls import repeat_note
 from codemode_mcp.runs.next_step import next_step, pending_json
 from codemode_mcp.runs.outputs import (
     TOO_MANY_PICTURES,
+    Cut,
     content,
     fit_outputs,
     readable,
+    shown_values,
     structured,
     too_much,
     value_text,
@@ -42,10 +44,6 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.settings import ToolSettings
-
-MIN_PREVIEW = 400
-"""Minimum bytes that are shown of a value that is too long. If nothing else is shown, it is an eighth of the limit, if
-that is more."""
 
 MAX_STORED_PICTURES = 8
 """Maximum number of pictures of one answer that are stored because the answer has no room for them."""
@@ -109,7 +107,7 @@ async def render(
 
     answer = _Answer(settings, _cap(settings, max_bytes), ended.usage, now, ended.challenges)
     cap = answer.cap
-    preview = max(MIN_PREVIEW, cap // 8)
+    given = list(map(readable, without_apps(ended.outputs)))
     value, value_size = ended.value, 0
     error = ""
     if ended.status == "failed":
@@ -126,17 +124,23 @@ async def render(
         if value_size > cap:
             over = True
             answer = answer.over(value_size)
-            value = _truncated(text, await store(text), preview)
-            value_size = size(compact_json(value))
-    outputs, left, crowded = fit_outputs(map(readable, without_apps(ended.outputs)), cap - value_size)
+            # If there is output too, a long value leaves it as much as it needs, up to half of the room.
+            room = max(cap // 2, cap - size(compact_json(list(map(structured, given)))))
+            value = Cut.made(value, value_size, await store(text), room)
+            value_size = size(compact_json(value.marker))
+    outputs, left, crowded = fit_outputs(given, cap - value_size)
+    if left:  # the end of the output has a share of the room, too
+        outputs, left, crowded = fit_outputs(given, cap - value_size - cap // 8)
     if crowded or left:
         outputs, left = await _store_pictures(outputs, left, store)
     if left:
         over = True
         text = compact_json(list(map(structured, left)))
-        answer = answer.over(value_size + size(compact_json(list(map(structured, outputs)))) + size(text))
-        cut = _truncated(text, await store(text), MIN_PREVIEW if outputs else preview)
-        outputs.append({"type": "json", "value": cut})
+        used = value_size + size(compact_json(list(map(structured, outputs))))
+        answer = answer.over(used + size(text))
+        # What was printed last is as likely to be wanted as what comes after the outputs that are shown.
+        cut = Cut.made(shown_values(left), size(text), await store(text), max(cap // 8, cap - used), end=2)
+        outputs.append({"type": "cut", "cut": cut})
     if failing and (over or crowded or ended.dropped):
         outputs = outputs[:-1] if left else outputs
         message = TOO_MANY_PICTURES if crowded and not over else too_much(cap)
@@ -173,15 +177,6 @@ async def _store_pictures(
             item = item if ref is None else {**item, "ref": ref}
         stored.append(item)
     return stored[: len(outputs)], stored[len(outputs) :]
-
-
-def _truncated(text: str, ref: str | None, shown: int) -> dict[str, Any]:
-    preview = text[:shown].encode("utf-8", "replace")[:shown].decode("utf-8", "ignore")
-    marker: dict[str, Any] = {"truncated": True, "bytes": size(text), "preview": preview}
-    if ref is not None:
-        marker["ref"] = ref
-        marker["read"] = f"await load({json.dumps(ref)})"
-    return marker
 
 
 RETURNED: Final = "The program returned"
@@ -237,7 +232,11 @@ class _Answer:
         return self.settings.result_format == "markdown"
 
     def completed(self, value: Any, outputs: list[dict[str, Any]], notes: tuple[str, ...]) -> Rendered:
-        tail = [] if value is None else [value_text(value, markdown=self._markdown)]
+        if isinstance(value, Cut):
+            tail = [value_text(value.preview, markdown=self._markdown), value.last_line]
+            value = value.marker
+        else:
+            tail = [] if value is None else [value_text(value, markdown=self._markdown)]
         if value is None and not outputs and not any(note.startswith(RETURNED) for note in notes):
             tail = ["The program returned nothing (undefined or null); use return, text() or json()."]
         return self._made({"status": "completed", "value": value}, outputs, tail, notes)

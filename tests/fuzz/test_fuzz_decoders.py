@@ -24,7 +24,8 @@ from codemode_mcp.errors import ERROR_CODES, InternalError, ProgramError, Runtim
 from codemode_mcp.program.source_map import decode_mappings
 from codemode_mcp.program.typescript import _Input, _mappings_of, _read_diagnostics
 from codemode_mcp.runs.next_step import NEXT_BYTES, PENDING_BYTES
-from codemode_mcp.runs.rendering import MIN_PREVIEW, render
+from codemode_mcp.runs.outputs import MIN_PREVIEW
+from codemode_mcp.runs.rendering import render
 from codemode_mcp.runs.telemetry import TELEMETRY_BYTES, TELEMETRY_KEY
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -189,7 +190,7 @@ def test_a_suspended_program_keeps_its_id_whatever_the_cap() -> None:
 def test_without_room_for_the_whole_the_part_is_shown_all_the_same() -> None:
     marker = shown(outcome(value="x" * 5000), shelf=Shelf(room=False), max_output_bytes=1024).structured["value"]
     assert "ref" not in marker
-    assert marker["preview"].startswith('"xxx')
+    assert marker["preview"].startswith("xxx")
 
 
 @pytest.mark.parametrize("status", ["completed", "waiting"])
@@ -387,13 +388,105 @@ def test_pictures_beyond_their_room_fail_where_the_limit_is_to_fail() -> None:
     assert dropped.structured["code"] == "output_limit_exceeded"
 
 
-def test_where_nothing_else_is_shown_the_begin_of_a_long_output_is() -> None:
-    rendered = shown(outcome(outputs=(text("line\n" * 8000),)))
-    preview = rendered.structured["output"][0]["value"]["preview"]
-    assert len(preview) == 32 * 1024 // 8
-    assert len(read(rendered)) < 6000
-    after_others = shown(outcome(outputs=(text("first"), text("line\n" * 8000))))
-    assert len(after_others.structured["output"][1]["value"]["preview"]) == 400
+LONG = "head\n" + 'line "é"\n' * 8000 + "tail"
+
+
+def cut_text(shown_text: str) -> None:
+    """Check that a long text was cut as text, at its beginning and its end."""
+    assert shown_text.startswith('head\nline "é"\nline "é"\n')
+    assert shown_text.endswith('\nline "é"\ntail')
+    assert re.search(r" \.\.\. \[\d+ of \d+ bytes left out\] \.\.\. ", shown_text)
+
+
+@pytest.mark.parametrize("cap", [1024, 4096, 32 * 1024])
+def test_a_long_text_is_shown_as_text_with_its_beginning_and_its_end_and_fills_the_cap(cap: int) -> None:
+    for ended in (outcome(value=LONG), outcome(outputs=(text(LONG),)), outcome(outputs=(text("first"), text(LONG)))):
+        shelf = Shelf()
+        rendered = shown(ended, shelf=shelf, max_output_bytes=cap)
+        read_text, _, line = read(rendered).rpartition("\n")
+        cut_text(read_text.removeprefix("first\n"))
+        assert 0.7 * cap < sent(rendered.content) <= cap + 100
+        assert 0.75 * cap < sent(rendered.structured) <= cap + 100
+        [ref] = shelf.texts
+        size = len(shelf.texts[ref].encode())
+        assert json.loads(line) == {
+            "truncated": True,
+            "bytes": size,
+            "ref": ref,
+            "read": f'await load("{ref}")',
+        }
+
+
+def test_the_texts_in_a_long_value_are_cut_each_and_its_other_members_stay() -> None:
+    value = {"id": 7, "body": LONG, "tags": ["a", "b"], "more": {"log": LONG, "ok": True}}
+    marker = shown(outcome(value=value), max_output_bytes=4096).structured["value"]
+    preview = marker["preview"]
+    assert (preview["id"], preview["tags"]) == (7, ["a", "b"])
+    assert preview["more"]["ok"] is True
+    cut_text(preview["body"])
+    cut_text(preview["more"]["log"])
+    assert 3000 < sent(marker) <= 4096
+    said = read(shown(outcome(value=value), max_output_bytes=4096))
+    assert json.loads(said.removeprefix("```json\n").partition("\n```")[0]) == preview
+
+
+def test_an_array_of_long_texts_shows_each_and_an_array_of_many_rows_its_ends() -> None:
+    texts = shown(outcome(value=[LONG] * 5), max_output_bytes=4096).structured["value"]["preview"]
+    assert len(texts) == 5
+    for each in texts:
+        cut_text(each)
+    rows = [{"id": number, "name": "row"} for number in range(5000)]
+    preview = shown(outcome(value=rows), max_output_bytes=4096).structured["value"]["preview"]
+    [at] = [number for number, each in enumerate(preview) if isinstance(each, str)]
+    assert preview[at] == f"... [{5001 - len(preview)} of 5000 items left out] ..."
+    assert preview[:at] == rows[:at]
+    assert preview[at + 1 :] == rows[at + 1 - len(preview) :]
+    assert at > 2 * (len(preview) - at) > 20
+    many = dict.fromkeys(map(str, range(5000)), "x")
+    members = shown(outcome(value=many), max_output_bytes=1024).structured["value"]["preview"]
+    assert members["..."] == f"... [{5001 - len(members)} of 5000 members left out] ..."
+    assert (members["0"], members["4999"]) == ("x", "x")
+
+
+def test_long_output_shows_what_was_printed_first_and_last() -> None:
+    items = (text("first"), *(text(f"line {number}" + "." * 200) for number in range(500)), picture(), text("last"))
+    rendered = shown(outcome(outputs=items, value=7))
+    lines = read(rendered).splitlines()
+    assert lines[0] == "first"
+    assert lines[-5].startswith("line 499.")
+    assert lines[-4:-2] == ['[image/png, 30 bytes; image(await load("result:0")) shows it]', "last"]
+    assert json.loads(lines[-2])["ref"] == "result:1"
+    assert lines[-1] == "7"
+    assert sum("items left out" in line for line in lines) == 1
+    assert rendered.structured["output"][-1]["value"]["preview"][-1] == "last"
+    assert 28 * 1024 < sent(rendered.content) <= 33 * 1024
+
+
+@pytest.mark.parametrize("printed", ["short", LONG])
+def test_a_long_value_leaves_room_to_the_output(printed: str) -> None:
+    rendered = shown(outcome(value=LONG, outputs=(text(printed),)), max_output_bytes=4096)
+    cut_text(rendered.structured["value"]["preview"])
+    assert 3500 < sent(rendered.structured) < 4300
+    [shown_output] = rendered.structured["output"]
+    if printed == "short":
+        assert shown_output == text("short")
+    else:
+        cut_text(shown_output["value"]["preview"][0])
+
+
+def test_a_value_is_cut_whatever_it_holds() -> None:
+    deep: Any = "x" * 5000
+    for _ in range(90):
+        deep = [deep]
+    values: tuple[Any, ...] = (
+        *(character * 5000 for character in ("\x01", '"', "漢", "🙂")),
+        *(deep, int("9" * 4300), {"k" * 5000: 1}, [[]] * 5000, [["x" * 200] * 50] * 50, [None] * 5000),
+        {f"k{number}": {"a": ["y" * number] * 3} for number in range(60)},
+    )
+    for cap in (1024, 1500, 4096):
+        for value in values:
+            marker = shown(outcome(value=value), max_output_bytes=cap).structured["value"]
+            assert sent(value) <= cap or sent(marker) <= cap, (cap, sent(value))
 
 
 def test_a_queued_call_says_why_it_waits() -> None:
