@@ -7,6 +7,7 @@ of the text: the client gets them in the `_meta` of the answer.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ TOO_MANY_PICTURES = f"there are more pictures than an answer has room for ({_PIC
 
 def exceeds(outputs: Iterable[dict[str, Any]], cap: int) -> str | None:
     """Return why an answer cannot show all outputs; None if they fit."""
-    _, left, crowded = fit_outputs(map(readable, without_apps(outputs)), cap)
+    _, left, crowded = fit_outputs(map(readable, map(output_once, without_apps(outputs))), cap)
     return too_much(cap) if left else TOO_MANY_PICTURES if crowded else None
 
 
@@ -82,6 +83,84 @@ def readable(item: dict[str, Any]) -> dict[str, Any]:
     if found is None:
         return {"type": "text", "text": f"[{item['mimeType']}: cannot be shown, its data is not valid base64]"}
     return {**item, "data": found[0], "bytes": found[1]}
+
+
+REPEATED = "result.content is not shown where it repeats structuredContent."
+"""Note for an answer with a result that is shown without such texts. Programs have the whole result."""
+
+_JSON = re.compile(r'[\[{]\s*[\[{"]')
+"""Beginning of JSON in a text. A word in brackets is none."""
+
+STRUCTURED = '"structuredContent":'
+"""A text that JSON with such a result contains."""
+
+
+def output_once(item: dict[str, Any]) -> dict[str, Any]:
+    """Return an output without the texts of results that repeat their structured content; the same if there are none.
+
+    A text is such an output if it ends with the JSON of results, as `text(result)` and `console.log("got", result)`
+    write it.
+    """
+    if item["type"] == "json" and STRUCTURED in compact_json(item["value"]):
+        value = value_once(item["value"])
+        return item if value is item["value"] else {**item, "value": value}
+    if item["type"] == "text" and STRUCTURED in item["text"]:
+        begin = next((found.start() for found in _JSON.finditer(item["text"])), 0)
+        before, text = item["text"][:begin], item["text"][begin:]
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return item
+        shown = value_once(value)
+        if shown is not value:
+            written = json.dumps(shown, ensure_ascii=False, indent=2) if "\n" in text else compact_json(shown)
+            return {**item, "text": before + written}
+    return item
+
+
+def value_once(value: Any, depth: int = 8) -> Any:
+    """Return a value without the texts of results that repeat their structured content; the same if there are none."""
+    match value:
+        case {"content": [*blocks], "structuredContent": data} if data is not None:
+            texts = [each["text"] for each in blocks if _is_text(each)]
+            if not texts or not _repeats(texts, data):
+                return value
+            shown = {**value, "content": [each for each in blocks if not _is_text(each)]}
+            if not shown["content"]:
+                del shown["content"]
+            return shown
+        case dict() | list() if depth:
+            members = value.items() if isinstance(value, dict) else enumerate(value)
+            changed = {key: shown for key, each in members if (shown := value_once(each, depth - 1)) is not each}
+            if changed and isinstance(value, dict):
+                return value | changed
+            return [changed.get(key, each) for key, each in enumerate(value)] if changed else value
+    return value
+
+
+def _is_text(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
+
+
+def _repeats(texts: list[str], data: Any) -> bool:
+    """Return True if texts say what structured content says: its JSON, a string in it, or its one member."""
+    forms = [data]
+    if isinstance(data, dict):
+        forms += [each for each in data.values() if len(data) == 1 or isinstance(each, str)]
+    return any(
+        _says("\n".join(texts), form)
+        or (isinstance(form, list) and len(form) == len(texts) and all(map(_says, texts, form)))
+        for form in forms
+    )
+
+
+def _says(text: str, value: Any) -> bool:
+    if text == value:
+        return True
+    try:
+        return bool(json.loads(text) == value)
+    except (ValueError, RecursionError):
+        return False
 
 
 def structured(item: dict[str, Any]) -> dict[str, Any]:

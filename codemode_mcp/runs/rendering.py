@@ -22,14 +22,18 @@ from codemode_mcp.json_text import compact_json
 from codemode_mcp.runs.made_calls import repeat_note
 from codemode_mcp.runs.next_step import next_step, pending_json
 from codemode_mcp.runs.outputs import (
+    REPEATED,
+    STRUCTURED,
     TOO_MANY_PICTURES,
     Cut,
     content,
     fit_outputs,
+    output_once,
     readable,
     shown_values,
     structured,
     too_much,
+    value_once,
     value_text,
     without_apps,
 )
@@ -107,7 +111,10 @@ async def render(
 
     answer = _Answer(settings, _cap(settings, max_bytes), ended.usage, now, ended.challenges)
     cap = answer.cap
-    given = list(map(readable, without_apps(ended.outputs)))
+    printed = without_apps(ended.outputs)
+    once = list(map(output_once, printed))
+    repeats = any(item is not before for item, before in zip(once, printed, strict=True))
+    given = list(map(readable, once))
     value, value_size = ended.value, 0
     error = ""
     if ended.status == "failed":
@@ -120,13 +127,16 @@ async def render(
         marked = strings_without_base64(text)
         if marked != text:
             value, text = json.loads(marked), marked
+        whole = text
+        if STRUCTURED in text and (shown := value_once(value)) is not value:
+            value, text, repeats = shown, compact_json(shown), True
         value_size = size(text)
         if value_size > cap:
             over = True
             answer = answer.over(value_size)
             # If there is output too, a long value leaves it as much as it needs, up to half of the room.
             room = max(cap // 2, cap - size(compact_json(list(map(structured, given)))))
-            value = Cut.made(value, value_size, await store(text), room)
+            value = Cut.made(value, size(whole), await store(whole), room)
             value_size = size(compact_json(value.marker))
     outputs, left, crowded = fit_outputs(given, cap - value_size)
     if left:  # the end of the output has a share of the room, too
@@ -141,11 +151,12 @@ async def render(
         # What was printed last is as likely to be wanted as what comes after the outputs that are shown.
         cut = Cut.made(shown_values(left), size(text), await store(text), max(cap // 8, cap - used), end=2)
         outputs.append({"type": "cut", "cut": cut})
+    notes = (*ended.notes, *((REPEATED,) if repeats else ()))
     if failing and (over or crowded or ended.dropped):
         outputs = outputs[:-1] if left else outputs
         message = TOO_MANY_PICTURES if crowded and not over else too_much(cap)
-        return answer.failed(message, "output_limit_exceeded", outputs, (*repeat_note(ended.made), *ended.notes))
-    notes = (*ended.notes, *dict.fromkeys(failures))
+        return answer.failed(message, "output_limit_exceeded", outputs, (*repeat_note(ended.made), *notes))
+    notes = (*notes, *dict.fromkeys(failures))
     if ended.dropped:
         notes = (*notes, f"{ended.dropped} characters of output were discarded: the program printed too much")
     match ended.status:

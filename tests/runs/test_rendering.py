@@ -13,7 +13,7 @@ import pytest
 from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.runs.next_step import NEXT_BYTES, PENDING_BYTES
-from codemode_mcp.runs.outputs import exceeds, printed
+from codemode_mcp.runs.outputs import REPEATED, exceeds, printed
 from codemode_mcp.runs.rendering import MAX_STORED_PICTURES, Rendered, render, render_error
 from codemode_mcp.runs.result_forms import ResultForm, StoredResult
 from codemode_mcp.runs.telemetry import TELEMETRY_BYTES, TELEMETRY_KEY
@@ -567,3 +567,97 @@ def test_challenges_are_in_the_metadata(telemetry: str) -> None:
     rendered = shown(outcome(challenges=("Bearer realm=a",)), telemetry=telemetry)
     assert rendered.meta["mcp/www_authenticate"] == ["Bearer realm=a"]
     assert "mcp/www_authenticate" not in shown(outcome(), telemetry=telemetry).meta
+
+
+DATA = {"city": "Oslo", "days": [{"t": 3.5}, {"t": 4}], "kind": "forecast"}
+ONCE: list[tuple[Any, list[str]]] = [
+    (DATA, [json.dumps(DATA)]),
+    (DATA, [json.dumps(DATA, indent=2)]),
+    (DATA, [json.dumps(DATA, separators=(",", ":"), sort_keys=True)]),
+    (DATA, ["forecast"]),
+    ({"result": "a line\nand another"}, ["a line\nand another"]),
+    ({"result": "two\ntexts"}, ["two", "texts"]),
+    ({"result": "7"}, ["7"]),
+    ({"result": 7}, ["7"]),
+    ({"result": [{"a": 1}, {"a": 2}]}, ['{"a": 1}', '{"a": 2}']),
+    ({"result": ["x", "y"]}, ["x", "y"]),
+    ({"content": "the file", "bytes": 8}, ["the file"]),
+    ([1, 2], ["[1,2]"]),
+    ({}, ["{}"]),
+]
+
+
+def called(data: Any, texts: list[str], *others: dict[str, Any]) -> dict[str, Any]:
+    return {"content": [*map(text, texts), *others], "structuredContent": data}
+
+
+@pytest.mark.parametrize(("data", "texts"), ONCE)
+def test_a_result_whose_text_repeats_its_structured_content_is_shown_once_with_a_note(
+    data: Any, texts: list[str]
+) -> None:
+    result = called(data, texts)
+    rendered = shown(outcome(value=result))
+    assert rendered.structured["value"] == {"structuredContent": data}
+    assert rendered.structured["notes"] == [REPEATED]
+    assert read(rendered).endswith(REPEATED)
+    link = {"type": "resource_link", "uri": "file:///a", "name": "a"}
+    nested = shown(outcome(value={"all": [called(data, texts, link), 7], "isError": False}))
+    assert nested.structured["value"] == {
+        "all": [{"content": [link], "structuredContent": data}, 7],
+        "isError": False,
+    }
+    printed_result = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+    pretty = json.dumps(result, ensure_ascii=False, indent=2)
+    outputs = (
+        {"type": "json", "value": result},
+        text(printed_result),
+        text(f"[info] got: {printed_result}"),
+        text(pretty),
+    )
+    once = shown(outcome(outputs=outputs)).structured["output"]
+    left = {"structuredContent": data}
+    short = json.dumps(left, ensure_ascii=False, separators=(",", ":"))
+    assert once[0]["value"] == left
+    assert [each["text"] for each in once[1:3]] == [short, f"[info] got: {short}"]
+    assert json.loads(once[3]["text"]) == left
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        called(DATA, ["It is 3.5 degrees in Oslo."]),
+        called(DATA, ["Found:\n" + json.dumps(DATA)]),
+        called(DATA, [json.dumps({**DATA, "city": "Bergen"})]),
+        called(DATA, ["{" * 5000]),
+        called({"result": "x"}, ["x", "another"]),
+        called({"result": ["x"]}, ["x", "y"]),
+        called(DATA, []),
+        called(None, ["null"]),
+        {"content": "a text", "structuredContent": "a text"},
+        {"content": [7, {"type": "text", "text": 7}], "structuredContent": 7},
+        {"content": [text("7")]},
+    ],
+)
+def test_a_result_whose_text_says_something_else_is_shown_whole(result: dict[str, Any]) -> None:
+    rendered = shown(outcome(value=[result], outputs=({"type": "json", "value": result},)))
+    assert rendered.structured["value"] == [result]
+    assert rendered.structured["output"][0]["value"] == result
+    assert "notes" not in rendered.structured
+
+
+@pytest.mark.parametrize("limit", ["offload", "fail"])
+def test_a_result_that_is_shown_once_counts_once_towards_the_cap_and_is_kept_whole(limit: Any) -> None:
+    rows = {"rows": ["x" * 60] * 10}
+    result = called(rows, [json.dumps(rows)])
+    for ended in (outcome(value=result), outcome(outputs=({"type": "json", "value": result},))):
+        rendered = shown(ended, max_output_bytes=1024, on_output_limit=limit)
+        assert rendered.structured["status"] == "completed"
+        assert rendered.stored == ()
+        assert REPEATED in read(rendered)
+    assert exceeds([{"type": "json", "value": result}], 1024) is None
+    shelf = Shelf()
+    large = called({"rows": ["x" * 60] * 40}, [json.dumps({"rows": ["x" * 60] * 40})])
+    marker = shown(outcome(value=large), shelf=shelf, max_output_bytes=1024).structured["value"]
+    assert list(marker["preview"]) == ["structuredContent"]
+    assert json.loads(shelf.texts[marker["ref"]]) == large
+    assert marker["bytes"] == sent(large)
