@@ -39,6 +39,7 @@ class CallContext:
         approval_via: see `settings.ApprovalSettings`.
         reads_apps: True for a request of a client that shows apps. Programs cannot read their resources.
         undeclared: the ids of tools whose calls were noted, since they had undeclared arguments.
+        error_texts: the ids of tools whose results were noted, since they read like errors.
     """
 
     run_id: str
@@ -49,6 +50,7 @@ class CallContext:
     approval_via: Via = "auto"
     reads_apps: bool = False
     undeclared: set[str] = field(default_factory=set)
+    error_texts: set[str] = field(default_factory=set)
 
     @property
     def share(self) -> str:

@@ -246,6 +246,12 @@ def unchecked_notes(tools: Mapping[int, str], unchecked: Sequence[UncheckedError
     return tuple(notes)
 
 
+def error_text_note(path: str, text: str) -> str:
+    """Return a note about a result that reads like an error without being one."""
+    whose = f"{escape_line(path)} returned a text that reads like an error, without isError"
+    return f"{whose}, so unwrap does not throw: {_quoted(text, SHOWN_TEXT)}"
+
+
 def left_out_notes(catalog: Catalog, left_out: Sequence[LeftOut]) -> tuple[str, ...]:
     """Return notes about the parts of results that `unwrap` has left out."""
     notes = []

@@ -51,6 +51,7 @@ from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.errors import InternalError, StoreUnavailable, UpstreamError
 from codemode_mcp.policy.approval import Verdict
+from codemode_mcp.runs import answers
 from codemode_mcp.runs.call_limits import arguments_fit, cancelled, is_behind, late_failure, refused
 from codemode_mcp.runs.call_storage import CallStorage
 from codemode_mcp.runs.live_call import LiveCall
@@ -526,6 +527,7 @@ class Calls:
             self._on_late_failure(run, note)
         if completion.error is None:
             run.results.add(live.record.tool, completion.value, live.call.input or "null")
+            _note_error_text(run, live.record.tool, completion.value)
         self._deliver(run, live, completion)
 
     def _deliver(self, run: Run, live: LiveCall, completion: Completion) -> None:
@@ -544,6 +546,19 @@ def _live_call(run: Run, call: ToolCall, began: float, auditor: Auditor) -> Live
         record.repeatable = entry.repeatable
         record.read_only = entry.effects.read_only
     return LiveCall(call, record, CallEvents(auditor, call_id(run.id, call.id), run.id))
+
+
+def _note_error_text(run: Run, tool: str, result: str) -> None:
+    """Note a result that reads like an error without being one, once for a tool and a run."""
+    entry = run.context.catalog.get(tool)
+    if entry is None or entry.source != "mcp" or tool in run.context.error_texts:
+        return
+    from codemode_mcp.calls.error_texts import error_text  # imported late: its pattern takes 4 ms
+
+    text = error_text(result)
+    if text is not None:
+        run.context.error_texts.add(tool)
+        run.note(answers.error_text_note(entry.path, text))
 
 
 async def _report_progress(run: Run, live: LiveCall, progress: float, total: float | None, message: str | None) -> None:

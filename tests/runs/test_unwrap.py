@@ -243,3 +243,22 @@ def test_content_without_a_text_has_none() -> None:
     for blocks in ([], [LINK], [PICTURE, FILE], [None, 1], None, "x", [{"type": "resource", "resource": 1}]):
         assert result_text(blocks) is None
     assert text_result("x")["content"] == [text("x")]
+
+
+DATABASE_ERROR = "Database error: no such table: users"
+
+
+@pytest.mark.parametrize("more", [{}, {"isError": False}, {"structuredContent": {"result": DATABASE_ERROR}}])
+async def test_a_text_that_reads_like_an_error_is_a_value_with_a_note(engine: Engine, more: dict[str, Any]) -> None:
+    code = "const r = await MCP.u.get({}); await MCP.u.get({}); return typeof unwrap(r)"
+    ended = await unwrapped(engine, content(text(DATABASE_ERROR), **more), code)
+    assert ended.status == "completed"
+    assert ended.value in ("string", "object")
+    note = "MCP.u.get returned a text that reads like an error, without isError, so unwrap does not throw: "
+    assert ended.notes == (note + json.dumps(DATABASE_ERROR),)
+
+
+async def test_an_ordinary_text_and_an_error_that_is_one_get_no_such_note(engine: Engine) -> None:
+    assert (await unwrapped(engine, text_result("Errors: 0"))).notes == ()
+    code = "const r = await MCP.u.get({}); return r.isError"
+    assert (await unwrapped(engine, content(text(DATABASE_ERROR), isError=True), code)).notes == ()
