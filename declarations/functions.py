@@ -119,7 +119,8 @@ class WrittenFunction:
                 names = dict.fromkeys(seen.definitions, "unknown")
                 self.latest = observed, TypeWriter(names, integer=INTEGER_NAME).text(seen.root)
             output = self.latest[1]
-            doc = [*doc, "@returns Shape observed in earlier results; the server declares none."]
+            kind = f" ({observed['description']})" if "description" in observed else ""
+            doc = [*doc, f"@returns Shape observed in earlier results{kind}; the server declares none."]
         comment = comment_block([*doc, *self.last_lines], "  ")
         return f"{self.types}{comment}  function {self.call}: {indented(result_text(output))};\n"
 

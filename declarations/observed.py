@@ -10,6 +10,7 @@ object that was recognised as a map stays a map.
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import dataclass, field
 from math import isfinite
@@ -38,8 +39,8 @@ class Shape:
     """The shape of the values of one source.
 
     Attributes:
-        scalars: kinds of values other than arrays and objects, in the words of JSON Schema, and `bigint` for integers
-            that are one in programs.
+        scalars: kinds of values other than arrays and objects, in the words of JSON Schema, `bigint` for integers
+            that are one in programs, and `text: ` with the kind of a `Text`.
         items: shape of the items of all arrays; None if there was no array.
         object: shape of all objects; None if there was no object.
         anything: True if the values may be of any kind.
@@ -71,6 +72,10 @@ class Map:
     """The shape of objects whose keys are data. The keys are not stored."""
 
     values: Shape
+
+
+class Text(str):
+    """A text that is no JSON, although it is all that a result has."""
 
 
 NOTHING: Final = Shape()
@@ -131,14 +136,22 @@ def to_schema(shape: Shape) -> dict[str, Any]:
     if shape.items is not None:
         items = to_schema(shape.items)
         alternatives.append({"type": "array", "items": items} if items else {"type": "array"})
+    described = {}
     if shape.scalars:
+        texts = {name.removeprefix(_TEXT) for name in shape.scalars if name.startswith(_TEXT)}
+        if texts:
+            described = {
+                "description": _text_words(texts, is_all=len(texts) == len(shape.scalars) and not alternatives)
+            }
         large = {"format": "int64"} if "bigint" in shape.scalars else {}
-        kinds = {"number" if name == "bigint" else name for name in shape.scalars}
+        kinds = {_TYPES.get(name.partition(" ")[0], name) for name in shape.scalars}
         names = sorted(kinds, key=_SCALAR_ORDER.index)
         alternatives.append({"type": names[0] if len(names) == 1 else names, **large})
-    return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
+    return (alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}) | described
 
 
+_TEXT: Final = "text: "
+_TYPES: Final = {"bigint": "number", "text:": "string"}
 _SCALAR_ORDER: Final = ("string", "number", "boolean", "null")
 
 
@@ -153,6 +166,44 @@ def _object_schema(seen: Record | Map) -> dict[str, Any]:
     return schema
 
 
+def _text_words(kinds: set[str], *, is_all: bool) -> str:
+    """Describe texts by their kinds. Several lines of another kind include single lines."""
+    named = sorted(kinds - {"one line"} or kinds)
+    kind = f": {' or '.join(named)}" if len(named) <= 2 else ""
+    return f"{'text' if is_all else 'or text'}, not JSON{kind}"
+
+
+_READ_OF_TEXT: Final = 4_000
+"""Maximum number of characters of a text that are read for its kind."""
+
+_PYTHON: Final = re.compile(r"""'[^'\n]*'\s*[:,\])}]|\b(?:None|True|False)\b|^[\[(]\(|\w\(""")
+_MARKDOWN: Final = re.compile(
+    r"^ {0,3}(?:#{1,6} \S|```|\|[ :|-]*---|[-*+] \[.+\]\()|\*\*[^*\n]+\*\*|\]\(https?://", re.MULTILINE
+)
+_KEY_VALUE: Final = re.compile(r"\s*(?:[-*•] )?[^\W\d][\w ./()-]{0,40}(?:=|:(?:\s|$))")
+
+
+def text_kind(text: str) -> str:
+    """Return the kind of a text: its form, as a program has to read it."""
+    text = text.strip()
+    if text[:1] + text[-1:] in ("[]", "{}", "()") and _PYTHON.search(text[:_READ_OF_TEXT]):
+        return "Python literal"
+    lines = [line for line in text[:_READ_OF_TEXT].splitlines() if line.strip()]
+    if len(text) > _READ_OF_TEXT:
+        del lines[-1:]  # it may be cut
+    if _MARKDOWN.search("\n".join(lines)):
+        return "Markdown"
+    if len(lines) < 2:
+        return "one line"
+    for delimiter in (",", ";", "\t"):
+        widths = {len(row) for row in csv.reader(lines, delimiter=delimiter)}
+        if len(widths) == 1 and widths != {1} and not re.search(r"[.!?:]\s|[.!?]$", lines[0]):
+            return "CSV"
+    if sum(_KEY_VALUE.match(line) is not None for line in lines) * 3 >= len(lines) * 2:
+        return "key: value"
+    return "lines"
+
+
 # The shape of a value
 
 
@@ -165,6 +216,8 @@ class _Budget:
 
 def _shape_of(value: object, depth: int, budget: _Budget) -> Shape:
     budget.left -= 1
+    if isinstance(value, Text):
+        return Shape(frozenset({_TEXT + text_kind(value)}))
     scalar = _SCALARS.get(type(value) if not isinstance(value, float) or isfinite(value) else type(None))
     if scalar is not None:
         return _BIGINT if isinstance(value, int) and is_beyond(value) else scalar

@@ -84,7 +84,8 @@ def signature(
     arguments = compile_schema(tool.input_schema, "Input", of_input=True)
     returned = tool.output_schema if tool.output_schema is not None else observed
     result = None if returned is None else compile_schema(returned, "Output")
-    mark = "/* observed */ " if tool.output_schema is None else ""
+    kind = f": {observed['description']}" if observed and "description" in observed else ""
+    mark = f"/* observed{kind} */ " if tool.output_schema is None else ""
     root, parameter = argument_type(arguments)
     for input_depth, output_depth in ((9, 9), (9, 2), (3, 2), (2, 1), (1, 1), (1, 0)):
         written = _brief(root, arguments, input_depth)

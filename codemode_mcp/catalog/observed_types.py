@@ -1,9 +1,10 @@
 """Result types of tools without an output schema, learned from earlier results, for each owner. Pure.
 
 The types are kept in memory, within bounds. A type has the kinds of values, the names of properties, and the properties
-that are always present. It has no value of a result, and no key that looks like data (ids, dates, addresses, tokens);
-see `declarations.observed`. A run sees the types that were known at its start. Types are not part of the manifest, so
-the warm image stays valid. Only files and signatures with changed types are rendered again.
+that are always present. For a text that is no JSON, it has the kind, such as CSV. It has no value of a result, no part
+of a text, and no key that looks like data (ids, dates, addresses, tokens); see `declarations.observed`. A run sees the
+types that were known at its start. Types are not part of the manifest, so the warm image stays valid. Only files and
+signatures with changed types are rendered again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.json_text import result_text
 from codemode_mcp.strict_json import no_constant
-from declarations.observed import NOTHING, Shape, merge, to_schema
+from declarations.observed import NOTHING, Shape, Text, merge, to_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -135,7 +136,7 @@ def _unwrapped(result: Mapping[str, Any]) -> object:
     try:
         return json.loads(text, parse_int=_integer, parse_float=_number, parse_constant=no_constant)
     except ValueError:
-        return text
+        return Text(text)
     except RecursionError:
         return _NO_VALUE
 

@@ -37,14 +37,17 @@ def observed(*results: dict[str, Any]) -> Any:
 
 NUMBER, STRING = {"type": "number"}, {"type": "string"}
 BIGINT = {"type": "number", "format": "int64"}
+FILE = {"type": "resource", "resource": {"uri": "file:///a.csv", "text": "id,name\n1,Ann"}}
 RESULTS: list[tuple[str, dict[str, Any], Any]] = [
     ("structured content", {"content": [], "structuredContent": [1]}, {"type": "array", "items": NUMBER}),
     ("structured content before text", text("x", structuredContent=[]), {"type": "array"}),
     ("JSON in the text", text('{"a": 1}'), {"type": "object", "properties": {"a": NUMBER}, "required": ["a"]}),
     ("JSON in two texts", text('{"a"', ":1}"), {"type": "object", "properties": {"a": NUMBER}, "required": ["a"]}),
-    ("another text", text("3 issues found"), STRING),
-    ("two JSON texts", text("1", "2"), STRING),
-    ("NaN", text("NaN"), STRING),
+    ("another text", text("3 issues found"), STRING | {"description": "text, not JSON: one line"}),
+    ("two JSON texts", text("1", "2"), STRING | {"description": "text, not JSON: lines"}),
+    ("NaN", text("NaN"), STRING | {"description": "text, not JSON: one line"}),
+    ("JSON that is a text", text('"a,b"'), STRING),
+    ("a file", {"content": [FILE]}, STRING | {"description": "text, not JSON: CSV"}),
     ("an integer that is a bigint", text("[1, 9007199254740992]"), {"type": "array", "items": BIGINT}),
     ("an integer within 2^53", text("-9007199254740991"), NUMBER),
     ("a number with many digits", text("1" * 10_000), {"type": "string"}),
@@ -69,6 +72,18 @@ def test_results_are_merged_and_errors_are_ignored() -> None:
         "type": "object",
         "properties": {"a": {"type": ["number", "null"]}, "b": {"type": "string"}},
         "required": ["a"],
+    }
+
+
+def test_texts_of_several_kinds_are_described_together_and_beside_other_types() -> None:
+    csv, pairs, line = text("id,name\n1,Ann"), text("id: 1\nname: Ann"), text("nothing found")
+    assert observed(csv, pairs)["description"] == "text, not JSON: CSV or key: value"
+    assert observed(csv, line)["description"] == "text, not JSON: CSV"
+    assert observed(csv, pairs, text("# Title"))["description"] == "text, not JSON"
+    mixed = observed(csv, text("[1]"), text("7"))
+    assert mixed == {
+        "anyOf": [{"type": "array", "items": NUMBER}, {"type": ["string", "number"]}],
+        "description": "or text, not JSON: CSV",
     }
 
 
@@ -174,6 +189,20 @@ def test_a_run_keeps_the_types_observed_before_it_began() -> None:
             assert f"Promise<{expected}" in run.signature(run.resolve(TOOL)).replace("/* observed */ ", "")
             assert run.version == current.version
             assert run.manifest == current.manifest
+
+
+def test_declarations_say_that_a_result_is_text_and_of_which_kind_without_a_part_of_it() -> None:
+    observed = ObservedTypes()
+    dispatcher = Dispatcher(no_source, ToolSettings(), observed)
+    observed.learn(ME, TOOL, text("[{'name': 'secret_table'}]"))
+    run = dispatcher.context("run", ME, Caller(ME), catalog(Tool("get"))).catalog
+    said = run.signature(run.resolve(TOOL))
+    assert said.endswith("Promise<McpToolResult</* observed: text, not JSON: Python literal */ string>>")
+    file = run.files.read("mcp/github.d.ts")["content"]
+    assert (
+        "@returns Shape observed in earlier results (text, not JSON: Python literal); the server declares none." in file
+    )
+    assert "secret_table" not in said + file
 
 
 def test_hits_and_headers_have_observed_types() -> None:

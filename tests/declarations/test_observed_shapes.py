@@ -20,7 +20,9 @@ from declarations.observed import (
     MAX_PROPERTIES,
     NOTHING,
     Shape,
+    Text,
     merge,
+    text_kind,
     to_schema,
     unite,
 )
@@ -279,3 +281,64 @@ def test_a_shape_that_covers_a_value_stays_the_same_object() -> None:
     shape = seen({"a": [1, "x"], "b": None}, {"a": []})
     assert merge(shape, {"a": ["y"]}) is shape
     assert merge(shape, {"a": [True]}) is not shape
+
+
+KINDS = [
+    ("one line", "3 issues found"),
+    ("one line", "Successfully wrote to /a.txt"),
+    ("one line", "Error: x"),
+    ("one line", ""),
+    ("one line", "a,b"),
+    ("one line", "x"),
+    ("Python literal", "[{'name': 'users'}, {'name': 'orders'}]"),
+    ("Python literal", "[(1, 'a'), (2, None)]"),
+    ("Python literal", "{'a': 1}"),
+    ("Python literal", "(1, 'x')"),
+    ("Python literal", "{'ok': True}"),
+    ("Python literal", "[datetime.date(2026, 1, 1)]"),
+    ("Python literal", "[{'id': 1, 'n': 'it''s'}]"),
+    ("CSV", "id,name\n1,a\n2,b"),
+    ("CSV", "id;name\n1;a"),
+    ("CSV", "id\tname\n1\tb"),
+    ("CSV", 'name,"a, b"\nx,"c, d"'),
+    ("CSV", "a,b,c\n1,2,3\n"),
+    ("Markdown", "# Title\n\ntext"),
+    ("Markdown", "## Issues\n- a\n- b"),
+    ("Markdown", "text\n```js\nx\n```"),
+    ("Markdown", "| a | b |\n|---|---|\n| 1 | 2 |"),
+    ("Markdown", "see [x](https://x.y)"),
+    ("Markdown", "**Bold** text\nmore"),
+    ("Markdown", "- [a](b)\n- [c](d)"),
+    ("key: value", "Commit: abc\nAuthor: me\nDate: now"),
+    ("key: value", "a: 1\nb: 2\n"),
+    ("key: value", "- Name: x\n- Size: 3"),
+    ("key: value", "size: 10\ncreated: now\nisDirectory: false"),
+    ("key: value", "title=x\nlevel=3"),
+    ("lines", "[FILE] a.txt\n[DIR] b"),
+    ("lines", "a\nb\nc"),
+    ("lines", "Dear Ann,\nthank you for all, and more.\nYours"),
+    ("lines", "/a/b\n/a/c"),
+    ("lines", "Hello, world.\nThis is text, really."),
+    ("lines", "total 8\ndrwx a\n-rw b"),
+    ("lines", "commit abc\n    message\n\ncommit def\n    other"),
+    ("lines", "import os\n\ndef f(a, b):\n    return a"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), KINDS)
+def test_the_kind_of_a_text_is_known(kind: str, text: str) -> None:
+    assert text_kind(text) == kind
+    assert text_kind(f"\n{text}\n") == kind
+    assert seen(Text(text)) == Shape(frozenset({f"text: {kind}"}))
+
+
+@given(st.text("a,;\t\n\r\"'\x00:#[](){}| -*`é", max_size=200))
+def test_any_text_has_a_kind(text: str) -> None:
+    schema = to_schema(seen(Text(text)))
+    assert schema == {"type": "string", "description": f"text, not JSON: {text_kind(text)}"}
+
+
+def test_a_long_text_is_known_from_its_beginning() -> None:
+    assert text_kind("id,name\n" * 100_000) == "CSV"
+    assert text_kind("[" + "{'a': 1}, " * 100_000 + "]") == "Python literal"
+    assert text_kind("x" * 100_000) == "one line"
