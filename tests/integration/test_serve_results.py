@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,12 @@ from tests.integration.harness import DOWN, SERVERS, handshaken, raw, serve
 from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from mcp.client.client import Client
 
-    from tests.integration.harness import Answer
+    from tests.integration.harness import Answer, Session
 
 pytestmark = pytest.mark.anyio
 ERAS = pytest.mark.parametrize("era", ["legacy", "auto"])
@@ -216,3 +218,57 @@ async def test_an_unknown_caller_has_no_results(tmp_path: Path) -> None:
         assert links(await session.exec(LARGE)) == []
         error = await error_of(session.client, "codemode://results/0123456789abcdef")
         assert error.code == types.METHOD_NOT_FOUND
+
+
+FORECAST = {"city": "Oslo", "days": [{"day": number, "degrees": number / 2} for number in range(30)]}
+LOG = "first line\n" + 'a "line" of the log, é\n' * 3000 + "last line"
+
+
+@pytest.fixture
+async def scripted(tmp_path: Path) -> AsyncIterator[Session]:
+    """Return a client of a server whose tool `give` answers with one of some results, with room for 2,000 bytes."""
+    results = {
+        "forecast": {"content": [{"type": "text", "text": json.dumps(FORECAST)}], "structuredContent": FORECAST},
+        "log": {"content": [{"type": "text", "text": LOG}], "structuredContent": {"result": LOG}},
+        "failed": {"content": [{"type": "text", "text": "Database error: no such table: users"}], "isError": False},
+    }
+    for name, result in results.items():
+        (tmp_path / name).write_text(json.dumps(result), "utf-8")
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    (tmp_path / "tools.json").write_text(json.dumps([{"name": "give", "inputSchema": schema}]), "utf-8")
+    entry = {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(tmp_path)]}
+    config = write(tmp_path, {"up": entry}, tools={"codeMode": {"maxOutputBytes": 2000}})
+    async with serve(config) as session:
+        yield session
+
+
+async def test_a_result_that_says_its_data_twice_is_read_once_and_stays_whole_in_programs(scripted: Session) -> None:
+    whole = await scripted.exec('const r = await MCP.up.give({ name: "forecast" }); store("r", r); return r')
+    assert whole.value == {"structuredContent": FORECAST}
+    assert whole.read.count("Oslo") == 1
+    note = "result.content is not shown where it repeats structuredContent."
+    assert whole.structured["notes"] == [note]
+    printed = await scripted.exec('text(await MCP.up.give({ name: "forecast" }))')
+    assert printed.read.count("Oslo") == 1
+    assert note in printed.read
+    assert await scripted.value('return (await load("r")).content[0].text.length') == len(json.dumps(FORECAST))
+
+
+@pytest.mark.parametrize("shows", ["return", "text"])
+async def test_a_long_text_is_read_as_text_with_its_beginning_and_its_end(scripted: Session, shows: str) -> None:
+    answer = await scripted.exec(f'const log = unwrap(await MCP.up.give({{ name: "log" }})).result; {shows}(log)')
+    read, _, line = answer.read.rpartition("\n")
+    row = 'a "line" of the log, é\n'
+    assert re.fullmatch(
+        rf"first line\n({row})+.* \.\.\. \[\d+ of \d+ bytes left out\] \.\.\. .*\n({row})+last line", read
+    )
+    assert 1600 < len(answer.read.encode()) <= 2000
+    load = json.loads(line)["read"]
+    assert await scripted.value(f"const kept = {load}; return (kept[0].text ?? kept).length") == len(LOG)
+
+
+async def test_a_text_that_reads_like_an_error_is_a_value_and_a_note(scripted: Session) -> None:
+    answer = await scripted.exec('return unwrap(await MCP.up.give({ name: "failed" }))')
+    assert answer.value == "Database error: no such table: users"
+    [note] = answer.structured["notes"]
+    assert note.startswith("MCP.up.give returned a text that reads like an error, without isError")
