@@ -40,7 +40,7 @@ async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dic
     found: dict[str, Report] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
-        # The suite runs all scenarios at once. On a busy machine, a modern server would look like a legacy one.
+        # The suite runs all scenarios together. On a busy machine, a modern server would look like a legacy one.
         patch.setattr(negotiate, "PROBE_TIMEOUT", PATIENCE)
         async with client() as address:
             for revision in REVISIONS:
