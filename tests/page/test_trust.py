@@ -67,7 +67,7 @@ async def test_a_changed_tool_is_shown_and_accepted(browser: Browser, tmp_path: 
             assert "held" in json.dumps(outcome)
             # Other pages show held tools as held, with nothing that a person has not accepted.
             await shown.go("/tools")
-            await shown.sees("and 2 held tools, which programs cannot use until you accept them")
+            await shown.sees("and 3 held tools, which programs cannot use until you accept them")
             for path, words in (
                 ("/tools", "its server has changed it since it was accepted"),
                 ("/tools/mcp:one:send", "Send a message."),
