@@ -28,6 +28,7 @@ from codemode_mcp.program.intl import find_intl, intl_reader
 from codemode_mcp.sandbox.compiled import compiled_path
 from codemode_mcp.sandbox.engine import open_engine
 from codemode_mcp.type_check.typescript_pin import VERSION
+from tests.properties import examples
 from tests.stores.postgres_server import NoServer, postgres_server
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from tests.stores.postgres_server import PostgresServer
 
 # The time of an example, or of its data, says nothing about the code on a machine that others use.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "tests", deadline=None, max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("tests")
 
 COMPILED = Path(__file__).parents[1].resolve() / ".cache" / "engine"
@@ -119,6 +122,25 @@ LONG = (
     "tests/crashes/test_histories.py",
     "tests/type_check/test_modes.py",
     "tests/page/test_program_pages.py",
+    "tests/page/test_trust.py",
+    "tests/sandbox/test_intl.py",
+    "tests/floods/test_floods_of_clients.py",
+    "tests/integration/test_run_saved_program.py",
+    "tests/integration/test_serve_api_changes.py",
+    "tests/stores/test_store_promises.py",
+    "tests/apps/test_inspector.py",
+    "tests/mcp_conformance/test_client_tasks.py",
+    "tests/integration/test_private_folders.py",
+    "tests/integration/test_new_and_test.py",
+    "tests/integration/test_masking.py",
+    "tests/integration/test_serve_large_integers.py",
+    "tests/saved_programs/test_compiling.py",
+    "tests/program_tests/test_drafts_of_recordings.py",
+    "tests/real_servers/test_served_documents.py",
+    "tests/integration/test_serve_store.py",
+    "tests/integration/test_serve_logs.py",
+    "tests/stores/test_restored_backup.py",
+    "tests/stores/test_polls_elsewhere.py",
 )
 """Files that take long though they have few tests, by their time."""
 
