@@ -40,14 +40,14 @@ def inline_definitions(root: Type, definitions: dict[str, Definition]) -> Schema
     Recursive definitions keep their names. A definition that is an alternative of itself (`A: {"anyOf": [A, ...]}`)
     becomes `unknown`: TypeScript refuses such a type, and JSON Schema gives it no meaning.
     """
-    immediate = {name: _refs(d.type, immediate=True) for name, d in definitions.items()}
+    immediate = {name: refs(d.type, immediate=True) for name, d in definitions.items()}
     for name in _recursive_names(immediate):
         definitions[name] = Definition(UNKNOWN, definitions[name].doc)
-    graph = {name: _refs(d.type) for name, d in definitions.items()}
+    graph = {name: refs(d.type) for name, d in definitions.items()}
     recurring = _recursive_names(graph)
     uses: dict[str, int] = {}
-    for refs in [_refs(root), *graph.values()]:
-        for name in refs:
+    for names in [refs(root), *graph.values()]:
+        for name in names:
             uses[name] = uses.get(name, 0) + 1
 
     scope = _Scope({}, {})
@@ -65,12 +65,12 @@ def inline_definitions(root: Type, definitions: dict[str, Definition]) -> Schema
     expanded = _expand(root, scope)
     # Only the definitions that the expanded root still names, in the order of their first use.
     reached: dict[str, Definition] = {}
-    waiting = list(dict.fromkeys(_refs(expanded)))
+    waiting = list(dict.fromkeys(refs(expanded)))
     while waiting:
         name = waiting.pop(0)
         if name not in reached:
             reached[name] = kept[name]
-            waiting.extend(_refs(kept[name].type))
+            waiting.extend(refs(kept[name].type))
     return SchemaType(expanded, reached)
 
 
@@ -105,13 +105,13 @@ def _parts(type_: Type) -> Iterable[Type]:
             return ()
 
 
-def _refs(type_: Type, *, immediate: bool = False) -> list[str]:
+def refs(type_: Type, *, immediate: bool = False) -> list[str]:
     """Return the names in a type, with repetitions. `immediate`: ignore names inside objects and arrays."""
     if isinstance(type_, Ref):
         return [type_.name]
     if immediate and isinstance(type_, (ArrayOf, TupleOf, ObjectOf)):
         return []
-    return [name for part in _parts(type_) for name in _refs(part, immediate=immediate)]
+    return [name for part in _parts(type_) for name in refs(part, immediate=immediate)]
 
 
 def _height(type_: Type) -> int:

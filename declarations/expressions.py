@@ -7,8 +7,10 @@ declarations useless. Most rules below exist because TypeScript refuses the obvi
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from declarations.definitions import refs
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE
 from declarations.schema import compile_schema
 from declarations.typetree import (
@@ -46,6 +48,9 @@ MAX_REPEATED_ITEM: Final = 24
 MAX_REPEATS: Final = 6
 """Maximum number of items for which an array with bounds is written as a tuple."""
 
+MIN_SHARED: Final = 40
+"""Minimum length in characters of a repeated object type that gets a name."""
+
 INTEGER_NAME: Final = "int"
 """Name of the type `number | bigint` in files that declare it, and in signatures."""
 
@@ -81,12 +86,20 @@ class TypeWriter:
         docs: True to write comments on properties.
         depth: maximum number of levels of objects. Deeper objects become `{ ... }`.
         integer: the text for `number | bigint`.
+        shared: names of object types that occur several times in a file.
     """
 
     def __init__(
-        self, names: Mapping[str, str], *, docs: bool = True, depth: int = 1_000, integer: str = "number | bigint"
+        self,
+        names: Mapping[str, str],
+        *,
+        docs: bool = True,
+        depth: int = 1_000,
+        integer: str = "number | bigint",
+        shared: Mapping[ObjectOf, str] = MappingProxyType({}),
     ) -> None:
         self._names = names
+        self._shared = shared
         self._integer = integer
         self._docs = docs
         self._depth = depth
@@ -97,7 +110,7 @@ class TypeWriter:
             case Scalar(name):
                 return name
             case ObjectOf():
-                return self.object(type_)
+                return (self._shared and self._shared.get(type_)) or self.object(type_)
             case Constant(_, text):
                 return text
             case ArrayOf():
@@ -162,7 +175,7 @@ class TypeWriter:
         return f"...items: {item}[]" if self._names else f"...{item}[]"
 
     def object(self, type_: ObjectOf, *, alone: bool = True, docs: bool | None = None) -> str:
-        """Return an object type.
+        """Return an object type, without its name if it has one.
 
         Args:
             alone: False for a member of an intersection, whose other members may add properties.
@@ -307,9 +320,32 @@ class NamedTypes:
 
     def __init__(self, taken: Collection[str] = (), *, integer: str = "number | bigint") -> None:
         self._integer = integer
-        self._plain_writer = TypeWriter({}, integer=integer)
+        self._shared: dict[ObjectOf, str] = {}
+        self._plain_writer = TypeWriter({}, integer=integer, shared=self._shared)
         self._texts: dict[str, str] = dict.fromkeys(taken, "")
         self._numbers: dict[str, int] = {}
+
+    def share(self, types: Iterable[tuple[str, Type]]) -> list[str]:
+        """Name the object types that occur several times, and return their declarations. Call this before `declare`.
+
+        Args:
+            types: all types of the file, each with a name for it.
+        """
+        found: dict[ObjectOf, tuple[str, int]] = {}
+        for name, type_ in types:
+            _count_objects(type_, name, found)
+        repeated = {
+            type_: name
+            for type_, (name, count) in found.items()
+            if count > 1 and not refs(type_) and len(self._plain_writer.object(type_)) >= MIN_SHARED
+        }
+        for type_, name in repeated.items():
+            key = _type_names([name], _TAKEN_TYPE_NAMES, also_taken=self._texts.keys(), numbers=self._numbers)[name]
+            self._shared[type_] = key
+            self._texts[key] = ""
+        for type_, name in self._shared.items():
+            self._texts[name] = f"type {name} = {self._plain_writer.object(type_)};"
+        return [self._texts[name] for name in self._shared.values()]
 
     def declare(self, compiled: SchemaType) -> tuple[list[str], TypeWriter]:
         """Return the declarations that `compiled` adds to the file, and a writer that uses their names."""
@@ -326,4 +362,34 @@ class NamedTypes:
             texts = _declared_types(compiled.definitions, names, self._integer)
         new = [text for name, text in texts.items() if name not in self._texts]
         self._texts.update(texts)
-        return new, TypeWriter(names, integer=self._integer)
+        return new, TypeWriter(names, integer=self._integer, shared=self._shared)
+
+
+def _count_objects(type_: Type, name: str, found: dict[ObjectOf, tuple[str, int]]) -> None:
+    """Count the object types in a type. Those within a repeated type are counted once, because it is written once.
+
+    Args:
+        name: a name for the type, or for its items.
+        found: the first name and the number of each object type. This function updates it.
+    """
+    match type_:
+        case ObjectOf(properties, _, rest, patterns):
+            first, count = found.get(type_, (name, 0))
+            found[type_] = first, count + 1
+            if count == 0:
+                for each in properties:
+                    _count_objects(each.type, each.name, found)
+                for _, each_type in (*patterns, *((("", rest),) if rest is not None else ())):
+                    _count_objects(each_type, name + " value", found)
+        case ArrayOf(items):
+            _count_objects(items, _singular(name), found)
+        case TupleOf(elements, _, rest):
+            for element in elements if rest is None else (*elements, rest):
+                _count_objects(element, name, found)
+        case UnionOf(members) | IntersectionOf(members):
+            for member in members:
+                _count_objects(member, name, found)
+
+
+def _singular(name: str) -> str:
+    return name[:-1] if name.endswith("s") and not name.endswith(("ss", "us", "is")) else name

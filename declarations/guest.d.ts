@@ -16,7 +16,7 @@ interface ToolCallError extends Error { code: string; data?: { tool: string; dis
 /** What a call takes after its argument: `timeoutMs` of 1 to 600,000 milliseconds. */
 interface McpCall { timeoutMs?: number }
 
-interface McpApiHeader { kind: "mcp_api"; scope: "root" | "server" | "tool"; header: string; servers?: { identifier: string; serverName: string; toolCount: number; status: string }[]; tools?: { method: string; mcpTool: string; operation: "tool" | "resource" | "prompt"; description: string }[]; schemas?: Record<string, unknown> }
+interface McpApiHeader { kind: "mcp_api"; scope: "root" | "server" | "tool"; header: string; servers?: { identifier: string; serverName: string; toolCount: number; status: string }[]; tools?: { method: string; mcpTool: string; operation: "tool" | "resource" | "prompt"; effects: string; description: string }[]; schemas?: Record<string, unknown> }
 
 /** A tool of a plugin, of the core, or of the connected client. */
 interface ToolCatalogEntry {
@@ -36,6 +36,8 @@ interface ApiHit {
   /** The function, such as `MCP.github.createIssue`. */
   call: string;
   signature: string;
+  /** What a call does: `read-only`, `writes`, `may write` or `destructive`, then perhaps `idempotent`, `asks the user first`. */
+  effects: string;
   description: string;
   /** Compares the hits of one answer; below 1 are near misses. */
   score: number;
@@ -45,15 +47,19 @@ interface ApiHit {
   warning?: string;
 }
 
+/** A declaration file. */
 interface ApiFile {
   path: string;
-  description: string;
-  bytes: number;
+  /** The names of the tools of a server. Of very many, those with the same first word are counted. */
+  tools?: string[];
+  description?: string;
 }
 
 /** A found tool that is no MCP tool. */
 interface ToolHit extends ToolCatalogEntry {
   signature: string;
+  /** See `ApiHit`. */
+  effects: string;
   /** Compares the hits of one answer; below 1 are near misses. */
   score: number;
 }
@@ -80,9 +86,13 @@ declare const tools: Tools;
 
 /** The declaration files of the MCP servers. Reading and searching them calls no tool. */
 declare const API: {
-  list(prefix?: string): Promise<{ files: ApiFile[] }>;
-  /** A whole file, or parts of it: `mcp/github.d.ts#createIssue`, `#createIssue,resources.read`. */
-  read(path: string): Promise<ApiFile & { content: string }>;
+  /** The files, or those whose paths begin with one of the prefixes, such as `mcp/github`. */
+  list(...prefixes: (string | readonly string[])[]): Promise<{ files: ApiFile[] }>;
+  /**
+   * Files, or parts of them, as one text: `mcp/github.d.ts#createIssue,closeIssue`, `mcp/wiki.d.ts#resources`. A long file
+   * without a part is replaced by its overview, and `#*` is all of it. Several paths are arguments or an array.
+   */
+  read(...paths: (string | readonly string[])[]): Promise<{ path: string; description: string; content: string; bytes: number }>;
   /** Finds MCP tools of all servers, or of one, for what you need in plain words. Servers that are down and unknown come after the hits. */
   search(query: string, options?: { limit?: number; server?: string } | number): Promise<ApiHit[]>;
   search(query: { query: string; limit?: number; server?: string }): Promise<ApiHit[]>;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from declarations.expressions import NamedTypes, Renderable, indented
 from declarations.functions import FunctionText, comment_block
@@ -10,9 +10,6 @@ from declarations.signatures import result_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-_OPTIONS: Final = ", o?: McpCall)"
-"""The end of the parameters of a tool. Saved programs take no options."""
 
 
 def render_program(name: str, program: Renderable) -> str:
@@ -34,6 +31,5 @@ def _namespace(functions: list[str]) -> str:
 def _function(name: str, program: Renderable, types: NamedTypes, *, alone: bool) -> str:
     written = FunctionText(name, program, alone=alone).write(types, {})
     comment = comment_block([*written.doc, *written.last_lines], "  ")
-    call = f"{written.call.removesuffix(_OPTIONS)})"
     result = indented(result_text(written.output, plain=True))
-    return f"{written.types}{comment}  function {call}: {result};\n"
+    return f"{written.types}{comment}  function {written.call}): {result};\n"

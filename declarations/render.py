@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
@@ -21,17 +22,28 @@ from declarations.expressions import (
     indented,
 )
 from declarations.functions import FunctionText, WrittenFunction, comment_block, common_parameters
-from declarations.jsdoc import comment_line, comment_lines
+from declarations.jsdoc import MAX_PROPERTY_TEXT, comment_line, comment_lines
 from declarations.operations import OPERATIONS
 from declarations.schema import compile_schema
-from declarations.signatures import argument_type, result_text
+from declarations.signatures import argument_type, result_text, signature, value_text
 from declarations.typetree import string_literal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-LARGE_FILE: Final = 8 * 1024
-"""Size in bytes above which a file begins with a list of its members."""
+MAX_SHOWN: Final = 6 * 1024
+"""Size in bytes above which a model reads an overview of a file instead of the file."""
+
+MAX_OVERVIEW: Final = 16 * 1024
+"""Size in bytes above which an overview has only names."""
+
+MAX_OVERVIEW_TEXT: Final = 80
+"""Maximum length in characters of the description of a tool in an overview."""
+
+MAX_NAMES: Final = 100
+"""Maximum number of names in a short list of tools."""
+
+Observed = Mapping[str, Mapping[str, Any]] | None
 
 MANY_NAMES: Final = 3
 """Minimum number of names with the same first word that are listed together: `create{Issue,Label,Milestone}`."""
@@ -61,10 +73,14 @@ RESULT_TYPE: Final = (
 HEADER_TYPE: Final = (
     'interface McpApiHeader { kind: "mcp_api"; scope: "root" | "server" | "tool"; header: string; '
     "servers?: { identifier: string; serverName: string; toolCount: number; status: string }[]; "
-    'tools?: { method: string; mcpTool: string; operation: "tool" | "resource" | "prompt"; description: string }[]; '
+    'tools?: { method: string; mcpTool: string; operation: "tool" | "resource" | "prompt"; effects: string; '
+    "description: string }[]; "
     "schemas?: Record<string, unknown> }"
 )
-_HEADER_TYPE_IN_SERVER: Final = 'interface McpApiHeader { kind: "mcp_api"; header: string } // more: mcp/index.d.ts'
+_API_FUNCTION: Final = (
+    "  /** Return the signature of a tool, or all tools, as data; `schema: true` adds the JSON Schemas. */\n"
+    "  function $api(tool?: string, options?: { schema?: boolean }): Promise<McpApiHeader>;\n"
+)
 
 OPTIONS_TYPE: Final = "interface McpCall { timeoutMs?: number }"
 """The type of the options of a call. Its name is short, because it is in every function."""
@@ -77,12 +93,14 @@ class ServerDetails(TypedDict, total=False):
         server_name: the configured name of the server, if it differs from its identifier.
         description: the server's own description or the operator's.
         notes: lines for the head of the file, such as that the server is down.
+        effects: words about what calls of tools do, by identifier.
         resources, prompts: names of the operations that the server has.
     """
 
     server_name: str | None
     description: str
     notes: Sequence[str]
+    effects: Mapping[str, str]
     resources: Collection[str]
     prompts: Collection[str]
 
@@ -91,7 +109,7 @@ def render_server(
     identifier: str,
     tools: Sequence[tuple[str, Renderable]],
     *,
-    observed: Mapping[str, Mapping[str, Any]] | None = None,
+    observed: Observed = None,
     **details: Unpack[ServerDetails],
 ) -> str:
     """Return the text of `mcp/<identifier>.d.ts`. The arguments are those of `ServerFile` and `ServerFile.whole`."""
@@ -117,11 +135,13 @@ class ServerFile:
         self._description = comment_lines(details.get("description", ""))
         self._notes = [line for note in details.get("notes", ()) for line in comment_lines(note)]
         self._tools = dict(tools)
+        self._effects = details.get("effects", {})
         self._groups = {
             "resources": frozenset(details.get("resources", ())),
             "prompts": frozenset(details.get("prompts", ())),
         }
         self._common: dict[str, str] = {}
+        self._types: list[str] = []
         self._written: list[WrittenFunction] | None = None
         self._whole: tuple[list[Mapping[str, Any] | None], str] | None = None
 
@@ -129,41 +149,67 @@ class ServerFile:
     def path(self) -> str:
         return f"mcp/{self._identifier}.d.ts"
 
-    def whole(self, observed: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-        """Return the whole file.
+    def whole(self, observed: Observed = None) -> str:
+        """Return the whole file, for an editor and a compiler.
 
         Args:
             observed: schemas of earlier results, by tool name. Schemas are compared by identity, so a changed schema
                 must be a new object.
         """
-        if self._written is None:
-            # Only the texts are cached, because the types take much more memory.
-            made = [FunctionText(name, tool) for name, tool in self._tools.items()]
-            self._common = common_parameters(made)
-            types = NamedTypes(integer=INTEGER_NAME)
-            self._written = [function.write(types, self._common) for function in made]
-        seen = [(observed or {}).get(written.tool) for written in self._written]
+        seen = [(observed or {}).get(written.tool) for written in self._functions()]
         if self._whole is not None and all(map(operator.is_, self._whole[0], seen)):
             return self._whole[1]
-        functions = [written.text(schema) for written, schema in zip(self._written, seen, strict=True)]
-        body = "".join(
-            (
-                f"{RESULT_TYPE}\n{OPTIONS_TYPE}\n{_HEADER_TYPE_IN_SERVER}\n",
-                f"declare namespace MCP.{self._identifier} {{\n",
-                _integer_type(functions),
-                "  /** Return this API header. */\n",
-                "  function $api(toolName?: string, options?: { schema?: boolean }): Promise<McpApiHeader>;\n",
-                *functions,
-                *[_group(group, operations) for group, operations in self._groups.items()],
-                "}\n",
-            )
-        )
-        text = self._head(len(body.encode())) + body
+        functions = [written.text(schema) for written, schema in zip(self._functions(), seen, strict=True)]
+        groups = [_group(group, operations) for group, operations in self._groups.items()]
+        shared = f"{RESULT_TYPE}\n{OPTIONS_TYPE}\n{HEADER_TYPE}\n"
+        text = self._head() + shared + self._namespace([_API_FUNCTION, *self._types, *functions, *groups])
         self._whole = seen, text
         return text
 
-    def excerpt(self, names: Iterable[str], observed: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-        """Return a complete file with some of the members only.
+    def shown(self, observed: Observed = None) -> str:
+        """Return the whole file for a model: without the types of `index.d.ts`, and groups in one line each."""
+        functions = [written.text((observed or {}).get(written.tool), brief=True) for written in self._functions()]
+        return self._head() + self._namespace([*self._types, *functions, *self._group_lines("  ")])
+
+    def overview(self, observed: Observed = None, room: int = MAX_SHOWN) -> str:
+        """Return one line for each tool, ordered by effects, for a file that is too long to be read as a whole.
+
+        Args:
+            room: maximum size in bytes of an overview with descriptions. An overview without them may be longer.
+        """
+        line_form = f"MCP.{self._identifier}.<tool>(argument): type of unwrap(result)"
+        about = f"{self._count()}, each as {line_form}."
+        head = comment_block([about, *self._description, *self._notes])
+        seen = {name: (observed or {}).get(tool.name) for name, tool in self._tools.items()}
+
+        def line(name: str) -> str:
+            return signature(name, self._tools[name], seen[name], returned=value_text)
+
+        def described(name: str) -> str:
+            signed = line(name)
+            # A tool without a type of its result often describes it.
+            limit = MAX_PROPERTY_TEXT if signed.endswith(": unknown") else MAX_OVERVIEW_TEXT
+            return f"{signed} // {comment_line(self._tools[name].description, limit)}".rstrip(" /")
+
+        forms: list[tuple[Callable[[str], str] | None, int]] = [(described, room), (line, MAX_OVERVIEW), (None, 0)]
+        for form, limit in forms:
+            text = head + "".join([*self._by_effects(form), *self._group_lines("")])
+            if len(text.encode()) <= limit:
+                break
+        return text
+
+    def _by_effects(self, form: Callable[[str], str] | None) -> Iterable[str]:
+        """Yield lines about all tools below the words about their effects. Without a form, list the names."""
+        groups: dict[str, list[str]] = {}
+        for name in self._tools:
+            groups.setdefault(self._effects.get(name, ""), []).append(name)
+        for effects, names in groups.items():
+            if effects:
+                yield f"// {effects}:\n"
+            yield "".join([f"{form(name)}\n" for name in names]) if form is not None else f"{_listed(names)}\n"
+
+    def excerpt(self, names: Iterable[str], observed: Observed = None) -> str:
+        """Return some of the members in the form of `shown`, with long texts.
 
         Args:
             names: identifiers of tools, `resources`, `prompts`, or one operation such as `resources.read`.
@@ -171,52 +217,63 @@ class ServerFile:
         Raises:
             KeyError: there is no such member.
         """
-        types = NamedTypes(integer=INTEGER_NAME)
-        functions: list[str] = []
+        made: list[FunctionText] = []
         groups: dict[str, set[str]] = {}
         for name in dict.fromkeys(names):
             if name in self._tools:
-                written = FunctionText(name, self._tools[name], alone=True).write(types, {})
-                functions.append(written.text((observed or {}).get(written.tool)))
+                made.append(FunctionText(name, self._tools[name], alone=True, effects=self._effects.get(name, "")))
                 continue
             group, _, operation = name.partition(".")
             available = self._groups[group]
             if not available or (operation and operation not in available):
                 raise KeyError(name)
             groups.setdefault(group, set()).update([operation] if operation else available)
-        return "".join(
-            (
-                comment_block([f'Part of {self.path}, of MCP server "{self._shown_name}".', *self._notes]),
-                f"{RESULT_TYPE}\n" if functions else "",
-                f"{OPTIONS_TYPE}\n",
-                f"declare namespace MCP.{self._identifier} {{\n",
-                _integer_type(functions),
-                *functions,
-                *[_group(group, operations) for group, operations in groups.items()],
-                "}\n",
-            )
-        )
+        types = NamedTypes(integer=INTEGER_NAME)
+        shared = _shared_types(types, made)
+        written = [function.write(types, {}) for function in made]
+        functions = [each.text((observed or {}).get(each.tool), brief=True) for each in written]
+        blocks = [_group(group, operations, "") for group, operations in groups.items()]
+        return comment_block(self._notes) + self._namespace([*shared, *functions, *blocks])
 
-    def _head(self, size: int) -> str:
-        """Return the comment at the head of the file. `size`: size in bytes of the rest of the file."""
-        count = f"{len(self._tools)} tool{'' if len(self._tools) == 1 else 's'}"
-        usage = f"await MCP.{self._identifier}.<tool>({{ ... }}); unwrap(result) is its value."
-        first = f'{count} of MCP server "{self._shown_name}". {usage}'
-        rest = [*self._description, *self._notes]
+    def _functions(self) -> list[WrittenFunction]:
+        if self._written is None:
+            # Only the texts are cached, because the types take much more memory.
+            made = [FunctionText(name, tool, effects=self._effects.get(name, "")) for name, tool in self._tools.items()]
+            self._common = common_parameters(made)
+            types = NamedTypes(integer=INTEGER_NAME)
+            self._types = _shared_types(types, made)
+            self._written = [function.write(types, self._common) for function in made]
+        return self._written
+
+    def _count(self) -> str:
+        return f'{len(self._tools)} tool{"" if len(self._tools) == 1 else "s"} of MCP server "{self._shown_name}"'
+
+    def _head(self) -> str:
+        """Return the comment at the head of the file."""
         common = []
         if self._common:
             common.append("Parameters with these names, unless a function describes them otherwise:")
             common.extend([f"@param {name} {doc}" for name, doc in self._common.items()])
-        head = comment_block([first, *rest, *common])
-        size += len(head.encode())
-        if size <= LARGE_FILE or len(self._tools) < 2:
-            return head
-        names = [*self._tools, *(group for group, operations in self._groups.items() if operations)]
-        reading = (
-            f'API.read("{self.path}#<tool>") gives one tool, "#<tool>,<tool>" several, without the cuts marked … here'
-        )
-        contents = f"{round(size / 1024)} KB; {reading}. Tools: {_listed(names)}"
-        return comment_block([first, *rest, contents, *common])
+        usage = f"{self._count()}. await MCP.{self._identifier}.<tool>({{ ... }}); unwrap(result) is its value."
+        return comment_block([usage, *self._description, *self._notes, *common])
+
+    def _namespace(self, parts: Sequence[str]) -> str:
+        body = "".join([_integer_type(parts), *parts])
+        return f"declare namespace MCP.{self._identifier} {{\n{body}}}\n"
+
+    def _group_lines(self, indent: str) -> list[str]:
+        """Return a comment on each group of operations that the server has."""
+        return [
+            f"{indent}// {group}: {', '.join(each.name for each in OPERATIONS[group] if each.name in operations)}; "
+            f'types: "{self.path}#{group}"\n'
+            for group, operations in self._groups.items()
+            if operations
+        ]
+
+
+def _shared_types(types: NamedTypes, functions: Iterable[FunctionText]) -> list[str]:
+    """Return the declarations of the types that occur several times in functions."""
+    return [f"  {indented(text)}\n" for text in types.share(each for function in functions for each in function.types)]
 
 
 def _integer_type(functions: Iterable[str]) -> str:
@@ -225,34 +282,47 @@ def _integer_type(functions: Iterable[str]) -> str:
 
 
 # In a namespace, since a type with the same name in two global declarations would be an error.
-INTEGER_TYPE: Final = f"  type {INTEGER_NAME} = number | bigint; // an integer beyond 2^53 is a bigint\n"
+INTEGER_TYPE: Final = f"  type {INTEGER_NAME} = number | bigint; // bigint beyond 2^53\n"
 _INTEGER_NAME: Final = re.compile(rf"\b{INTEGER_NAME}\b")
 _FIRST_WORD: Final = re.compile("[a-z]+(?=[A-Z0-9_])")
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Return names in a line, grouped by their first word: `addLabel, create{Issue,Label,Milestone}`."""
+def _by_first_word(names: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """Return names by their first word, which is empty for words of few names."""
     groups: dict[str, list[str]] = {}
     for name in names:
         match = _FIRST_WORD.match(name)
         # The blank separates `create` from `createIssue`.
         groups.setdefault(match[0] if match else name + " ", []).append(name)
-    listed = []
-    for word, members in groups.items():
-        if len(members) < MANY_NAMES:
-            listed.extend(members)
-        else:
-            listed.append(f"{word}{{{','.join([member[len(word) :] for member in members])}}}")
-    return ", ".join(listed)
+    return [(word if len(members) >= MANY_NAMES else "", members) for word, members in groups.items()]
 
 
-def _group(group: str, wanted: Collection[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
+    """Return names in a line, grouped by their first word: `addLabel, create{Issue,Label,Milestone}`."""
+    return ", ".join(
+        f"{word}{{{','.join([member[len(word) :] for member in members])}}}" if word else ", ".join(members)
+        for word, members in _by_first_word(names)
+    )
+
+
+def short_list(names: Iterable[str]) -> list[str]:
+    """Return names. Of more than `MAX_NAMES`, those with the same first word are counted: `create... (40)`."""
+    every = list(names)
+    if len(every) <= MAX_NAMES:
+        return every
+    groups = _by_first_word(every)
+    listed = [each for word, members in groups for each in ([f"{word}... ({len(members)})"] if word else members)]
+    rest = len(listed) - MAX_NAMES
+    return listed if rest <= 0 else [*listed[:MAX_NAMES], f"and {rest} more"]
+
+
+def _group(group: str, wanted: Collection[str], options: str = ", o?: McpCall") -> str:
     """Return the namespace `resources` or `prompts` with some operations; empty if there are none."""
     shown = []
     for each in OPERATIONS[group]:
         if each.name in wanted:
             taken, parameter = argument_type(compile_schema(each.input_schema, "Input"))
-            call = f"{each.name}({parameter}{TypeWriter({}).text(taken)}, o?: McpCall)"
+            call = f"{each.name}({parameter}{TypeWriter({}).text(taken)}{options})"
             shown.append(f"    /** {each.description} */\n    function {call}: Promise<{each.output}>;\n")
     return f"  namespace {group} {{\n{''.join(shown)}  }}\n" if shown else ""
 
@@ -272,7 +342,7 @@ def render_tools(tools: Sequence[tuple[str, str | None, Renderable]]) -> str:
         function = FunctionText(f"tool{number}", tool)
         written = function.write(types, {})
         declared.append(written.types)
-        parameters = written.call.partition("(")[2]
+        parameters = written.call.partition("(")[2] + ", o?: McpCall)"
         result = indented(result_text(written.output, plain=True))
         comment = comment_block([*written.doc, *written.last_lines], "  ")
         if name is not None:
@@ -286,7 +356,7 @@ def render_index(servers: Sequence[ServerSummary]) -> str:
     """Return the text of `mcp/index.d.ts`: a line for each server, and the types that all servers share."""
     lines = [
         "The MCP servers of this program. Read mcp/<identifier>.d.ts for the functions of one;",
-        'API.search("...") finds tools in all of them.',
+        'API.search("...") finds tools in all of them. A call takes { timeoutMs } after its argument.',
     ]
     for server in servers:
         named = "" if server.name == server.identifier else f' "{comment_line(server.name, 100)}"'
@@ -296,7 +366,7 @@ def render_index(servers: Sequence[ServerSummary]) -> str:
     return (
         f"{comment_block(lines)}{RESULT_TYPE}\n{HEADER_TYPE}\n"
         "declare namespace MCP {\n"
-        "  /** Return the header of the whole API. */\n"
+        "  /** Return all servers. MCP.<server>.$api(tool?, { schema: true }) returns tools, with JSON Schemas. */\n"
         "  function $api(): Promise<McpApiHeader>;\n"
         "}\n"
     )

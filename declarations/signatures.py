@@ -9,7 +9,7 @@ from declarations.schema import compile_schema
 from declarations.typetree import ANY_OBJECT, IntersectionOf, ObjectOf, Ref, SchemaType, Type, UnionOf, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 MAX_SIGNATURE: Final = 400
 """Maximum length in characters of a signature."""
@@ -57,6 +57,11 @@ def result_text(output: str | None, mark: str = "", *, plain: bool = False) -> s
     return "Promise<McpToolResult>" if bare else f"Promise<McpToolResult<{mark}{output}>>"
 
 
+def value_text(output: str | None, mark: str = "", *, plain: bool = False) -> str:
+    """Return the type of the value of a call's result, in the place of `result_text`."""
+    return "unknown" if output is None else mark + output
+
+
 def signature(
     path: str,
     tool: Renderable,
@@ -65,6 +70,7 @@ def signature(
     opening: str = "(",
     plain: bool = False,
     unfolds: bool = False,
+    returned: Callable[..., str] = result_text,
 ) -> str:
     """Return the signature of a tool in one line of about `MAX_SIGNATURE` characters at most.
 
@@ -79,18 +85,19 @@ def signature(
         plain: True if the result is the value itself, not an MCP result.
         unfolds: True to write the inner objects of an argument too, if the signature then takes at most `MAX_UNFOLDED`
             characters.
+        returned: returns the text of the type of the result, as `result_text` does.
     """
     path += opening
     arguments = compile_schema(tool.input_schema, "Input", of_input=True)
-    returned = tool.output_schema if tool.output_schema is not None else observed
-    result = None if returned is None else compile_schema(returned, "Output")
+    schema = tool.output_schema if tool.output_schema is not None else observed
+    result = None if schema is None else compile_schema(schema, "Output")
     kind = f": {observed['description']}" if observed and "description" in observed else ""
     mark = f"/* observed{kind} */ " if tool.output_schema is None else ""
     root, parameter = argument_type(arguments)
     for input_depth, output_depth in ((9, 9), (9, 2), (3, 2), (2, 1), (1, 1), (1, 0)):
         written = _brief(root, arguments, input_depth)
         output = None if result is None else _brief(result.root, result, output_depth)
-        line = f"{path}{parameter}{written}): {result_text(output, mark, plain=plain)}"
+        line = f"{path}{parameter}{written}): {returned(output, mark, plain=plain)}"
         if len(line) <= MAX_SIGNATURE:
             break
     else:
@@ -101,18 +108,18 @@ def signature(
         for input_depth, output_depth in ((9, 1), (9, 0), (4, 0), (3, 0), (2, 0)):
             written = TypeWriter(names, docs=False, depth=input_depth, integer=INTEGER_NAME).text(root)
             output = None if result is None else _brief(result.root, result, output_depth)
-            whole = f"{path}{parameter}{written}): {result_text(output, mark, plain=plain)}"
+            whole = f"{path}{parameter}{written}): {returned(output, mark, plain=plain)}"
             if len(whole) <= MAX_UNFOLDED:
                 return whole
     if line:
         return line
     output = None if result is None else _brief(result.root, result, 0)
     most, short = (MAX_UNFOLDED, MAX_NAMED) if unfolds else (MAX_SIGNATURE, MAX_SHORT)
-    room = most - len(path) - len(parameter) - len(result_text(output, mark, plain=plain)) - 3
+    room = most - len(path) - len(parameter) - len(returned(output, mark, plain=plain)) - 3
     # A model needs the argument to make the call, so the argument gets at least half of the room.
     if room < most // 2:
-        output, room = None, most - len(path) - len(parameter) - len(result_text(None, plain=plain)) - 3
-    return f"{path}{parameter}{_names(root, arguments, room, short)}): {result_text(output, mark, plain=plain)}"
+        output, room = None, most - len(path) - len(parameter) - len(returned(None, plain=plain)) - 3
+    return f"{path}{parameter}{_names(root, arguments, room, short)}): {returned(output, mark, plain=plain)}"
 
 
 def _names(type_: Type, compiled: SchemaType, room: int, short: int) -> str:

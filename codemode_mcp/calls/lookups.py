@@ -45,18 +45,18 @@ def answer(
 def _look_up(lookup: Lookup, context: CallContext, settings: CodeModeSettings) -> Any:
     catalog = context.catalog
     match lookup:
-        case messages.ApiList(prefix=prefix):
-            return {"files": catalog.files.list_files(prefix)}
-        case messages.ApiRead(path=path):
-            return catalog.files.read(path)
-        case messages.ApiSearch(query=query, limit=limit, server=server):
+        case messages.ApiList(prefix=prefix, more=more):
+            return {"files": catalog.files.list_files(prefix, *(more or ()))}
+        case messages.ApiRead(path=path, more=more):
+            return catalog.files.read(path, *(more or ()))
+        case messages.ApiSearch(query=query, server=server):
             context.counts.search += 1
-            return catalog.search(query, _limit(limit, settings), server)
+            return catalog.search(query, _limit(lookup, settings), server)
         case messages.Header(server=server, tool=tool, schema=schema):
             return catalog.header(server, tool, schema=schema)
-        case messages.ToolSearch(query=query, limit=limit):
+        case messages.ToolSearch(query=query):
             context.counts.search += 1
-            return catalog.toolset.search(query, _limit(limit, settings))
+            return catalog.toolset.search(query, _limit(lookup, settings))
         case messages.Describe(target=target):
             context.counts.describe += 1
             return catalog.toolset.describe(entry_by_id(target, context))
@@ -73,7 +73,7 @@ def _left_out(
     if len(found) == found.total:
         return ""
     name, server = ("API.search", search.server) if isinstance(search, messages.ApiSearch) else ("tools.search", "")
-    others = [] if _limit(search.limit, settings) >= settings.max_search_limit else ["limit"]
+    others = [] if _limit(search, settings) >= settings.max_search_limit else ["limit"]
     others += ["server"] if server is None else []
     how = f"{{ {', '.join(others)} }} for more" if others else "ask for something more precise"
     query = json_text(search.query if len(search.query) <= SHOWN_QUERY else search.query[:SHOWN_QUERY] + "...")
@@ -81,5 +81,8 @@ def _left_out(
     return f"{which}: {len(found)} of {found.total} hits; {how}."
 
 
-def _limit(requested: int | None, settings: CodeModeSettings) -> int:
-    return min(settings.search_default_limit if requested is None else requested, settings.max_search_limit)
+def _limit(search: messages.ApiSearch | messages.ToolSearch, settings: CodeModeSettings) -> int:
+    """Return the maximum number of hits of a search. `API.search("")` lists tools, so it has the largest one."""
+    is_list = isinstance(search, messages.ApiSearch) and not search.query.strip()
+    default = settings.max_search_limit if is_list else settings.search_default_limit
+    return min(default if search.limit is None else search.limit, settings.max_search_limit)

@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING, Final, Protocol
 
 from codemode_mcp.catalog.catalog import Catalog
-from codemode_mcp.catalog.entries import Entry, mcp_id, one_line, operation_entry, operation_id
+from codemode_mcp.catalog.entries import Entry, mcp_id, one_line, operation_entry, operation_id, words_of
 from codemode_mcp.catalog.overrides import NO_OVERRIDES
 from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import NO_TOOLS, select_tools
 from codemode_mcp.policy.effects import READ_ONLY
-from codemode_mcp.policy.policy import Deny
+from codemode_mcp.policy.policy import Ask, Deny
 from declarations.names import aliases, identifiers
 from declarations.operations import OPERATIONS
 
@@ -119,9 +119,12 @@ def _tool_entries(
     for listed in view.tools:
         entry_id = mcp_id(view.name, listed.name)
         declared = policy.effects(entry_id, listed.annotations)
-        if not isinstance(policy.decide(entry_id, declared), Deny):
-            allowed.append((entry_id, listed, shown.get(listed.name, listed), declared))
-    for entry_id, listed, tool, declared in allowed:
+        decision = policy.decide(entry_id, declared)
+        if not isinstance(decision, Deny):
+            counted = policy.counted(entry_id, listed.annotations)
+            words = words_of(declared, counted, asks=isinstance(decision, Ask))
+            allowed.append((entry_id, listed, shown.get(listed.name, listed), declared, words))
+    for entry_id, listed, tool, declared, words in allowed:
         name = names[tool.name]
         yield Entry(
             id=entry_id,
@@ -132,6 +135,7 @@ def _tool_entries(
             tool=tool,
             effects=declared,
             listed=None if tool is listed else listed,
+            effect_words=words,
         )
 
 
@@ -166,9 +170,11 @@ def _groups(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[tup
         for operation in operations:
             if operation.method == "completion/complete" and not view.completions:
                 continue
-            if isinstance(policy.decide(operation_id(view.name, operation), declared), Deny):
+            decision = policy.decide(operation_id(view.name, operation), declared)
+            if isinstance(decision, Deny):
                 continue
-            entries.append(operation_entry(identifier, view.name, group, operation, declared))
+            words = words_of(declared, None, asks=isinstance(decision, Ask))
+            entries.append(operation_entry(identifier, view.name, group, operation, declared, words))
         if entries:
             yield group, tuple(entries)
 

@@ -282,7 +282,7 @@ class Catalog:
         if found is None:
             raise lookup_error(f"there is no server {quoted(server)}")
         if tool is None:
-            header, shown = self.files.text(found.path), found.entries
+            header, shown = self.files.read(found.path)["content"], found.entries
         else:
             entry = found.member(tool)
             if not isinstance(entry, Entry):
@@ -297,6 +297,7 @@ class Catalog:
                     "method": method(each),
                     "mcpTool": each.tool.name,
                     "operation": _kind(each),
+                    "effects": each.effect_words,
                     "description": each.tool.description,
                 }
                 for each in shown
@@ -330,7 +331,8 @@ class Catalog:
     ) -> Found[dict[str, Any]]:
         """Return the best hits, then servers that are down and may have better tools, for `API.search`.
 
-        Saved programs are among the hits, if there are any. `server` may be `programs`, for these alone.
+        Saved programs are among the hits, if there are any. `server` may be `programs`, for these alone. An empty query
+        finds all tools, in their own order.
 
         Args:
             sources: the sources of the tools that are found beside those of MCP servers.
@@ -351,13 +353,22 @@ class Catalog:
         else:
             further, finder = self.toolset.finder_after(finder, sources)
         first = len(self.index.tools)
-        found = finder.find(query, limit, among)
-        entries = [self.index.tools[hit.number] if hit.number < first else further[hit.number - first] for hit in found]
-        hits = [self._hit(entry, hit.score) for entry, hit in zip(entries, found, strict=True)]
-        self._unfold(entries, hits)
+        if query.strip():
+            found = finder.find(query, limit, among)
+            total = found.total
+            entries = [
+                self.index.tools[hit.number] if hit.number < first else further[hit.number - first] for hit in found
+            ]
+            hits = [self._hit(entry, hit.score) for entry, hit in zip(entries, found, strict=True)]
+            self._unfold(entries, hits)
+        else:
+            every = (*self.index.tools, *further)
+            numbers = range(len(every)) if among is None else among
+            total = len(numbers)
+            hits = [self._hit(every[number], 0) for number in numbers[:limit]]
         groups = self._group_hits(query, wanted)
         hits.extend(groups[: max(0, limit - len(hits)) or 1])
-        left_out = found.total + len(groups) - len(hits)
+        left_out = total + len(groups) - len(hits)
         hits.extend(
             {
                 "server": each.identifier,
@@ -399,6 +410,7 @@ class Catalog:
             "path": f"{found.path}#{entry.identifier}",
             "call": entry.path,
             "signature": self.signature(entry),
+            "effects": entry.effect_words,
             "description": one_line(entry.tool.description or entry.tool.title or ""),
             "score": score,
             **({"status": "down"} if found.status == "down" else {}),

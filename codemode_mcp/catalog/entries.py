@@ -12,6 +12,7 @@ from upstream_clients.tools import Tool
 if TYPE_CHECKING:
     from codemode_mcp.policy.effects import Effects
     from declarations.operations import Operation
+    from upstream_clients.tools import Annotations
 
 Source = Literal["core", "plugin", "mcp", "client", "program"]
 """The origin of a tool: this product, a plugin, an upstream server, the connected client or the saved programs."""
@@ -68,6 +69,7 @@ class Entry:
         tool: the tool as programs see it.
         operation: the operation on resources or prompts; None for a tool.
         listed: the tool as its server lists it, if an override changes it. The id has its name.
+        effect_words: what a call does, in words for a model; see `words_of`.
     """
 
     id: str
@@ -79,6 +81,7 @@ class Entry:
     effects: Effects
     operation: Operation | None = None
     listed: Tool | None = None
+    effect_words: str = ""
 
     @property
     def original(self) -> Tool:
@@ -113,7 +116,9 @@ def operation_id(server: str, operation: Operation) -> str:
     return f"mcp:{server}:{operation.id}"
 
 
-def operation_entry(server: str, server_name: str, group: str, operation: Operation, effects: Effects) -> Entry:
+def operation_entry(
+    server: str, server_name: str, group: str, operation: Operation, effects: Effects, words: str
+) -> Entry:
     """Return the entry of an operation on resources or prompts of a server. `server` is the server's identifier."""
     return Entry(
         id=operation_id(server_name, operation),
@@ -124,7 +129,27 @@ def operation_entry(server: str, server_name: str, group: str, operation: Operat
         tool=Tool(name=operation.method, description=operation.description, input_schema=operation.input_schema),
         effects=effects,
         operation=operation,
+        effect_words=words,
     )
+
+
+def words_of(effects: Effects, declared: Annotations | None, *, asks: bool) -> str:
+    """Return what a call does, in words for a model, such as `destructive, idempotent, asks the user first`.
+
+    Args:
+        declared: the annotations from which the effects follow; None if they are not trusted. The default of MCP is a
+            destructive tool, so a tool without annotations only `may write`.
+        asks: True if a person has to approve each call.
+    """
+    if effects.read_only:
+        words = ["read-only"]
+    elif declared is None or (declared.read_only is None and declared.destructive is None):
+        words = ["may write"]
+    else:
+        words = ["destructive" if declared.destructive else "writes"]
+    if effects.idempotent and not effects.read_only:
+        words.append("idempotent")
+    return ", ".join([*words, "asks the user first"] if asks else words)
 
 
 def one_line(text: str, limit: int = 200) -> str:

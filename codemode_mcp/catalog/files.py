@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit.sizes import size
-from codemode_mcp.catalog.entries import one_line
+from codemode_mcp.catalog.entries import Entry, one_line
 from codemode_mcp.catalog.servers import lookup_error, method, nearest_names, quoted
 from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.saved_programs.saved_program import program_id
 from declarations.namespaces import NamespaceSummary, ScopeObject, render_namespaces
+from declarations.render import MAX_SHOWN, short_list
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.servers import Server, ServerIndex
     from codemode_mcp.catalog.toolset import Toolset
     from upstream_clients.tools import JsonObject
 
 INDEX = "mcp/index.d.ts"
 """The file of all servers."""
+
+MIN_ROOM = 2048
+"""Size in bytes up to which one of several files has an overview with descriptions."""
+
+ALL = "*"
+"""The name of all functions of a file, after a `#`."""
 
 NAMESPACES = "namespaces.d.ts"
 """The file of the namespaces of plugins, if there are any."""
@@ -52,20 +59,62 @@ class DeclarationFiles:
         self._observed = observed
         self.scopes = scopes
 
-    def list_files(self, prefix: str) -> list[dict[str, Any]]:
-        """Return the path, description and size of each file whose path begins with the prefix, for `API.list`."""
+    def list_files(self, *prefixes: str) -> list[dict[str, Any]]:
+        """Return the path and description of each file with one of the prefixes, and the names of its tools."""
+        listed = [path for path in self.paths if path.startswith(prefixes)]
         return [
-            {"path": path, "description": self._about(path), "bytes": size(self.text(path))}
-            for path in self.paths
-            if path.startswith(prefix)
+            {
+                "path": path,
+                **({} if server is None else {"tools": short_list(names)}),
+                **({"description": about} if about else {}),
+            }
+            for path in listed
+            for server in [self._find(path)]
+            for names in [[entry.identifier for entry in server.tools] if server is not None else []]
+            for about in [self._about(path) if server is None else _state(server)]
         ]
 
-    def read(self, path: str) -> dict[str, Any]:
-        """Return a whole file for `API.read`, or only the functions that the path names after a `#`.
+    def read(self, *paths: str) -> dict[str, Any]:
+        """Return files for `API.read`, as one text. After a `#`, a path names some of the functions, or `*` for all.
+
+        A file that is too long, and files that together are, are replaced by their overviews.
 
         Raises:
-            ProgramError: the path is malformed, or there is no such file or function.
+            ProgramError: a path is malformed, or there is no such file or function.
         """
+        whole: dict[str, None] = {}
+        parts: dict[str, list[str]] = {}
+        for path in paths:
+            file, mark, part = self._checked(path).partition("#")
+            if mark:
+                parts.setdefault(file, []).append(part)
+            else:
+                whole[file] = None
+        texts = [self._shown(file) for file in whole]
+        room = MAX_SHOWN
+        if sum(map(size, texts)) > MAX_SHOWN:
+            room = max(room // len(texts), MIN_ROOM)
+        examples = []
+        for number, file in enumerate(whole):
+            server = self._find(file)
+            overview = (
+                None
+                if server is None or size(texts[number]) <= room
+                else self._index.file(server).overview(self._observed_of(server), room)
+            )
+            if server is not None and overview is not None and size(overview) < size(texts[number]):
+                texts[number] = overview
+                examples.append(json.dumps(f"{file}#{','.join(entry.identifier for entry in server.tools[:2])}"))
+        if examples:
+            read = ", ".join(examples[:2])
+            texts.append(f'// Types and comments of some tools: API.read({read}); of all: "{next(iter(whole))}#*".\n')
+        texts.extend(self._some(file, names) for file, names in parts.items())
+        text = "".join(texts)
+        about = "; ".join(map(self._about, dict.fromkeys([*whole, *parts])))
+        return {"path": ", ".join(paths), "description": about, "content": text, "bytes": size(text)}
+
+    def _checked(self, path: str) -> str:
+        """Return a path of `read` if it is well-formed."""
         if path.startswith("MCP."):
             server, _, member = path.removeprefix("MCP.").partition(".")
             near = f"mcp/{server}.d.ts" + (f"#{member}" if member else "")
@@ -73,17 +122,23 @@ class DeclarationFiles:
         name = path.removeprefix("programs.")
         if name != path and name in self._toolset.programs.names:
             raise lookup_error(f"{quoted(path)} is not a path; write API.read({quoted(program_path(name))})")
-        path, mark, part = path.partition("#")
-        parts = path.split("/")
+        file, mark, part = path.partition("#")
+        parts = file.split("/")
         if mark and not part:
-            raise lookup_error(f"name a tool after the #, such as {quoted(path + '#createIssue')}")
-        if not path or "" in parts or "." in parts or ".." in parts or "\\" in path:
-            raise lookup_error(f"{quoted(path)} is not a valid path; see API.list()")
-        text = self._some(path, part) if mark else self.text(path)
-        return {"path": path + mark + part, "description": self._about(path), "content": text, "bytes": size(text)}
+            raise lookup_error(f"name a tool after the #, such as {quoted(path + 'createIssue')}")
+        if not file or "" in parts or "." in parts or ".." in parts or "\\" in file:
+            raise lookup_error(f"{quoted(file)} is not a valid path; see API.list()")
+        return path
 
     def text(self, path: str) -> str:
-        """Return the text of one file. Raises the errors of `read`."""
+        """Return the whole text of one file, for an editor and a compiler. Raises the errors of `read`."""
+        server = self._find(path)
+        if server is None:
+            return self._shown(path)
+        return self._index.file(server).whole(self._observed_of(server))
+
+    def _shown(self, path: str) -> str:
+        """Return a whole file as a program reads it."""
         if path == INDEX:
             return self._index.index_file
         if path == NAMESPACES and self._toolset.namespaces:
@@ -92,22 +147,24 @@ class DeclarationFiles:
         if program is not None:
             return self._toolset.programs.declaration(program)
         server = self._server_at(path)
-        return self._index.file(server).whole(self._observed_of(server))
+        return self._index.file(server).shown(self._observed_of(server))
 
-    def _some(self, path: str, part: str) -> str:
-        """Return some functions of a file. `part` is one name, which may have commas, or names separated by commas."""
+    def _some(self, path: str, parts: Sequence[str]) -> str:
+        """Return some functions of a file. Each part is a name, which may have commas, or names separated by commas."""
         if path == INDEX or (path == NAMESPACES and self._toolset.namespaces):
             raise lookup_error(f"{path} has no tools; read the file of a server, such as mcp/<server>.d.ts#<tool>")
         if self._program_at(path) is not None:
             raise lookup_error(f"{path} has one function; read {quoted(path)}")
         server = self._server_at(path)
-        names = [part] if server.member(part) is not None else [name.strip() for name in part.split(",")]
         members = []
-        for name in names:
-            found = server.member(name)
-            if found is None:
-                raise server.no_member(name)
-            members.append(found if isinstance(found, str) else method(found))
+        for part in parts:
+            for name in [part] if server.member(part) is not None else map(str.strip, part.split(",")):
+                found = server.member(name)
+                if found is None and name != ALL:
+                    raise server.no_member(name)
+                members.append(method(found) if isinstance(found, Entry) else found or name)
+        if ALL in members:
+            return self._index.file(server).shown(self._observed_of(server))
         return self._index.file(server).excerpt(members, self._observed_of(server))
 
     @property
@@ -138,10 +195,14 @@ class DeclarationFiles:
         name = path.removeprefix("programs/").removesuffix(".d.ts")
         return self._toolset.programs.get(program_id(name)) if path == program_path(name) else None
 
+    def _find(self, path: str) -> Server | None:
+        """Return the server that a file declares, if it is such a file."""
+        return next((server for server in self._index.servers if path == server.path), None)
+
     def _server_at(self, path: str) -> Server:
-        for server in self._index.servers:
-            if path == server.path:
-                return server
+        server = self._find(path)
+        if server is not None:
+            return server
         near = nearest(path, self.paths)
         raise lookup_error(f"there is no file {quoted(path)}.{nearest_names(near)} See API.list().")
 
@@ -152,18 +213,19 @@ class DeclarationFiles:
         return {name: schema for name, schema in found if schema is not None}
 
     def _about(self, path: str) -> str:
-        for server in self._index.servers:
-            if path == server.path:
-                count = f"{len(server.tools)} tool{'' if len(server.tools) == 1 else 's'}"
-                state = "" if server.status == "ready" else f", {server.status}"
-                if server.login_required:
-                    state = ", needs a login"
-                return f"MCP.{server.identifier}: {count}{state}" + (
-                    f". {server.description}" if server.description else ""
-                )
+        server = self._find(path)
+        if server is not None:
+            count = f"{len(server.tools)} tool{'' if len(server.tools) == 1 else 's'}"
+            return f"MCP.{server.identifier}: {', '.join(filter(None, (count, _state(server))))}"
         program = self._program_at(path)
         if program is not None:
             return one_line(f"{program.path}: {program.tool.description or 'a saved program'}")
         if path == NAMESPACES:
             return one_line("; ".join(f"{each.global_name}: {each.description}" for each in self._toolset.namespaces))
-        return "All servers, and the types that their files share"
+        return "Servers and shared types"
+
+
+def _state(server: Server) -> str:
+    """Return the state of a server unless it is ready, and its description."""
+    state = "" if server.status == "ready" else "needs a login" if server.login_required else server.status
+    return ". ".join(filter(None, (state, server.description)))

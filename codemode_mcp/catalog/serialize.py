@@ -61,12 +61,14 @@ class _McpTool(Form, array_like=True):
     identifier: str
     tool: _Tool
     effects: _Flags
+    effect_words: str = ""
 
 
 class _Operation(Form, array_like=True):
     id: str
     operation: str
     effects: _Flags
+    effect_words: str = ""
 
 
 class _Server(Form, rename={"login_required": "login"}):
@@ -95,6 +97,7 @@ class _OtherTool(Form, array_like=True):
     effects: _Flags
     label: str | None
     is_function: bool
+    effect_words: str = ""
 
 
 class _Namespace(Form, rename={"global_name": "global", "required_tools": "required"}):
@@ -193,7 +196,10 @@ def _servers_text(index: ServerIndex) -> str:
         form_from(
             _Server,
             server,
-            tools=[_McpTool(each.identifier, _tool_form(each.tool), _flags(each.effects)) for each in server.tools],
+            tools=[
+                _McpTool(each.identifier, _tool_form(each.tool), _flags(each.effects), each.effect_words)
+                for each in server.tools
+            ],
             groups=[(group, [*map(_operation_form, entries)]) for group, entries in server.groups],
             listed={each.identifier: _tool_form(each.listed) for each in server.tools if each.listed is not None}
             or msgspec.UNSET,
@@ -231,19 +237,20 @@ def _mcp_entry(server: _Server, form: _McpTool, listed: Tool | None) -> Entry:
         tool=with_relaxed_schemas(_tool(form.tool)),
         effects=Effects(*form.effects),
         listed=listed,
+        effect_words=form.effect_words,
     )
 
 
 def _operation_form(entry: Entry) -> _Operation:
     assert entry.operation is not None
-    return _Operation(entry.id, entry.operation.id, _flags(entry.effects))
+    return _Operation(entry.id, entry.operation.id, _flags(entry.effects), entry.effect_words)
 
 
 def _operation_entry(server: _Server, group: str, form: _Operation) -> Entry:
     operation = _OPERATIONS[group, form.operation]
     if form.id != operation_id(server.name, operation):
         raise ValueError
-    return operation_entry(server.identifier, server.name, group, operation, Effects(*form.effects))
+    return operation_entry(server.identifier, server.name, group, operation, Effects(*form.effects), form.effect_words)
 
 
 # other tools
@@ -271,7 +278,9 @@ def _toolset(form: _Toolset, meaning: Meaning | None) -> Toolset:
     names: list[tuple[str, str]] = []
     for each in form.entries:
         effects = Effects(*each.effects)
-        entry = entry_of(each.source, each.source_name, _tool(each.tool), effects, is_function=each.is_function)
+        entry = entry_of(
+            each.source, each.source_name, _tool(each.tool), effects, each.effect_words, is_function=each.is_function
+        )
         entries.append((entry, each.label))
         if each.is_function:
             names.append((entry.tool.name, entry.id))

@@ -13,6 +13,7 @@ from codemode_mcp.did_you_mean import nearest, normalize_name
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.trust.items import tool_item
 from declarations.names import aliases, identifiers, is_displaced, is_of_another
+from declarations.operations import OPERATIONS
 from declarations.render import ServerFile, ServerSummary, render_index
 from declarations.signatures import signature
 from declarations.untrusted_text import escape_line
@@ -87,6 +88,9 @@ class Server:
         """Return the error for an unknown function, with the nearest names, or for a held one."""
         if name in self.withheld:
             return lookup_error(f"MCP.{self.identifier}.{escape_line(name)} {self.withheld[name]}")
+        group = name.partition(".")[0]
+        if group in OPERATIONS and self.status == "ready" and not any(group == each for each, _ in self.groups):
+            return lookup_error(f"MCP.{self.identifier} has no {group}")
         near = nearest(name, [method(entry) for entry in self.entries])
         return lookup_error(f"MCP.{self.identifier} has no tool {quoted(name)}.{nearest_names(near)}")
 
@@ -231,6 +235,7 @@ class ServerIndex:
                 server_name=server.name,
                 description=server.description,
                 notes=_notes(server),
+                effects={entry.identifier: entry.effect_words for entry in server.tools},
                 resources=groups.get("resources", ()),
                 prompts=groups.get("prompts", ()),
             )

@@ -13,11 +13,11 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.catalog.entries import Entry, one_line
+from codemode_mcp.catalog.entries import Entry, one_line, words_of
 from codemode_mcp.catalog.program_set import NO_PROGRAMS, SAVED, select_programs
 from codemode_mcp.json_text import compact_json
 from codemode_mcp.policy.effects import Effects
-from codemode_mcp.policy.policy import Deny
+from codemode_mcp.policy.policy import Ask, Deny
 from codemode_mcp.search.found import Found
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from declarations.render import render_tools
@@ -159,7 +159,8 @@ class Toolset:
 
     def hit(self, entry: Entry, score: float) -> dict[str, Any]:
         """Return a tool that was found."""
-        return {**self.catalog_entry(entry), "signature": self.signature(entry), "score": score}
+        found = {"signature": self.signature(entry), "effects": entry.effect_words, "score": score}
+        return {**self.catalog_entry(entry), **found}
 
     def finder_after(self, base: Finder, sources: frozenset[Source]) -> tuple[Sequence[Entry], Finder]:
         """Return the tools and saved programs of these sources, and a search index with them after those of `base`."""
@@ -217,30 +218,32 @@ def select_tools(
     broken: Iterable[str] = (),
 ) -> Toolset:
     """Return what policy does not deny. Of two tools with the same id, the first one counts."""
-    kept: dict[str, tuple[OfferedTool, Effects]] = {}
+    kept: dict[str, tuple[OfferedTool, Effects, str]] = {}
     for each in offered:
         effects = Effects.of(each.tool.annotations)
         if each.id in kept or (each.source == "core" and each.source_name == CONTROL):
             continue
         if each.optional and not policy.names(each.id):
             continue
-        if not isinstance(policy.decide(each.id, effects), Deny):
-            kept[each.id] = each, effects
+        decision = policy.decide(each.id, effects)
+        if not isinstance(decision, Deny):
+            words = words_of(effects, each.tool.annotations, asks=isinstance(decision, Ask))
+            kept[each.id] = each, effects, words
     chosen = [(tool_id, *kept[tool_id]) for tool_id in sorted(kept)]
-    of_plugins = {each.tool.name for _, each, _ in chosen if each.source not in _OWN}
+    of_plugins = {each.tool.name for _, each, *_ in chosen if each.source not in _OWN}
     may_be_named = [
         (tool_id, each.tool.name)
-        for tool_id, each, _ in chosen
+        for tool_id, each, *_ in chosen
         if each.source not in _OWN or each.tool.name not in of_plugins
     ]
     functions = _functions([name for _, name in may_be_named])
     named = {tool_id: name for tool_id, name in may_be_named if name in functions}
     entries = []
-    for tool_id, each, effects in chosen:
+    for tool_id, each, effects, words in chosen:
         is_function = tool_id in named
-        entry = entry_of(each.source, each.source_name, each.tool, effects, is_function=is_function)
+        entry = entry_of(each.source, each.source_name, each.tool, effects, words, is_function=is_function)
         entries.append((entry, each.label or each.tool.title))
-    owned = {(each.source_name, each.tool.name) for _, each, _ in chosen if each.source == "plugin"}
+    owned = {(each.source_name, each.tool.name) for _, each, *_ in chosen if each.source == "plugin"}
     visible = [each for each in namespaces if all((each.plugin, required) in owned for required in each.required_tools)]
     return Toolset(
         entries,
@@ -251,11 +254,11 @@ def select_tools(
     )
 
 
-def entry_of(source: Source, source_name: str, tool: Tool, effects: Effects, *, is_function: bool) -> Entry:
+def entry_of(source: Source, source_name: str, tool: Tool, effects: Effects, words: str, *, is_function: bool) -> Entry:
     """Return the entry of a tool that is not an MCP tool. `is_function`: True if it is a function of `tools`."""
     tool_id = f"{source}:{source_name}:{tool.name}"
     path = f"tools.{tool.name}" if is_function else f"tools.call({json.dumps(tool_id, ensure_ascii=False)})"
-    return Entry(tool_id, source, source_name, path, tool.name, tool, effects)
+    return Entry(tool_id, source, source_name, path, tool.name, tool, effects, effect_words=words)
 
 
 def _functions(names: Sequence[str]) -> set[str]:

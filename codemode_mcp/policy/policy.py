@@ -84,13 +84,17 @@ class Policy:
         return source_name not in self.rules.distrusted_servers
 
     def effects(self, tool_id: str, declared: Annotations) -> Effects:
-        """Return the effects of a server's tool, by the annotations of the operator and then those of the server.
+        """Return the effects of a server's tool, by the annotations that count."""
+        return Effects.of(self.counted(tool_id, declared))
+
+    def counted(self, tool_id: str, declared: Annotations) -> Annotations | None:
+        """Return the annotations of a tool that count: those of the operator, and then those of the server.
 
         The annotations of a server that is not trusted do not count.
         """
         trusted = declared if self.trusts(_server_of(tool_id)) else None
         own = self.annotations.get(tool_id)
-        return Effects.of(trusted if own is None else with_own(trusted, own))
+        return trusted if own is None else with_own(trusted, own)
 
     def operation_effects(self, server: str) -> Effects:
         """Return the effects of the operations on resources and prompts of a server."""

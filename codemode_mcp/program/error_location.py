@@ -308,14 +308,20 @@ def _describe_owner(place: _Place, units: str, message: str) -> str:
     text = "" if place.owner is None else _short(units, place.owner)
     if what is None or text in ("", "undefined", "null"):
         return ""
-    return f" ({text} is {what[1] or what[2]}{_promise_advice(text, units)})"
+    return f" ({text} is {what[1] or what[2]}{_advice(text, units)})"
 
 
-def _promise_advice(expression: str, units: str) -> str:
-    """Return advice for an expression that begins with a call that was not awaited, or with a variable set to one."""
+def _advice(expression: str, units: str) -> str:
+    """Return advice for an expression that begins with a call that was not awaited, or with a variable set to one.
+
+    Or return advice for one that ends with a group of operations that a server does not have.
+    """
     root = re.match(r"[\w$]+", expression)
     if root is None:
         return ""
+    group = re.search(r"\b(?:\.|\[[\"'`])(resources|prompts)(?:[\"'`]\])?\Z|[\])]\.(resources|prompts)\Z", expression)
+    if group is not None:
+        return f"; a server without {group[1] or group[2]} has no such member"
     if re.match(r"(?:(?:MCP|API|tools)\.[\w$.]+|load)\(", expression):
         return "; a call returns a promise: await it"
     if re.search(rf"\b{re.escape(root[0])}\s*=\s*(?:(?:MCP|API|tools)\s*[.\[]|load\()", units):
@@ -343,7 +349,7 @@ def _call_fault(root: Node, units: str, lines: Lines, start: int, message: str) 
     at = span_of(callee.child_by_field_name("property") or callee).start
     owner = callee.child_by_field_name("object")
     about = None if owner is None else span_of(owner)
-    return Fault((lines.position(at),), f"{name} is {message}{_promise_advice(name, units)}", about)
+    return Fault((lines.position(at),), f"{name} is {message}{_advice(name, units)}", about)
 
 
 def _contains(node: Node | None, at: int) -> bool:

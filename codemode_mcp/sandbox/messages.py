@@ -30,6 +30,12 @@ MAX_TIMER_MS = 2**31 - 1
 Name = Annotated[str, Meta(max_length=1024)]
 """A name, path or query. The prelude has the same limit, and reports it to the program."""
 
+MAX_PATHS = 64
+"""Maximum number of paths in one request. The prelude has the same limit, and reports it to the program."""
+
+MorePaths = Annotated[tuple[Name, ...], Meta(max_length=MAX_PATHS - 1)] | UnsetType
+"""The paths after the first one."""
+
 # errors of a guest
 
 
@@ -84,11 +90,17 @@ class NamespaceCall(GuestRequest, frozen=True, tag="namespace"):
 
 
 class ApiList(GuestRequest, frozen=True, tag="api_list"):
+    """A request for the list of declaration files, by the beginnings of their paths."""
+
     prefix: Name
+    more: MorePaths = UNSET
 
 
 class ApiRead(GuestRequest, frozen=True, tag="api_read"):
+    """A request for declaration files. `more` has the paths after the first one."""
+
     path: Name
+    more: MorePaths = UNSET
 
 
 class ApiSearch(GuestRequest, frozen=True, tag="api_search"):

@@ -158,7 +158,7 @@ def test_denied_tools_are_in_no_part_of_a_file() -> None:
     assert re.findall(r"function (\w+)", catalog.files.read(PART + "resources")["content"]) == ["list", "templates"]
     assert "function read" not in catalog.files.text("mcp/github.d.ts")
     for part in ("deleteRepo", "delete_repo", "resources.read", "prompts", "prompts.get"):
-        with pytest.raises(ProgramError, match="has no tool"):
+        with pytest.raises(ProgramError, match=r"has no (tool|prompts)"):
             catalog.files.read(PART + part)
 
 
@@ -167,11 +167,156 @@ def test_a_part_of_the_file_of_a_server_that_is_down_says_so() -> None:
     assert "This server is down: no answer" in catalog.files.read(PART + "createIssue")["content"]
 
 
-def test_the_list_of_files_has_the_size_of_each_file() -> None:
-    catalog = build([GITHUB], Policy(PolicyRules())).with_observed({"mcp:github:delete_repo": {"type": "number"}})
-    sizes = {file["path"]: file["bytes"] for file in catalog.files.list_files("")}
-    assert sizes == {path: len(catalog.files.read(path)["content"].encode()) for path in catalog.files.paths}
-    assert "Promise<McpToolResult<number>>" in catalog.files.text("mcp/github.d.ts")
+def test_the_list_of_files_names_the_tools_of_each_server() -> None:
+    login = UpstreamView("mail", "down", error="x", login_required=True)
+    catalog = build([GITHUB, DOWN, login], Policy(PolicyRules(deny=("mcp:github:delete_*",))))
+    assert catalog.files.list_files("") == [
+        {"path": "mcp/index.d.ts", "description": "Servers and shared types"},
+        {"path": "mcp/github.d.ts", "tools": ["createIssue", "then_"], "description": "Issues and more"},
+        {"path": "mcp/myDocs.d.ts", "tools": [], "description": "down"},
+        {"path": "mcp/mail.d.ts", "tools": [], "description": "needs a login"},
+    ]
+    assert [each["path"] for each in catalog.files.list_files("mcp/mail", "mcp/git")] == [
+        "mcp/github.d.ts",
+        "mcp/mail.d.ts",
+    ]
+
+
+def big_tool(verb: str, noun: str) -> Tool:
+    owner = {"type": "string", "description": f"Whose {noun} to {verb}. " * 9}
+    schema = {"type": "object", "properties": {"owner": owner}, "required": ["owner"]}
+    reads = Annotations(read_only=verb == "get")
+    return Tool(f"{verb}_{noun}", "Words about it. " * 8, input_schema=schema, annotations=reads)
+
+
+VERBS, NOUNS = ("get", "create", "delete", "move"), ("page", "file", "note", "user", "team")
+BIG = UpstreamView(
+    "hub", "ready", tools=tuple(big_tool(verb, noun) for verb in VERBS for noun in NOUNS), resources=True
+)
+
+
+def test_a_long_file_is_read_as_an_overview_that_says_how_to_read_the_rest() -> None:
+    files = build([BIG], Policy(PolicyRules(ask=("mcp:hub:move_*",)))).files
+    read = files.read("mcp/hub.d.ts")
+    lines = read["content"].splitlines()
+    assert read["bytes"] == len(read["content"].encode()) < 6 * 1024 < files.read("mcp/hub.d.ts#*")["bytes"]
+    assert lines[1:3] == [
+        "// read-only:",
+        "getPage(input: { owner: string }): unknown // " + ("Words about it. " * 8).strip(),
+    ]
+    assert "// writes:" in lines
+    assert "// writes, asks the user first:" in lines
+    assert lines[-2] == '// resources: list, read, templates; types: "mcp/hub.d.ts#resources"'
+    assert lines[-1] == (
+        '// Types and comments of some tools: API.read("mcp/hub.d.ts#getPage,getFile"); of all: "mcp/hub.d.ts#*".'
+    )
+    assert files.read("mcp/hub.d.ts#*")["content"].count("  function ") == 20
+    assert files.text("mcp/hub.d.ts").count("  function ") == 20 + 1 + 3
+
+
+def test_several_files_and_parts_are_read_as_one_text() -> None:
+    files = build([GITHUB, BIG], Policy(PolicyRules())).files
+    read = files.read("mcp/github.d.ts#createIssue", "mcp/hub.d.ts#getPage, getFile", "mcp/github.d.ts#then")
+    assert read["path"] == "mcp/github.d.ts#createIssue, mcp/hub.d.ts#getPage, getFile, mcp/github.d.ts#then"
+    assert re.findall(r"namespace ([\w.]+)|function (\w+)", read["content"]) == [
+        ("MCP.github", ""),
+        ("", "createIssue"),
+        ("", "then_"),
+        ("MCP.hub", ""),
+        ("", "getPage"),
+        ("", "getFile"),
+    ]
+    both = files.read("mcp/github.d.ts", "mcp/hub.d.ts")["content"]
+    assert both.count("Types and comments of some tools") == 1
+    assert "createIssue(input: { owner: string })" in both
+    assert both.count("\ngetPage(") == 1
+    index = files.read("mcp/index.d.ts", "mcp/github.d.ts")["content"]
+    assert "interface McpApiHeader" in index
+    assert "namespace MCP.github {" in index
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        ("createIsue", "Nearest: createIssue."),
+        ("createIssue,nope", 'has no tool "nope"'),
+        ("createIssue,delete-repo", "Nearest: deleteRepo"),
+    ],
+)
+def test_an_unknown_part_among_others_has_the_nearest_names(part: str, told: str) -> None:
+    with pytest.raises(ProgramError) as raised:
+        build([GITHUB], Policy(PolicyRules())).files.read(PART + part)
+    assert told in raised.value.message
+
+
+def test_what_a_server_does_not_have_is_said() -> None:
+    files = build([replace(GITHUB, resources=False, prompts=False)], Policy(PolicyRules())).files
+    assert "resources" not in files.read("mcp/github.d.ts")["content"]
+    for part in ("resources", "resources.list", "prompts.get"):
+        with pytest.raises(ProgramError, match=rf"MCP\.github has no {part.partition('.')[0]}\Z"):
+            files.read(PART + part)
+
+
+@pytest.mark.parametrize(
+    ("declared", "own", "ask", "words"),
+    [
+        (Annotations(read_only=True), None, False, "read-only"),
+        (Annotations(read_only=True), None, True, "read-only, asks the user first"),
+        (Annotations(read_only=False), None, False, "writes"),
+        (Annotations(destructive=False, idempotent=True), None, False, "writes, idempotent"),
+        (Annotations(destructive=True, idempotent=True), None, True, "destructive, idempotent, asks the user first"),
+        (Annotations(), None, False, "may write"),
+        (Annotations(open_world=False), None, False, "may write"),
+        (Annotations(), Annotations(read_only=True), False, "read-only"),
+        (Annotations(read_only=True), Annotations(read_only=False, destructive=True), False, "destructive"),
+    ],
+)
+def test_what_a_tool_does_is_a_word_in_its_declaration_in_hits_and_in_headers(
+    declared: Annotations, own: Annotations | None, ask: bool, words: str
+) -> None:
+    view = UpstreamView("s", "ready", tools=(Tool("do_it", "Do it.", annotations=declared),))
+    annotations = () if own is None else (("mcp:s:do_it", own),)
+    built = build([view], Policy(PolicyRules(ask=("mcp:s:*",) if ask else (), annotations=annotations)))
+    for catalog in (built, read_catalog(catalog_text(built))):
+        for path in ("mcp/s.d.ts", "mcp/s.d.ts#doIt"):
+            assert f"/** [{words}] Do it. */" in catalog.files.read(path)["content"]
+        assert f"/** [{words}] Do it. */" in catalog.files.text("mcp/s.d.ts")
+        assert catalog.search("do it", 1, None)[0]["effects"] == words
+        assert catalog.header("s", None, schema=False)["tools"][0]["effects"] == words
+
+
+def test_an_untrusted_annotation_is_no_word() -> None:
+    view = UpstreamView("s", "ready", tools=(Tool("do_it", annotations=Annotations(read_only=True)),))
+    catalog = build([view], Policy(PolicyRules(distrusted_servers=frozenset({"s"}))))
+    assert "[may write]" in catalog.files.read("mcp/s.d.ts")["content"]
+
+
+def test_an_empty_query_lists_the_tools_of_a_server() -> None:
+    catalog = build([GITHUB, BIG], Policy(PolicyRules()))
+    assert [hit["call"] for hit in catalog.search("", 8, "github")] == [
+        *("MCP.github.createIssue", "MCP.github.deleteRepo", "MCP.github.then_"),
+    ]
+    assert [hit["call"] for hit in catalog.search("  ", 2, "hub")] == ["MCP.hub.getPage", "MCP.hub.getFile"]
+    assert len(catalog.search("", 50, None)) == 23
+    assert {hit["score"] for hit in catalog.search("", 50, None)} == {0}
+
+
+def test_the_index_declares_what_api_headers_have() -> None:
+    text = build([GITHUB], Policy(PolicyRules())).files.read("mcp/index.d.ts")["content"]
+    for member in (
+        "kind",
+        "scope",
+        "header",
+        "servers",
+        "tools",
+        "schemas",
+        "method",
+        "mcpTool",
+        "effects",
+        "description",
+    ):
+        assert re.search(rf"\b{member}\??: ", text)
+    assert "MCP.<server>.$api(tool?, { schema: true })" in text
 
 
 def test_headers_describe_all_servers_one_server_or_one_tool() -> None:

@@ -16,7 +16,16 @@ import declarations
 from declarations import ServerSummary, identifiers, render_index, render_server, signature
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
 from declarations.program_files import render_programs
-from declarations.render import HEADER_TYPE, LARGE_FILE, OPTIONS_TYPE, RESULT_TYPE, ServerFile, render_tools
+from declarations.render import (
+    HEADER_TYPE,
+    MAX_OVERVIEW,
+    MAX_SHOWN,
+    OPTIONS_TYPE,
+    RESULT_TYPE,
+    ServerFile,
+    render_tools,
+    short_list,
+)
 from declarations.signatures import MAX_SIGNATURE, MAX_UNFOLDED
 
 GUEST = (Path(declarations.__file__).parent / "guest.d.ts").read_text()
@@ -61,10 +70,10 @@ def test_a_server_file_reads_like_this() -> None:
         '/** 2 tools of MCP server "github". await MCP.github.<tool>({ ... }); unwrap(result) is its value. Code. */\n'
         f"{RESULT_TYPE}\n"
         "interface McpCall { timeoutMs?: number }\n"
-        'interface McpApiHeader { kind: "mcp_api"; header: string } // more: mcp/index.d.ts\n'
+        f"{HEADER_TYPE}\n"
         "declare namespace MCP.github {\n"
-        "  /** Return this API header. */\n"
-        "  function $api(toolName?: string, options?: { schema?: boolean }): Promise<McpApiHeader>;\n"
+        "  /** Return the signature of a tool, or all tools, as data; `schema: true` adds the JSON Schemas. */\n"
+        "  function $api(tool?: string, options?: { schema?: boolean }): Promise<McpApiHeader>;\n"
         "  /**\n"
         "   * Create a GitHub issue.\n"
         "   * @param owner Repository owner\n"
@@ -164,7 +173,7 @@ def test_the_name_of_a_tool_is_shown_if_its_identifier_does_not_suggest_it(
     assert (f"@name {name}" in render_server("s", [(identifier, Tool(name))])) == shown
 
 
-def test_a_part_of_a_file_is_complete_in_itself(type_check: Callable[..., Any]) -> None:
+def test_a_part_of_a_file_has_these_members_and_their_types_alone(type_check: Callable[..., Any]) -> None:
     def tool(name: str) -> tuple[str, Tool]:
         properties = {"user": {"type": "string", "description": "Who asks"}, "tree": {"$ref": "#/$defs/Node"}}
         return name, Tool(name, input_schema={"properties": properties, "$defs": TREE["$defs"]})
@@ -175,18 +184,17 @@ def test_a_part_of_a_file_is_complete_in_itself(type_check: Callable[..., Any]) 
         server_name="S",
         description="Many things.",
         notes=["This server is down: no answer"],
+        effects={"f3": "read-only"},
         resources=["list", "read"],
         prompts=["get"],
     )
     assert "@param user Who asks" not in file.whole().partition("namespace")[2]
     assert file.excerpt(["f3"]) == (
-        '/** Part of mcp/s.d.ts, of MCP server "S". This server is down: no answer */\n'
-        f"{RESULT_TYPE}\n"
-        "interface McpCall { timeoutMs?: number }\n"
+        "/** This server is down: no answer */\n"
         "declare namespace MCP.s {\n"
         "  type Node = { children?: Node[] };\n"
-        "  /** @param user Who asks */\n"
-        "  function f3(input?: { user?: string; tree?: Node }, o?: McpCall): Promise<McpToolResult>;\n"
+        "  /** [read-only] @param user Who asks */\n"
+        "  function f3(input?: { user?: string; tree?: Node }): Promise<McpToolResult>;\n"
         "}\n"
     )
     number = {"type": "number"}
@@ -195,9 +203,9 @@ def test_a_part_of_a_file_is_complete_in_itself(type_check: Callable[..., Any]) 
         "two.d.ts": file.excerpt(["f1", "f2", "f1"]),
         "group.d.ts": file.excerpt(["resources"]),
         "operation.d.ts": file.excerpt(["resources.read", "plain", "prompts.get"]),
+        "all.d.ts": file.shown(),
     }
     for name, text in parts.items():
-        assert type_check({name: text}) == {name: []}
         assert type_check({name: text, "guest.d.ts": GUEST}, together=True) == {name: [], "guest.d.ts": []}
     assert "Promise<McpToolResult<number>>" in parts["one.d.ts"]
     assert parts["two.d.ts"].count("type Node") == 1
@@ -209,24 +217,135 @@ def test_a_part_of_a_file_is_complete_in_itself(type_check: Callable[..., Any]) 
             file.excerpt([name])
 
 
-def test_a_large_file_lists_its_members_at_the_top() -> None:
-    def text(count: int) -> str:
-        names = ["addLabel", "create", *[f"create{n}" for n in "ABC"], *[f"get{n}" for n in range(count)], "URLOf", "x"]
-        description = "What this one does, at some length. " * 3
-        return render_server("s", [(name, Tool(name, description)) for name in names], resources=["list"])
+def test_resources_and_prompts_are_one_line_each_of_a_file_that_a_model_reads_if_there_are_some() -> None:
+    file = ServerFile("s", [("f", Tool("f"))], resources=["list", "read"], prompts=["get"])
+    for text in (file.shown(), file.overview()):
+        assert '// resources: list, read; types: "mcp/s.d.ts#resources"\n' in text
+        assert '// prompts: get; types: "mcp/s.d.ts#prompts"\n' in text
+        assert "namespace resources" not in text
+    for text in (ServerFile("s", [("f", Tool("f"))]).shown(), ServerFile("s", [("f", Tool("f"))]).overview()):
+        assert "resources" not in text
+        assert "prompts" not in text
 
-    large, small = text(44), text(20)
-    assert len(small.encode()) <= LARGE_FILE < len(large.encode())
-    assert "#" not in small
-    numbers = ",".join(str(n) for n in range(44))
-    assert large.splitlines()[:4] == [
-        "/**",
-        ' * 51 tools of MCP server "s". await MCP.s.<tool>({ ... }); unwrap(result) is its value.',
-        f' * {len(large) / 1024:.0f} KB; API.read("mcp/s.d.ts#<tool>") gives one tool, "#<tool>,<tool>" several, '
-        "without the cuts marked … here. "
-        f"Tools: addLabel, create, create{{A,B,C}}, get{{{numbers}}}, URLOf, x, resources",
-        " */",
+
+def test_a_file_for_a_model_has_no_types_that_all_files_share() -> None:
+    text = ServerFile("github", [("createIssue", CREATE_ISSUE)], effects={"createIssue": "writes"}).shown()
+    assert text == (
+        '/** 1 tool of MCP server "github". await MCP.github.<tool>({ ... }); unwrap(result) is its value. */\n'
+        "declare namespace MCP.github {\n"
+        "  /** [writes] Create a GitHub issue. @param owner Repository owner @param title @minLength 1 "
+        "@param labels @default [] */\n"
+        "  function createIssue(input: { owner: string; title: string; labels?: string[] }): "
+        "Promise<McpToolResult<{ number: number; url?: string }>>;\n"
+        "}\n"
+    )
+
+
+def test_an_object_type_that_occurs_twice_has_a_name(type_check: Callable[..., Any]) -> None:
+    def entity(**further: Any) -> dict[str, Any]:
+        names = {"id": {"type": "string"}, "displayName": {"type": "string"}, "createdAt": {"type": "string"}}
+        return {"type": "object", "properties": names | further, "required": list(names)}
+
+    style = {"type": "object", "properties": {"font": entity(), "bold": {"type": "boolean", "description": "Heavy"}}}
+    tools = [
+        ("listUsers", Tool("listUsers", output_schema={"properties": {"users": {"type": "array", "items": entity()}}})),
+        ("getUser", Tool("getUser", output_schema=entity())),
+        ("setStyle", Tool("setStyle", input_schema={"properties": {"style": style, "small": {"properties": {}}}})),
+        ("addStyle", Tool("addStyle", input_schema={"properties": {"style": style}, "required": ["style"]})),
+        ("once", Tool("once", output_schema=entity(other={"type": "number"}))),
+        (
+            "walk",
+            Tool(
+                "walk",
+                input_schema=TREE,
+                output_schema={
+                    "properties": {"users": {"$ref": "#/$defs/User"}},
+                    "$defs": {"User": {"properties": {"self": {"$ref": "#/$defs/User"}}}},
+                },
+            ),
+        ),
     ]
+    file = ServerFile("s", tools)
+    text = file.shown()
+    fields = "id: string; displayName: string; createdAt: string"
+    assert text.count(fields) == 2
+    assert f"  type User = {{ {fields} }};\n" in text
+    assert "function listUsers(input?: { [key: string]: unknown }): Promise<McpToolResult<{ users?: User[] }>>" in text
+    assert "function getUser(input?: { [key: string]: unknown }): Promise<McpToolResult<User>>" in text
+    assert "  type Style = {\n    font?: User;\n    /** Heavy */ bold?: boolean;\n  };\n" in text
+    assert "function addStyle(input: { style: Style })" in text
+    assert "type User_2 = { self?: User_2 };" in text
+    assert "type " not in file.excerpt(["getUser"])
+    assert "type User =" in file.excerpt(["listUsers", "getUser"])
+    files = {"guest.d.ts": GUEST, "s.d.ts": text, "whole.d.ts": ServerFile("w", tools).whole()}
+    program = """
+        async function program() {
+            const user = unwrap(await MCP.s.getUser());
+            await MCP.s.addStyle({ style: { font: user } });
+            // @ts-expect-error no such property
+            await MCP.s.addStyle({ style: { fount: user } });
+        }
+    """
+    found = type_check({**files, "program.ts": program}, together=True)
+    assert found == {name: [] for name in found}
+
+
+def many(count: int, text: str = "What this one does, at some length. " * 3, **details: Any) -> ServerFile:
+    names = ["addLabel", "create", *[f"create{n}" for n in "ABC"], *[f"get{n}" for n in range(count)], "URLOf", "x"]
+    schema = {"properties": {"owner": {"type": "string"}}, "required": ["owner"]}
+    return ServerFile("s", [(name, Tool(name, text, schema, schema)) for name in names], **details)
+
+
+def test_an_overview_has_one_line_for_each_tool_below_what_the_tools_do() -> None:
+    effects = {"addLabel": "writes", "create": "destructive, asks the user first", "createA": "read-only"}
+    file = many(
+        0, effects={**dict.fromkeys(["createB", "createC", "URLOf", "x"], "read-only"), **effects}, notes=["Held."]
+    )
+    signed = "(input: { owner: string }): { owner: string }"
+    said = "What this one does, at some length. What this one does, at some length. What…"
+    assert file.overview().splitlines() == [
+        '/** 7 tools of MCP server "s", each as MCP.s.<tool>(argument): type of unwrap(result). Held. */',
+        "// writes:",
+        f"addLabel{signed} // {said}",
+        "// destructive, asks the user first:",
+        f"create{signed} // {said}",
+        "// read-only:",
+        *(f"{name}{signed} // {said}" for name in ("createA", "createB", "createC", "URLOf", "x")),
+    ]
+
+
+def test_an_overview_of_many_tools_leaves_out_descriptions_and_then_all_but_names() -> None:
+    def tail(count: int) -> str:
+        text = many(count).overview()
+        assert len(text.encode()) <= MAX_OVERVIEW
+        return text.splitlines()[-1]
+
+    assert tail(20).startswith("x(input: { owner: string }): { owner: string } // What this")
+    assert tail(60) == "x(input: { owner: string }): { owner: string }"
+    numbers = ",".join(str(n) for n in range(900))
+    assert tail(900) == f"addLabel, create, create{{A,B,C}}, get{{{numbers}}}, URLOf, x"
+    assert MAX_SHOWN < MAX_OVERVIEW
+
+
+def test_an_overview_keeps_more_of_the_description_of_a_tool_without_a_type_of_its_result() -> None:
+    said = "Searches tickets, oldest first, and returns {items, total}; an item has id, subject, state and priority."
+    text = ServerFile(
+        "s", [("a", Tool("a", said)), ("b", Tool("b", said, output_schema={"type": "number"}))]
+    ).overview()
+    assert f": unknown // {said}\n" in text
+    assert ": number // Searches tickets, oldest first, and returns {items, total}; an item has id,…\n" in text
+
+
+def test_names_of_very_many_tools_are_counted_by_their_first_word() -> None:
+    assert short_list(["getA", "getB", "getC", "x"]) == ["getA", "getB", "getC", "x"]
+    assert short_list([*[f"get{n}" for n in range(200)], "x", *[f"set{n}" for n in range(3)]]) == [
+        "get... (200)",
+        "x",
+        "set... (3)",
+    ]
+    odd = short_list([f"a{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(500)])
+    assert len(odd) == 101
+    assert odd[-1] == "and 400 more"
 
 
 def test_properties_carry_their_comments_where_a_compiler_looks_for_them() -> None:
@@ -283,7 +402,7 @@ def test_no_text_ends_a_comment(text: str) -> None:
     assert body.count("*/") == 2
     code = re.sub(r"/\*\*.*?\*/", "", body, flags=re.DOTALL)
     assert " ".join(code.split()) == (
-        "function $api(toolName?: string, options?: { schema?: boolean }): Promise<McpApiHeader>; "
+        "function $api(tool?: string, options?: { schema?: boolean }): Promise<McpApiHeader>; "
         "function t(input?: { a?: unknown }, o?: McpCall): Promise<McpToolResult>; }"
     )
 
@@ -411,7 +530,7 @@ def test_integers_that_may_be_bigints_have_a_short_name(type_check: Callable[...
         ("int", Tool("int")),
     ]
     text = render_server("ads", tools)
-    assert "  type int = number | bigint; // an integer beyond 2^53 is a bigint\n" in text
+    assert "  type int = number | bigint; // bigint beyond 2^53\n" in text
     assert "sendTo(input?: { chat_id?: int; ids?: int[] }" in text
     assert signature("f", tools[1][1]) == "f(input?: { chat_id?: int; ids?: int[] }): Promise<McpToolResult>"
     assert "type int" not in render_server("plain", [("walk", Tool("walk", input_schema=TREE))])
@@ -436,7 +555,7 @@ def test_integers_that_may_be_bigints_have_a_short_name(type_check: Callable[...
     """
     found = type_check({**files, "program.ts": program}, together=True)
     assert found == {name: [] for name in found}
-    assert type_check({"part.d.ts": part}) == {"part.d.ts": []}
+    assert type_check({"part.d.ts": part, "guest.d.ts": GUEST}, together=True) == {"part.d.ts": [], "guest.d.ts": []}
 
 
 def test_files_compile_alone_and_together(type_check: Callable[..., Any]) -> None:

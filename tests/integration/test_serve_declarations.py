@@ -61,9 +61,11 @@ async def test_a_program_sees_what_results_of_the_programs_before_looked_like(se
     assert await session.value("return (await API.search('give'))[0].signature") == signature
     assert await session.value("return (await MCP.echo.$api('give')).header") == signature
     assert signature in (await session.exec("await MCP.echo.give({ nam: 'first.json' })")).error
-    files = await session.value("return [await API.read('mcp/echo.d.ts'), (await API.list('mcp/echo')).files[0]]")
-    assert SHAPE in files[0]["content"]
-    assert files[0]["bytes"] == files[1]["bytes"] == len(files[0]["content"].encode())
+    file = await session.value("return await API.read('mcp/echo.d.ts')")
+    assert SHAPE in file["content"]
+    assert file["bytes"] == len(file["content"].encode())
+    listed = await session.value("return (await API.list('mcp/echo')).files")
+    assert listed == [{"path": "mcp/echo.d.ts", "tools": ["echo", "give", "sendTo"]}]
 
 
 async def test_text_that_is_json_is_seen_as_unwrap_gives_it(session: Session) -> None:

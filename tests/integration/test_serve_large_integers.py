@@ -200,7 +200,7 @@ async def test_json_of_a_program_has_digits_and_a_replacer_gets_the_bigint(sessi
 async def test_a_declaration_says_where_integers_may_be_bigints(session: Session) -> None:
     code = "return (await API.read('mcp/echo.d.ts#sendTo')).content"
     declared = await session.value(code)
-    assert "type int = number | bigint; // an integer beyond 2^53 is a bigint" in declared
+    assert "type int = number | bigint; // bigint beyond 2^53" in declared
     assert "sendTo(input: { chat_id: int; title?: string; at?: number; others?: int[] }" in declared
 
 

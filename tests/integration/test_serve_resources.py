@@ -139,7 +139,8 @@ async def test_the_operations_are_declared_and_found(session: Session) -> None:
         const header = await MCP.library.$api();
         const bare = await API.read("mcp/bare.d.ts");
         const hits = await API.search("read a resource of the library", { server: "library" });
-        return { tools: header.tools, library: header.header, bare: bare.content, hits };
+        const { content: library } = await API.read("mcp/library.d.ts#resources,prompts");
+        return { tools: header.tools, header: header.header, library, bare: bare.content, hits };
     """
     found = await session.value(code)
     methods = [tool["method"] for tool in found["tools"]]
@@ -148,12 +149,20 @@ async def test_the_operations_are_declared_and_found(session: Session) -> None:
         *("prompts.list", "prompts.get", "prompts.complete"),
     ]
     assert [tool["operation"] for tool in found["tools"]] == ["resource"] * 4 + ["prompt"] * 3
+    assert '// resources: list, read, templates, complete; types: "mcp/library.d.ts#resources"' in found["header"]
     assert "function complete(input: { uri: string;" in found["library"]
     assert "function complete(input: { name: string;" in found["library"]
     assert "prompts" not in found["bare"]
     assert "complete" not in found["bare"]
     assert found["hits"][0]["call"] == "MCP.library.resources"
     assert "MCP.library.resources.read(input: { uri: string })" in found["hits"][0]["signature"]
+
+
+async def test_a_server_without_prompts_says_so(session: Session) -> None:
+    answer = await session.exec('const s = "bare"; return await MCP[s].prompts.list()')
+    assert "a server without prompts has no such member" in answer.error
+    answer = await session.exec("return await API.read('mcp/bare.d.ts#prompts')")
+    assert "MCP.bare has no prompts" in answer.error
 
 
 # pictures

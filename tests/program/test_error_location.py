@@ -144,6 +144,14 @@ MESSAGES = {
     "const a = [];\nfor (let i = 0; i < 2; i++) text(a[i].name);": (
         "cannot read property 'name' of undefined (a[i] is undefined)"
     ),
+    "const t = {};\nconst b = t.resources.list();": (
+        "cannot read property 'list' of undefined (t.resources is undefined; a server without resources has no such "
+        "member)"
+    ),
+    "const s = {};\nconst b = s['prompts'].get({});": (
+        "cannot read property 'get' of undefined (s['prompts'] is undefined; a server without prompts has no such "
+        "member)"
+    ),
     "const t = 'x';\nconst b = MCP[t].readFile;": "cannot read property 'readFile' of undefined (MCP[t] is undefined)",
     "const d = {};\nfor (const x of d.items) {}": (
         "cannot read property 'Symbol.iterator' of undefined (d.items is undefined)"

@@ -158,12 +158,30 @@ function searchFields(fn, given, opts, names) {
   return ',"query":' + textArgument(fn, "a query", query) + options(chosen, names);
 }
 
+const MAX_PATHS = 64; // the host has the same limit
+
+// Return paths as members of a request. They are arguments, arrays of them, or what `paths.map` passes.
+function pathFields(fn, member, what, given) {
+  let text = "";
+  let count = 0;
+  for (let i = 0; i < (given.length > 1 && typeof given[1] === "number" ? 1 : given.length); i++) {
+    const each = isArray(given[i]) ? given[i] : [given[i]];
+    for (let j = 0; j < each.length; j++) {
+      count += 1;
+      if (count > MAX_PATHS) throw new NativeTypeError(fn + " takes at most " + MAX_PATHS + " paths");
+      text += (count === 1 ? ',"' + member + '":' : count === 2 ? ',"more":[' : ",") + textArgument(fn, what, each[j]);
+    }
+  }
+  if (count === 0) throw new NativeTypeError(fn + ' takes a path, such as "mcp/<server>.d.ts#<tool>"; no path was given');
+  return count === 1 ? text : text + "]";
+}
+
 defineGlobal(
   "API",
   freeze({
-    list: exposed("list", (prefix) =>
-      request("api_list", () => ',"prefix":' + (prefix === undefined ? '""' : textArgument("API.list", "a prefix", prefix)))),
-    read: exposed("read", (path) => request("api_read", () => ',"path":' + textArgument("API.read", "a path", path))),
+    list: exposed("list", (...paths) =>
+      request("api_list", () => pathFields("API.list", "prefix", "a prefix", paths.length === 0 || paths[0] === undefined ? [""] : paths))),
+    read: exposed("read", (...paths) => request("api_read", () => pathFields("API.read", "path", "a path", paths))),
     search: exposed("search", (query, opts) =>
       request("api_search", () => searchFields("API.search", query, opts, ["limit", "server"]))),
   }),
