@@ -134,7 +134,7 @@ class App(Lifecycle):
         """Return the topics of all callers. They are only compared, never shown."""
         return tuple(map(self._topics.of, self._visible.policies.all))
 
-    def plugin_tools(self) -> Hashable:
+    def plugin_tools(self) -> tuple[Hashable, ...]:
         """Return the registered tools of plugins. It changes only when a plugin is loaded, changed or removed."""
         return () if self._plugins is None else self._plugins.registered_tools()
 

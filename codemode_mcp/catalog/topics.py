@@ -91,21 +91,22 @@ _NOT_TOPICS: Final = word_set("""
     wipe wish wrap write wrote yell
 
     action active additional admin advanced agent alias annotation api app applicable application arg argument array
-    assistant associated attribute automatic available backend bad base based basic batch bool boolean bulk category
-    char character chatgpt claude client code codex command common condition config configuration content context
-    control correct current cursor custom data date default description destination detail detailed developer
-    different direct directly duplicate dynamic element endpoint entire entity entry environment error etc example
-    existing expression extra feature field final float format found function gemini general given global good gpt
-    guide handler high human identifier important index info information initial input instance instruction int
-    integer internal item json key kind language latest left length level line llm local location main max maximum
-    mcp message metadata method mid min minimum mode model multiple name new non note null number numeric object old
-    op operation operator option optional original output page pagination param parameter part particular path
-    pattern point policy possible prefix present primary prompt proper property purpose quick range raw ready real
-    recent reference related relevant required resource response result returned role root row rule safe sample
-    schema scope section security separate server service session setting short similar simple single size source
-    special specific specified standard state status step string structure structured style sub successful sudo
-    suffix supported system tag target task template term text thing time timestamp title token tool top total true
-    unique unit url user utility valid value variable various version way wildcard word work workflow zero
+    assistant associated attribute automatic available backend bad base based basic batch big bool boolean bulk
+    capability category char character chatgpt claude cli client code codex command common condition config
+    configuration content context control correct current cursor custom data date default description destination
+    detail detailed developer different dir direct directly duplicate dynamic element endpoint entire entity entry
+    env environment error etc example existing expression extension extra feature field final float format found
+    function gemini general given global good gpt guidance guide handler high huge human identifier important index
+    info information initial input instance instruction int integer internal item json key kind language latest left
+    length level line llm local location main management max maximum mcp message metadata method mid min minimum
+    mode model multiple name new non note null number numeric object old op operation operator option optional
+    original output page pagination param parameter part particular path pattern perfect point policy possible
+    prefix present primary prompt proper property purpose quick range raw ready real recent reference related
+    relevant required resource response result returned role root row rule safe sample schema scope section security
+    separate server service session setting short similar simple single size source special specific specified
+    standard state status step str string structure structured style sub successful sudo suffix sum supported system
+    tag target task template term text thing time timestamp tiny title token tool top total true unique unit url
+    usage user utility valid value variable various version way wildcard word work workflow zero
 """)
 """Words that say nothing about the purpose of a server, or that could instruct a model."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from codemode_mcp.audit import Auditor
     from codemode_mcp.catalog.catalog import Catalog
@@ -56,6 +56,8 @@ class Application(Protocol):
     def topics(self, caller: Caller) -> Sequence[str]: ...
 
     def saved_programs(self, caller: Caller | None) -> Sequence[str]: ...
+
+    def plugin_tools(self) -> tuple[Hashable, ...]: ...
 
     async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]: ...
 

@@ -172,7 +172,7 @@ class Plugins:
             self._offers[key] = tuple(found)
         return self._offers[key]
 
-    def registered_tools(self) -> Hashable:
+    def registered_tools(self) -> tuple[Hashable, ...]:
         """Return a value that changes whenever a configured plugin is loaded, changed or removed."""
         return tuple(plugin.groups for plugin in self.loaded if plugin.source == "plugin")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from codemode_mcp.savings.exposure import Exposure, Server, as_listed, weigh
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.policy.callers import Caller
@@ -37,6 +37,8 @@ class Measured(Protocol):
 
     def saved_programs(self, caller: Caller | None) -> Sequence[str]: ...
 
+    def plugin_tools(self) -> tuple[Hashable, ...]: ...
+
     async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]: ...
 
 
@@ -63,7 +65,8 @@ async def _own(app: Measured) -> Weight:
 
     servers, settings = app.servers(app.operator), app.settings()
     namespaces, topics = await app.namespace_texts(app.operator), app.topics(app.operator)
-    tools = tool_list(servers, settings, namespaces, topics, programs=app.saved_programs(app.operator))
+    programs, plugins = app.saved_programs(app.operator), any(app.plugin_tools())
+    tools = tool_list(servers, settings, namespaces, topics, programs=programs, plugins=plugins)
     return weigh(tools, instructions(servers, settings.code_mode.languages))
 
 

@@ -182,6 +182,7 @@ class Surface:
                 self._profile(exchange),
                 caller,
                 self._runs.saved_programs(caller),
+                any(self._runs.plugin_tools()),
             )
         names = search_tools.NAMES if exposure.mode == "search" else VISIBLE_TOOLS
         if tuple(tool["name"] for tool in own) != names:

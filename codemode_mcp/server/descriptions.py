@@ -9,6 +9,7 @@ Each description and the instructions have limits of their own. Equal arguments 
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit.sizes import size
@@ -30,26 +31,27 @@ PROGRAMS_BYTES = 200
 """Limit of the line about saved programs in the description of `exec`."""
 
 _EXEC = """\
-Run a {languages} program in a sandbox with the tools of these MCP servers: {servers}.{topics}
-- code is the body of an async function. Return what you need: return value. Print with text(v) or json(v); show \
-images with image(block).
-- Call a tool: const r = await MCP.server.tool({{...}}); unwrap(r) gives its data and throws on an error.
-- Read its types first: (await API.read("mcp/<server>.d.ts")).content; "mcp/<server>.d.ts#tool" shows one tool. Find \
-tools: await API.search("what you need"). List files: await API.list().
-- Loop, join and filter in the program. Start independent calls together: await Promise.all([...]).
-- Tools outside MCP (of plugins, to ask the user): ALL_TOOLS, tools.search("..."), await tools.call(id, input).
-- store(key, v) keeps a value for later programs; await load(key) reads it. No network, files or modules.
-- Status "waiting": call wait with the runId of the result."""
+Run a {languages} program with tools of these MCP servers: {servers}.{topics}
+- code is the body of an async function: return what you need. Print: text(v), json(v); images: image(block).
+- unwrap(await MCP.server.tool({{...}})) calls a tool: its data, or a thrown error.
+- Read types first. One tool: await API.search("what you need", 3). Several: names from await \
+API.list("mcp/<server>"), then (await API.read("mcp/<server>.d.ts#a,b")).content. Whole files last.
+- Loop, join and filter in the program; start independent calls in one Promise.all([...]).{plugins}
+- store(key, v) keeps a value for later programs: await load(key). No network, files or modules.
+- One exec has {seconds:g} s. Status "waiting": call wait with its runId."""
+
+_PLUGINS = """
+- Tools of plugins: ALL_TOOLS, tools.search("..."), await tools.call(id, input)."""
 
 WAIT_DESCRIPTION = """\
-Resume a program whose result has status "waiting". Give the runId of that result. Returns the next result: "waiting" \
-again, or the end. cancel: true stops the program. fromStart: true repeats all output."""
+Resume a program with status "waiting", by its runId. Returns the next result. cancel: true stops it; fromStart: true \
+repeats all output."""
 
 _INSTRUCTIONS = """\
 Call the tools of other MCP servers from programs. exec runs a {languages} program; each tool of each server is a \
-function in it: await MCP.server.tool({{...}}). Read types with API.read("mcp/<server>.d.ts"). Find tools with \
-API.search("..."). Make many calls in one program, and return only what you need. If a result has status "waiting", \
-call wait with its runId.
+function in it: await MCP.server.tool({{...}}). Find tools and their types with API.search("..."), or read them with \
+API.read("mcp/<server>.d.ts#<tool>"). Make many calls in one program, and return only what you need. If a result has \
+status "waiting", call wait with its runId.
 {servers}"""
 
 _PASSTHROUGH = """\
@@ -88,7 +90,7 @@ def exec_schema(languages: Sequence[Language]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {
-            "code": {"type": "string", "description": "The program"},
+            "code": {"type": "string"},
             "language": {"type": "string", "enum": list(languages)},
         },
         "required": ["code"],
@@ -114,6 +116,8 @@ def exec_description(
     namespaces: Sequence[tuple[str, str, str]] = (),
     topics: Sequence[str] = (),
     programs: Sequence[str] = (),
+    plugins: bool = False,
+    timeout_ms: int = 10_000,
 ) -> str:
     """Return the description of `exec`.
 
@@ -122,11 +126,18 @@ def exec_description(
         namespaces: see `namespace_lines`.
         topics: single words, the most distinctive first. As many as fit are shown, in alphabetical order.
         programs: names of saved programs. As many as fit into `PROGRAMS_BYTES` are listed.
+        plugins: True if there are tools of plugins.
+        timeout_ms: the time limit of one `exec`.
     """
-    language_names = _languages(languages)
+    text = partial(
+        _EXEC.format,
+        languages=_languages(languages),
+        plugins=_PLUGINS if plugins else "",
+        seconds=timeout_ms / 1000,
+    )
     schemas = json.dumps(exec_schema(languages)), json.dumps(WAIT_SCHEMA)
     others = sum(map(size, ("exec", "wait", WAIT_DESCRIPTION, *schemas)))
-    fixed = size(_EXEC.format(languages=language_names, servers="", topics=""))
+    fixed = size(text(servers="", topics=""))
     saved = _program_line(programs)
     fixed += size(saved)
     room = min(DESCRIPTION_BYTES, TOOLS_BYTES - others) - fixed
@@ -138,7 +149,7 @@ def exec_description(
         reserved = size(_topics(topics, min(room, _MIN_TOPICS)))
         added = namespace_lines(namespaces, left - reserved)
         room = min(room, left - size(added))
-    return _EXEC.format(languages=language_names, servers=listed, topics=_topics(topics, room)) + saved + added
+    return text(servers=listed, topics=_topics(topics, room)) + saved + added
 
 
 def _program_line(programs: Sequence[str]) -> str:

@@ -28,6 +28,7 @@ def tool_list(
     profile: Profile = _ANY_CLIENT,
     caller: Caller | None = None,
     programs: Sequence[str] = (),
+    plugins: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the two tools as JSON for a client of this profile.
 
@@ -35,12 +36,13 @@ def tool_list(
     does not count as a change, because its values stay in codemode-mcp and belong to the caller.
 
     Args:
-        servers, namespaces, topics, programs: see `descriptions.exec_description`.
+        servers, namespaces, topics, programs, plugins: see `descriptions.exec_description`.
         caller: selects the rules; None for the default rules.
     """
     policies = Policies(settings)
     read_only = (policies.default if caller is None else policies.of(caller)).rules.read_only
     languages = settings.code_mode.languages
+    timeout_ms = min(settings.code_mode.timeout_ms, settings.code_mode.max_request_ms)
     output_schema = {} if profile.shows_structured else {"outputSchema": descriptions.OUTPUT_SCHEMA}
     return [
         {
@@ -61,7 +63,7 @@ def tool_list(
             (
                 "exec",
                 "Run a program",
-                descriptions.exec_description(servers, languages, namespaces, topics, programs),
+                descriptions.exec_description(servers, languages, namespaces, topics, programs, plugins, timeout_ms),
                 descriptions.exec_schema(languages),
             ),
             ("wait", "Resume a suspended program", descriptions.WAIT_DESCRIPTION, descriptions.WAIT_SCHEMA),

@@ -24,15 +24,13 @@ LONG = "Use it to find and change issues of the team. " * 40
 TOPICS = ("issue", "event", "invoice", "branch", "project", "meeting")
 
 BODY = """
-- code is the body of an async function. Return what you need: return value. Print with text(v) or json(v); show \
-images with image(block).
-- Call a tool: const r = await MCP.server.tool({...}); unwrap(r) gives its data and throws on an error.
-- Read its types first: (await API.read("mcp/<server>.d.ts")).content; "mcp/<server>.d.ts#tool" shows one tool. \
-Find tools: await API.search("what you need"). List files: await API.list().
-- Loop, join and filter in the program. Start independent calls together: await Promise.all([...]).
-- Tools outside MCP (of plugins, to ask the user): ALL_TOOLS, tools.search("..."), await tools.call(id, input).
-- store(key, v) keeps a value for later programs; await load(key) reads it. No network, files or modules.
-- Status "waiting": call wait with the runId of the result."""
+- code is the body of an async function: return what you need. Print: text(v), json(v); images: image(block).
+- unwrap(await MCP.server.tool({...})) calls a tool: its data, or a thrown error.
+- Read types first. One tool: await API.search("what you need", 3). Several: names from await \
+API.list("mcp/<server>"), then (await API.read("mcp/<server>.d.ts#a,b")).content. Whole files last.
+- Loop, join and filter in the program; start independent calls in one Promise.all([...]).
+- store(key, v) keeps a value for later programs: await load(key). No network, files or modules.
+- One exec has 10 s. Status "waiting": call wait with its runId."""
 
 
 def named(*names: str) -> dict[str, str]:
@@ -46,15 +44,13 @@ def named(*names: str) -> dict[str, str]:
 
 def test_the_description_without_servers() -> None:
     text = descriptions.exec_description({}, BOTH)
-    assert text == (
-        "Run a JavaScript or TypeScript program in a sandbox with the tools of these MCP servers: none." + BODY
-    )
+    assert text == ("Run a JavaScript or TypeScript program with tools of these MCP servers: none." + BODY)
 
 
 def test_the_description_with_three_servers_has_their_names_as_words_and_topics_on_its_first_line() -> None:
     servers = named("github", "google-calendar", "salesDatabase")
     assert descriptions.exec_description(servers, ("javascript",), topics=TOPICS) == (
-        "Run a JavaScript program in a sandbox with the tools of these MCP servers: github, "
+        "Run a JavaScript program with tools of these MCP servers: github, "
         "google calendar (MCP.googleCalendar), sales database (MCP.salesDatabase). "
         "Topics: branch, event, invoice, issue, meeting, project." + BODY
     )
@@ -67,7 +63,7 @@ def test_the_description_with_two_hundred_servers_lists_names_while_they_fit_and
     assert counted is not None
     shown = ", ".join(f"team {number:03}" for number in range(200 - int(counted[1])))
     assert text == (
-        "Run a JavaScript or TypeScript program in a sandbox with the tools of these MCP servers: "
+        "Run a JavaScript or TypeScript program with tools of these MCP servers: "
         f"{shown} and {counted[1]} more, see API.list() (in code, team 000 is MCP.team000)." + BODY
     )
     others = "exec", "wait", descriptions.WAIT_DESCRIPTION, json.dumps(descriptions.exec_schema(BOTH))
@@ -84,7 +80,7 @@ def test_the_description_with_five_namespaces_has_their_descriptions_and_prompts
         ("deploy", "", "deploy.to('staging') only."),
     ]
     assert descriptions.exec_description(named("github"), BOTH, namespaces, TOPICS[:2]) == (
-        "Run a JavaScript or TypeScript program in a sandbox with the tools of these MCP servers: github. "
+        "Run a JavaScript or TypeScript program with tools of these MCP servers: github. "
         "Topics: event, issue." + BODY + "\nGlobal objects of plugins, beside MCP:"
         "\n- issues: Issues of the team. Call issues.list() first."
         "\n- notes: Notes"
@@ -94,19 +90,33 @@ def test_the_description_with_five_namespaces_has_their_descriptions_and_prompts
     )
 
 
+def test_tools_of_plugins_are_named_only_where_there_are_some() -> None:
+    assert "ALL_TOOLS" not in descriptions.exec_description(named("github"), BOTH)
+    text = descriptions.exec_description(named("github"), BOTH, plugins=True)
+    assert '\n- Tools of plugins: ALL_TOOLS, tools.search("..."), await tools.call(id, input).\n' in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "seconds"), [({}, "10"), ({"timeout_ms": 2500}, "2.5"), ({"max_request_ms": 4000}, "4")]
+)
+def test_the_description_of_exec_has_its_time_limit(settings: dict[str, int], seconds: str) -> None:
+    text = tool_list(named("github"), ToolSettings(code_mode=CodeModeSettings(**settings)))[0]["description"]
+    assert f"- One exec has {seconds} s." in text
+
+
 def test_the_description_of_wait() -> None:
     assert descriptions.WAIT_DESCRIPTION == (
-        'Resume a program whose result has status "waiting". Give the runId of that result. Returns the next result: '
-        '"waiting" again, or the end. cancel: true stops the program. fromStart: true repeats all output.'
+        'Resume a program with status "waiting", by its runId. Returns the next result. cancel: true stops it; '
+        "fromStart: true repeats all output."
     )
 
 
 def test_the_instructions() -> None:
     assert descriptions.instructions(named("github", "google-calendar"), BOTH) == (
         "Call the tools of other MCP servers from programs. exec runs a JavaScript or TypeScript program; each tool of "
-        "each server is a function in it: await MCP.server.tool({...}). Read types with "
-        'API.read("mcp/<server>.d.ts"). Find tools with API.search("..."). Make many calls in one program, and return '
-        'only what you need. If a result has status "waiting", call wait with its runId.\n'
+        "each server is a function in it: await MCP.server.tool({...}). Find tools and their types with "
+        'API.search("..."), or read them with API.read("mcp/<server>.d.ts#<tool>"). Make many calls in one program, '
+        'and return only what you need. If a result has status "waiting", call wait with its runId.\n'
         "Servers: github, google calendar (MCP.googleCalendar)."
     )
 
@@ -139,7 +149,7 @@ def test_where_identifiers_do_not_fit_only_those_that_no_rule_gives_are_shown() 
 def test_topics_that_do_not_fit_are_left_out_from_the_last_on() -> None:
     telling = ("zebra", "yak", "elephant" * 2, "ant")
     seen = set()
-    for count in range(40, 90):
+    for count in range(60, 120):
         servers = named(*(f"name{number:03}" for number in range(count)))
         first = descriptions.exec_description(servers, BOTH, topics=telling).split("\n")[0]
         seen.add(first.partition(" Topics: ")[2])

@@ -29,7 +29,8 @@ async def check(app: App, config: Config) -> Iterable[Check]:
     servers = app.servers(app.operator)
     namespaces = await app.namespace_texts(app.operator)
     programs = app.saved_programs(app.operator)
-    tools = tool_list(servers, config.tools, namespaces, app.topics(app.operator), programs=programs)
+    plugins, topics = any(app.plugin_tools()), app.topics(app.operator)
+    tools = tool_list(servers, config.tools, namespaces, topics, programs=programs, plugins=plugins)
     used = sum(
         len(text.encode())
         for tool in tools
