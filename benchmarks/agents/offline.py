@@ -155,14 +155,32 @@ class Script:
                 raise ScriptFailed(f"{self._task.name}: a search for {query!r} does not find {missing[0]}")
 
     async def programs(self) -> Any:
-        """Read the declarations of the servers, whose names the prompt has, and run the programs of the task."""
-        files = [f"mcp/{server}.d.ts" for server in dict.fromkeys(path.partition(".")[0] for path in self._task.needs)]
-        code = f"return (await Promise.all({json.dumps(files)}.map((f) => API.read(f)))).map((r) => r.content)"
-        await self._run(code)
+        """Read the types of the tools as the description of `exec` advises, and run the programs of the task."""
+        await self._read_types()
         value = None
         for program in self._task.programs:
             value = await self._run(program)
         return self._task.reads(value)
+
+    async def _read_types(self) -> None:
+        """Read the types of one tool by a search; or the names of all tools, and then the types of some."""
+        if len(self._task.needs) == 1:
+            (path,) = self._task.needs
+            hits = await self._run(f"return await API.search({json.dumps(tool_at(path).sought)}, 3)")
+            if in_programs(path) in [hit["call"] for hit in hits]:
+                return
+        tools: dict[str, list[str]] = {}
+        for path in self._task.needs:
+            server, _, name = path.partition(".")
+            tools.setdefault(f"mcp/{server}.d.ts", []).append(camel(name))
+        prefixes = ", ".join(json.dumps(file.removesuffix(".d.ts")) for file in tools)
+        listed = await self._run(f"return await API.list({prefixes})")
+        names = {file["path"]: file.get("tools", []) for file in listed["files"]}
+        for file, wanted in tools.items():
+            if missing := set(wanted) - set(names[file]):
+                raise ScriptFailed(f"{self._task.name}: API.list() does not name {missing} of {file}")
+        parts = [f"{file}#{','.join(wanted)}" for file, wanted in tools.items()]
+        await self._run(f"return (await API.read({', '.join(map(json.dumps, parts))})).content")
 
     async def _run(self, code: str) -> Any:
         (result,) = await self.step([("exec", {"code": code})])
