@@ -298,6 +298,7 @@ def test_an_empty_query_lists_the_tools_of_a_server() -> None:
     ]
     assert [hit["call"] for hit in catalog.search("  ", 2, "hub")] == ["MCP.hub.getPage", "MCP.hub.getFile"]
     assert len(catalog.search("", 50, None)) == 23
+    assert [catalog.search("", 2, server).total for server in (None, "github", "hub")] == [23, 3, 20]
     assert {hit["score"] for hit in catalog.search("", 50, None)} == {0}
 
 

@@ -26,7 +26,7 @@ from declarations.render import (
     render_tools,
     short_list,
 )
-from declarations.signatures import MAX_SIGNATURE, MAX_UNFOLDED
+from declarations.signatures import MAX_SIGNATURE, MAX_UNFOLDED, value_text
 
 GUEST = (Path(declarations.__file__).parent / "guest.d.ts").read_text()
 
@@ -143,6 +143,21 @@ def test_an_observed_result_is_marked() -> None:
     assert signature("f", Tool("f"), schema).endswith("Promise<McpToolResult</* observed */ { n?: number }>>")
     assert signature("f", CREATE_ISSUE, schema) == signature("f", CREATE_ISSUE)
     assert signature("f", Tool("f"), {}) == signature("f", Tool("f"))
+
+
+def test_every_form_of_a_file_names_the_kind_of_an_observed_text() -> None:
+    file, seen = ServerFile("s", [("f", Tool("f"))]), {"f": {"type": "string", "description": "text, not JSON: CSV"}}
+    said = "@returns Shape observed in earlier results (text, not JSON: CSV); the server declares none."
+    assert all(said in text for text in (file.whole(seen), file.shown(seen), file.excerpt(["f"], seen)))
+    assert file.overview(seen).splitlines()[1].endswith("): /* observed: text, not JSON: CSV */ string")
+
+
+def test_an_unfolded_signature_may_have_the_value_alone_as_its_result() -> None:
+    style = {"properties": {f"option_{n}": {"enum": ["on", "off"]} for n in range(18)}}
+    tool = Tool("f", input_schema={"properties": {"style": style}}, output_schema={"type": "number"})
+    text = signature("f", tool, unfolds=True, returned=value_text)
+    assert "option_17" in text
+    assert text.endswith("): number")
 
 
 def test_a_new_observation_changes_one_function() -> None:

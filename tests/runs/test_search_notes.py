@@ -45,6 +45,9 @@ async def run(engine: Engine, code: str, **settings: Any) -> Outcome:
         ("API.search('paint a wall', 34)", ""),
         ("API.search('paint a wall', { server: 'two', limit: 17 })", ""),
         ("API.search('zyx')", ""),
+        ("API.search('')", ""),
+        ("API.search('', 9)", "API.search: 9 of 34 hits; { limit, server } for more."),
+        ("API.search({ query: ' ', server: 'two', limit: 3 })", "3 of 17 hits; { limit } for more."),
     ],
 )
 async def test_a_search_says_how_many_hits_it_leaves_out_and_how_to_get_them(
@@ -87,6 +90,14 @@ async def test_the_first_hits_show_inner_objects_within_a_room_that_they_share(e
     folded = outcome.value[-1]
     assert "style: { ... }" in folded
     assert sum(len(each) - len(folded) for each in unfolded) <= UNFOLDED_ROOM
+
+
+async def test_a_list_of_tools_is_as_long_as_the_limit_allows_and_unfolds_nothing(engine: Engine) -> None:
+    code = "return (await API.search('')).map((hit) => hit.signature)"
+    outcome = await run(engine, code, max_search_limit=20)
+    assert len(outcome.value) == 20
+    assert all("style: { ... }" in signature for signature in outcome.value)
+    assert outcome.notes == ("API.search: 20 of 34 hits; { server } for more.",)
 
 
 async def test_the_tool_search_says_it_in_its_last_line(engine: Engine) -> None:
