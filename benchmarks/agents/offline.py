@@ -163,24 +163,17 @@ class Script:
         return self._task.reads(value)
 
     async def _read_types(self) -> None:
-        """Read the types of one tool by a search; or the names of all tools, and then the types of some."""
+        """Read the type of one tool by a search; or the files of the servers, which are overviews if they are long."""
         if len(self._task.needs) == 1:
             (path,) = self._task.needs
             hits = await self._run(f"return await API.search({json.dumps(tool_at(path).sought)}, 3)")
             if in_programs(path) in [hit["call"] for hit in hits]:
                 return
-        tools: dict[str, list[str]] = {}
+        files = [f"mcp/{server}.d.ts" for server in dict.fromkeys(path.partition(".")[0] for path in self._task.needs)]
+        text = await self._run(f"return (await API.read({', '.join(map(json.dumps, files))})).content")
         for path in self._task.needs:
-            server, _, name = path.partition(".")
-            tools.setdefault(f"mcp/{server}.d.ts", []).append(camel(name))
-        prefixes = ", ".join(json.dumps(file.removesuffix(".d.ts")) for file in tools)
-        listed = await self._run(f"return await API.list({prefixes})")
-        names = {file["path"]: file.get("tools", []) for file in listed["files"]}
-        for file, wanted in tools.items():
-            if missing := set(wanted) - set(names[file]):
-                raise ScriptFailed(f"{self._task.name}: API.list() does not name {missing} of {file}")
-        parts = [f"{file}#{','.join(wanted)}" for file, wanted in tools.items()]
-        await self._run(f"return (await API.read({', '.join(map(json.dumps, parts))})).content")
+            if f"{camel(path.partition('.')[2])}(" not in text:
+                raise ScriptFailed(f"{self._task.name}: API.read() does not show the type of {path}")
 
     async def _run(self, code: str) -> Any:
         (result,) = await self.step([("exec", {"code": code})])

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 INDEX = "mcp/index.d.ts"
 """The file of all servers."""
 
-MIN_ROOM = 2048
+MAX_TOGETHER = 3072
+"""Size in bytes above which several files that are read together are replaced by their overviews."""
+
+MIN_ROOM = 1024
 """Size in bytes up to which one of several files has an overview with descriptions."""
 
 ALL = "*"
@@ -92,8 +95,8 @@ class DeclarationFiles:
                 whole[file] = None
         texts = [self._shown(file) for file in whole]
         room = MAX_SHOWN
-        if sum(map(size, texts)) > MAX_SHOWN:
-            room = max(room // len(texts), MIN_ROOM)
+        if len(texts) > 1 and sum(map(size, texts)) > MAX_TOGETHER:
+            room = max(MAX_TOGETHER // len(texts), MIN_ROOM)
         examples = []
         for number, file in enumerate(whole):
             server = self._find(file)
