@@ -99,7 +99,7 @@ def search_instructions(servers: Sequence[str]) -> str:
 
 
 def found_tools(catalog: Catalog, arguments: Mapping[str, Any], default_limit: int, max_limit: int) -> str:
-    """Return the answer of `search`: a line with the signature of each hit, and a line with its purpose.
+    """Return the answer of `search`: a line with the signature of each hit, and a line with its effects and purpose.
 
     Raises:
         ProgramError: the arguments are invalid, or there is no such server.
@@ -141,7 +141,9 @@ _SOURCES: Final[frozenset[Source]] = frozenset({"plugin"})
 def _shown(hit: Mapping[str, Any]) -> str:
     signature = hit["signature"] or hit.get("call") or hit["id"]
     down = " (its server is down)" if hit.get("status") == "down" and hit["signature"] else ""
-    return f"{signature}{down}\n  {hit['description']}" if hit["description"] else f"{signature}{down}"
+    effects = f"[{hit['effects']}]" if hit.get("effects") else ""
+    about = " ".join(filter(None, (effects, hit["description"])))
+    return f"{signature}{down}\n  {about}" if about else f"{signature}{down}"
 
 
 def called_entry(catalog: Catalog, arguments: Mapping[str, Any]) -> tuple[Entry, Mapping[str, Any]]:

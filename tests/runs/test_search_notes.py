@@ -100,11 +100,12 @@ async def test_a_list_of_tools_is_as_long_as_the_limit_allows_and_unfolds_nothin
     assert outcome.notes == ("API.search: 20 of 34 hits; { server } for more.",)
 
 
-async def test_the_tool_search_says_it_in_its_last_line(engine: Engine) -> None:
+async def test_the_tool_search_says_it_in_its_last_line_and_what_each_tool_does(engine: Engine) -> None:
     async with bench(engine, *sources()) as it:
         catalog = it.catalog()
     assert found_tools(catalog, {"query": "paint a wall"}, 8, 50).splitlines()[-1] == (
         "8 of 34 hits; pass limit or server for more."
     )
+    assert "\n  [may write] " in found_tools(catalog, {"query": "paint a wall"}, 8, 50)
     assert "hits;" not in found_tools(catalog, {"query": "paint a wall", "limit": 34}, 8, 50)
     assert found_tools(catalog, {"query": "paint a wall", "server": "one"}, 8, 8).endswith("something more precise.")
