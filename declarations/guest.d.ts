@@ -36,7 +36,7 @@ interface ApiHit {
   /** The function, such as `MCP.github.createIssue`. */
   call: string;
   signature: string;
-  /** What a call does: `read-only`, `writes`, `may write` or `destructive`, then perhaps `idempotent`, `asks the user first`. */
+  /** What a call does: `read-only`, `writes`, `not annotated` or `destructive`, then perhaps `idempotent`, `asks the user first`. */
   effects: string;
   description: string;
   /** Compares the hits of one answer; below 1 are near misses. */
@@ -114,7 +114,7 @@ declare namespace MCP {
 declare const namespaces: Record<string, unknown>;
 
 /** Appends to the output: a string as it is, anything else as JSON. */
-declare function text(value: unknown): void;
+declare function text(...values: unknown[]): void;
 /** Appends JSON to the output. */
 declare function json(value: unknown): void;
 /**

@@ -209,7 +209,7 @@ class ServerFile:
             yield "".join([f"{form(name)}\n" for name in names]) if form is not None else f"{_listed(names)}\n"
 
     def excerpt(self, names: Iterable[str], observed: Observed = None) -> str:
-        """Return some of the members in the form of `shown`, with long texts.
+        """Return some of the members in the form of `shown`. A single tool has its long texts.
 
         Args:
             names: identifiers of tools, `resources`, `prompts`, or one operation such as `resources.read`.
@@ -219,9 +219,11 @@ class ServerFile:
         """
         made: list[FunctionText] = []
         groups: dict[str, set[str]] = {}
-        for name in dict.fromkeys(names):
+        wanted = list(dict.fromkeys(names))
+        for name in wanted:
             if name in self._tools:
-                made.append(FunctionText(name, self._tools[name], alone=True, effects=self._effects.get(name, "")))
+                effects = self._effects.get(name, "")
+                made.append(FunctionText(name, self._tools[name], alone=len(wanted) == 1, effects=effects))
                 continue
             group, _, operation = name.partition(".")
             available = self._groups[group]

@@ -138,13 +138,13 @@ def words_of(effects: Effects, declared: Annotations | None, *, asks: bool) -> s
 
     Args:
         declared: the annotations from which the effects follow; None if they are not trusted. The default of MCP is a
-            destructive tool, so a tool without annotations only `may write`.
+            destructive tool, but a tool without annotations is called `not annotated`.
         asks: True if a person has to approve each call.
     """
     if effects.read_only:
         words = ["read-only"]
     elif declared is None or (declared.read_only is None and declared.destructive is None):
-        words = ["may write"]
+        words = ["not annotated"]
     else:
         words = ["destructive" if declared.destructive else "writes"]
     if effects.idempotent and not effects.read_only:

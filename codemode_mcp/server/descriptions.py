@@ -33,10 +33,10 @@ PROGRAMS_BYTES = 200
 _EXEC = """\
 Run a {languages} program with tools of these MCP servers: {servers}.{topics}
 - code is the body of an async function: return what you need. Print: text(v), json(v); images: image(block).
-- unwrap(await MCP.server.tool({{...}})) calls a tool: its data, or a thrown error.
-- Read types first. One tool: await API.search("what you need", 3). Several: \
-(await API.read("mcp/<server>.d.ts", ...)).content; "mcp/<server>.d.ts#a,b" gives just these tools, in full. \
-Only names: API.list("mcp/<server>").
+- unwrap(await MCP.server.tool({{...}})) calls a tool: its data, a string if that is not JSON, or a thrown error.
+- Read types first. One tool: await API.search("what you need", 3). Several: (await API.read("mcp/<server>.d.ts", \
+...)).content, one line per tool if long; "mcp/<server>.d.ts#a,b" gives just these. Only names: await \
+API.list("mcp/<server>").
 - Loop, join and filter in the program; start independent calls in one Promise.all([...]).{plugins}
 - store(key, v) keeps a value for later programs: await load(key). No network, files or modules.
 - One exec has {seconds:g} s. Status "waiting": call wait with its runId."""

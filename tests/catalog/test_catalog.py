@@ -265,8 +265,8 @@ def test_what_a_server_does_not_have_is_said() -> None:
         (Annotations(read_only=False), None, False, "writes"),
         (Annotations(destructive=False, idempotent=True), None, False, "writes, idempotent"),
         (Annotations(destructive=True, idempotent=True), None, True, "destructive, idempotent, asks the user first"),
-        (Annotations(), None, False, "may write"),
-        (Annotations(open_world=False), None, False, "may write"),
+        (Annotations(), None, False, "not annotated"),
+        (Annotations(open_world=False), None, False, "not annotated"),
         (Annotations(), Annotations(read_only=True), False, "read-only"),
         (Annotations(read_only=True), Annotations(read_only=False, destructive=True), False, "destructive"),
     ],
@@ -288,7 +288,7 @@ def test_what_a_tool_does_is_a_word_in_its_declaration_in_hits_and_in_headers(
 def test_an_untrusted_annotation_is_no_word() -> None:
     view = UpstreamView("s", "ready", tools=(Tool("do_it", annotations=Annotations(read_only=True)),))
     catalog = build([view], Policy(PolicyRules(distrusted_servers=frozenset({"s"}))))
-    assert "[may write]" in catalog.files.read("mcp/s.d.ts")["content"]
+    assert "[not annotated]" in catalog.files.read("mcp/s.d.ts")["content"]
 
 
 def test_an_empty_query_lists_the_tools_of_a_server() -> None:

@@ -678,7 +678,7 @@ def test_the_guest_declarations_know_every_global_of_ours() -> None:
 def test_recorded_tool_lists_compile_and_are_much_smaller_than_their_json(
     corpus: Path, type_check: Callable[..., Any]
 ) -> None:
-    files, before, after, count, spent = {"guest.d.ts": GUEST}, 0, 0, 0, 0.0
+    files, before, after, count = {"guest.d.ts": GUEST}, 0, 0, 0
     for path in sorted((corpus / "toollists").glob("*.json")):
         recorded = json.loads(path.read_text())
         tools = [
@@ -686,10 +686,8 @@ def test_recorded_tool_lists_compile_and_are_much_smaller_than_their_json(
             for t in recorded["tools"]
         ]
         server = identifiers([path.stem], kind="server")[path.stem]
-        started = time.perf_counter()
         names = identifiers(tool.name for tool in tools)
         text = render_server(server, [(names[tool.name], tool) for tool in tools], server_name=path.stem)
-        spent += time.perf_counter() - started
         files[f"{server}.d.ts"] = text
         for number, tool in enumerate(tools):
             alone = ServerFile(f"{server}_{number}", [(names[tool.name], tool)])
@@ -701,6 +699,5 @@ def test_recorded_tool_lists_compile_and_are_much_smaller_than_their_json(
             assert len(signature(f"MCP.{server}.{names[tool.name]}", tool)) <= MAX_SIGNATURE
     assert count >= 780
     assert after <= 0.6 * before
-    assert spent / count < 0.001  # a tenth of that usually
     found = type_check(files, together=True)
     assert {name: problems for name, problems in found.items() if problems} == {}

@@ -106,6 +106,6 @@ async def test_the_tool_search_says_it_in_its_last_line_and_what_each_tool_does(
     assert found_tools(catalog, {"query": "paint a wall"}, 8, 50).splitlines()[-1] == (
         "8 of 34 hits; pass limit or server for more."
     )
-    assert "\n  [may write] " in found_tools(catalog, {"query": "paint a wall"}, 8, 50)
+    assert "\n  [not annotated] " in found_tools(catalog, {"query": "paint a wall"}, 8, 50)
     assert "hits;" not in found_tools(catalog, {"query": "paint a wall", "limit": 34}, 8, 50)
     assert found_tools(catalog, {"query": "paint a wall", "server": "one"}, 8, 8).endswith("something more precise.")

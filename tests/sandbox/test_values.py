@@ -460,6 +460,11 @@ def test_text_shows_a_value(run: RunCode, expression: str, expected: str) -> Non
     assert told.texts == [expected, expected]
 
 
+def test_text_writes_all_its_arguments_but_an_element_alone_as_a_callback(run: RunCode) -> None:
+    told = run("text('a', 1n, { b: 1 }, undefined); text(); [1, 2].forEach(text); text('x', 0, ['y'])")
+    assert told.texts == ['a 1 {"b":1} undefined', "undefined", "1", "2", 'x 0 ["y"]']
+
+
 def test_console_joins_its_values_with_spaces_on_every_level(run: RunCode) -> None:
     told = run("for (const m of ['log', 'info', 'warn', 'error', 'debug']) console[m](m, 1, { a: [2] }, undefined)")
     assert told.texts == [f'{m} 1 {{"a":[2]}} undefined' for m in ("log", "info", "warn", "error", "debug")]

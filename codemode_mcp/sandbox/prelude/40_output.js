@@ -25,7 +25,23 @@ function emitText(text) {
   output('{"type":"text","text":' + jsonStringify(text) + "}");
 }
 
-defineGlobal("text", exposed("text", (v) => emitText(typeof v === "bigint" ? bigIntToString(v) : toText(v))));
+// Return true for the arguments that `forEach` and `map` give to a callback, of which only the element is meant.
+function isOfCallback(values) {
+  return values.length === 3 && typeof values[1] === "number" && isArray(values[2]) && read(values[2], values[1]) === values[0];
+}
+
+defineGlobal(
+  "text",
+  exposed("text", (...values) => {
+    const count = isOfCallback(values) ? 1 : values.length || 1;
+    let line = "";
+    for (let i = 0; i < count; i++) {
+      const v = values[i];
+      line += (i === 0 ? "" : " ") + (typeof v === "bigint" ? bigIntToString(v) : toText(v));
+    }
+    emitText(line);
+  }),
+);
 
 defineGlobal("json", exposed("json", (v) => output('{"type":"json","value":' + toJsonText(v) + "}")));
 
