@@ -11,6 +11,7 @@ import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from declarations.expressions import (
@@ -39,9 +40,6 @@ MAX_OVERVIEW: Final = 16 * 1024
 
 MAX_OVERVIEW_TEXT: Final = 80
 """Maximum length in characters of the description of a tool in an overview."""
-
-MAX_NAMES: Final = 100
-"""Maximum number of names in a short list of tools."""
 
 Observed = Mapping[str, Mapping[str, Any]] | None
 
@@ -144,6 +142,7 @@ class ServerFile:
         self._types: list[str] = []
         self._written: list[WrittenFunction] | None = None
         self._whole: tuple[list[Mapping[str, Any] | None], str] | None = None
+        self._lines: dict[str, tuple[Mapping[str, Any] | None, str]] = {}
 
     @property
     def path(self) -> str:
@@ -180,10 +179,10 @@ class ServerFile:
         line_form = f"MCP.{self._identifier}.<tool>(argument): type of unwrap(result)"
         about = f"{self._count()}, each as {line_form}."
         head = comment_block([about, *self._description, *self._notes])
-        seen = {name: (observed or {}).get(tool.name) for name, tool in self._tools.items()}
+        groups = self._group_lines("")
 
         def line(name: str) -> str:
-            return signature(name, self._tools[name], seen[name], returned=value_text)
+            return self._line(name, (observed or {}).get(self._tools[name].name))
 
         def described(name: str) -> str:
             signed = line(name)
@@ -191,22 +190,37 @@ class ServerFile:
             limit = MAX_PROPERTY_TEXT if signed.endswith(": unknown") else MAX_OVERVIEW_TEXT
             return f"{signed} // {comment_line(self._tools[name].description, limit)}".rstrip(" /")
 
-        forms: list[tuple[Callable[[str], str] | None, int]] = [(described, room), (line, MAX_OVERVIEW), (None, 0)]
-        for form, limit in forms:
-            text = head + "".join([*self._by_effects(form), *self._group_lines("")])
-            if len(text.encode()) <= limit:
-                break
-        return text
+        for form, limit in ((described, room), (line, room * MAX_OVERVIEW // MAX_SHOWN)):
+            lines = self._by_effects(form, limit - len(head.encode()) - sum(map(len, groups)))
+            if lines is not None:
+                return "".join([head, *lines, *groups])
+        named = [f"{_effects_line(effects)}{_listed(names)}\n" for effects, names in self._names_by_effects().items()]
+        return "".join([head, *named, *groups])
 
-    def _by_effects(self, form: Callable[[str], str] | None) -> Iterable[str]:
-        """Yield lines about all tools below the words about their effects. Without a form, list the names."""
+    def _line(self, name: str, observed: Mapping[str, Any] | None) -> str:
+        """Return the signature of a tool for an overview."""
+        cached = self._lines.get(name)
+        if cached is None or cached[0] is not observed:
+            cached = self._lines[name] = observed, signature(name, self._tools[name], observed, returned=value_text)
+        return cached[1]
+
+    def _names_by_effects(self) -> dict[str, list[str]]:
         groups: dict[str, list[str]] = {}
         for name in self._tools:
             groups.setdefault(self._effects.get(name, ""), []).append(name)
-        for effects, names in groups.items():
-            if effects:
-                yield f"// {effects}:\n"
-            yield "".join([f"{form(name)}\n" for name in names]) if form is not None else f"{_listed(names)}\n"
+        return groups
+
+    def _by_effects(self, form: Callable[[str], str], room: int) -> list[str] | None:
+        """Return a line about each tool, below words about their effects; None if they take more than `room` bytes."""
+        lines: list[str] = []
+        for effects, names in self._names_by_effects().items():
+            for text in chain([_effects_line(effects)], (f"{form(name)}\n" for name in names)):
+                room -= len(text.encode())
+                # The lines of thousands of tools are not written for nothing.
+                if room < 0:
+                    return None
+                lines.append(text)
+        return lines
 
     def excerpt(self, names: Iterable[str], observed: Observed = None) -> str:
         """Return some of the members in the form of `shown`. A single tool has its long texts.
@@ -273,6 +287,10 @@ class ServerFile:
         ]
 
 
+def _effects_line(effects: str) -> str:
+    return f"// {effects}:\n" if effects else ""
+
+
 def _shared_types(types: NamedTypes, functions: Iterable[FunctionText]) -> list[str]:
     """Return the declarations of the types that occur several times in functions."""
     return [f"  {indented(text)}\n" for text in types.share(each for function in functions for each in function.types)]
@@ -307,15 +325,15 @@ def _listed(names: Iterable[str]) -> str:
     )
 
 
-def short_list(names: Iterable[str]) -> list[str]:
-    """Return names. Of more than `MAX_NAMES`, those with the same first word are counted: `create... (40)`."""
+def short_list(names: Iterable[str], limit: int) -> list[str]:
+    """Return names. Of more than `limit`, those with the same first word are counted: `create... (40)`."""
     every = list(names)
-    if len(every) <= MAX_NAMES:
+    if len(every) <= limit:
         return every
     groups = _by_first_word(every)
     listed = [each for word, members in groups for each in ([f"{word}... ({len(members)})"] if word else members)]
-    rest = len(listed) - MAX_NAMES
-    return listed if rest <= 0 else [*listed[:MAX_NAMES], f"and {rest} more"]
+    rest = len(listed) - limit
+    return listed if rest <= 0 else [*listed[:limit], f"and {rest} more"]
 
 
 def _group(group: str, wanted: Collection[str], options: str = ", o?: McpCall") -> str:

@@ -375,6 +375,7 @@ class Catalog:
                 "path": each.path,
                 "call": f"MCP.{each.identifier}",
                 "signature": "",
+                "effects": "",
                 "description": one_line(
                     f"MCP.{each.identifier} {each.trouble}. Its tools are unknown before the login"
                     if each.login_required
@@ -428,6 +429,7 @@ class Catalog:
                 "path": f"{each.path}#{group}",
                 "call": f"MCP.{each.identifier}.{group}",
                 "signature": "; ".join(self.signature(entry) for entry in entries),
+                "effects": entries[0].effect_words,
                 "description": f"The {group} of this server: {', '.join(entry.identifier for entry in entries)}.",
                 "score": 0,
                 **({"status": "down"} if each.status == "down" else {}),

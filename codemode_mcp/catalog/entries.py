@@ -137,8 +137,8 @@ def words_of(effects: Effects, declared: Annotations | None, *, asks: bool) -> s
     """Return what a call does, in words for a model, such as `destructive, idempotent, asks the user first`.
 
     Args:
-        declared: the annotations from which the effects follow; None if they are not trusted. The default of MCP is a
-            destructive tool, but a tool without annotations is called `not annotated`.
+        declared: the annotations from which the effects follow; None if they are not trusted. Without annotations, a
+            tool is `not annotated`, although it counts as destructive.
         asks: True if a person has to approve each call.
     """
     if effects.read_only:
@@ -146,7 +146,7 @@ def words_of(effects: Effects, declared: Annotations | None, *, asks: bool) -> s
     elif declared is None or (declared.read_only is None and declared.destructive is None):
         words = ["not annotated"]
     else:
-        words = ["destructive" if declared.destructive else "writes"]
+        words = ["destructive" if effects.destructive else "writes"]
     if effects.idempotent and not effects.read_only:
         words.append("idempotent")
     return ", ".join([*words, "asks the user first"] if asks else words)

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 INDEX = "mcp/index.d.ts"
 """The file of all servers."""
 
+MAX_NAMES = 100
+"""Maximum number of names of tools that are listed for one server."""
+
+MAX_LISTED = 800
+MIN_NAMES = 5
+"""Number of names that all listed servers share, and the number that each server has in any case."""
+
 MAX_TOGETHER = 3072
 """Size in bytes above which several files that are read together are replaced by their overviews."""
 
@@ -65,10 +72,11 @@ class DeclarationFiles:
     def list_files(self, *prefixes: str) -> list[dict[str, Any]]:
         """Return the path and description of each file with one of the prefixes, and the names of its tools."""
         listed = [path for path in self.paths if path.startswith(prefixes)]
+        limit = min(MAX_NAMES, max(MAX_LISTED // max(1, len(listed)), MIN_NAMES))
         return [
             {
                 "path": path,
-                **({} if server is None else {"tools": short_list(names)}),
+                **({} if server is None else {"tools": short_list(names, limit)}),
                 **({"description": about} if about else {}),
             }
             for path in listed
@@ -97,7 +105,7 @@ class DeclarationFiles:
         room = MAX_SHOWN
         if len(texts) > 1 and sum(map(size, texts)) > MAX_TOGETHER:
             room = max(MAX_TOGETHER // len(texts), MIN_ROOM)
-        examples = []
+        replaced, examples = [], []
         for number, file in enumerate(whole):
             server = self._find(file)
             overview = (
@@ -107,10 +115,11 @@ class DeclarationFiles:
             )
             if server is not None and overview is not None and size(overview) < size(texts[number]):
                 texts[number] = overview
+                replaced.append(file)
                 examples.append(json.dumps(f"{file}#{','.join(entry.identifier for entry in server.tools[:2])}"))
         if examples:
             read = ", ".join(examples[:2])
-            texts.append(f'// Types and comments of some tools: API.read({read}); of all: "{next(iter(whole))}#*".\n')
+            texts.append(f'// Types and comments of some tools: API.read({read}); of all: "{replaced[0]}#*".\n')
         texts.extend(self._some(file, names) for file, names in parts.items())
         text = "".join(texts)
         about = "; ".join(map(self._about, dict.fromkeys([*whole, *parts])))
@@ -161,11 +170,15 @@ class DeclarationFiles:
         server = self._server_at(path)
         members = []
         for part in parts:
-            for name in [part] if server.member(part) is not None else map(str.strip, part.split(",")):
+            names = [part] if server.member(part) is not None else map(str.strip, part.split(","))
+            for name in [name.removeprefix(f"{path}#") for name in names]:
+                if name == ALL:
+                    members.append(name)
+                    continue
                 found = server.member(name)
-                if found is None and name != ALL:
+                if found is None:
                     raise server.no_member(name)
-                members.append(method(found) if isinstance(found, Entry) else found or name)
+                members.append(method(found) if isinstance(found, Entry) else found)
         if ALL in members:
             return self._index.file(server).shown(self._observed_of(server))
         return self._index.file(server).excerpt(members, self._observed_of(server))

@@ -120,6 +120,7 @@ class ProgramSet:
             "path": f"programs/{entry.identifier}.d.ts",
             "call": entry.path,
             "signature": self.signature(entry),
+            "effects": entry.effect_words,
             "description": one_line(entry.tool.description),
             "score": score,
             **({"warning": program.warning} if program is not None and program.warning else {}),

@@ -164,7 +164,7 @@ class Deliveries:
             ref = await self._values.offload(run.owner, finished.text)
         except CodeModeError:
             return ()  # the answer is right without them
-        return () if ref is None else (finished.note(ref),)
+        return () if ref is None else (finished.note(ref, run.source),)
 
     async def _propose(self, run: Run, request: messages.SaveProgram) -> Completion:
         run.check_fence()

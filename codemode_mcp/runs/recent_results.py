@@ -8,7 +8,7 @@ They are not part of a suspended run, so a run that another process takes over b
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from codemode_mcp.did_you_mean import normalize_name
 from codemode_mcp.json_text import json_text, replace_lone_surrogates
@@ -30,6 +30,12 @@ EXPLAINING_RESULTS: Final = 32
 LISTED: Final = 20
 LISTED_INPUT: Final = 60
 """Maximum number of calls that a note lists, and of characters of each input."""
+
+MAX_READ: Final = 10 * LISTED_INPUT
+"""Maximum characters of an input whose values are looked up in the program."""
+
+SMALL: Final = 1000
+"""Numbers below this one are shown, since they count pages and steps."""
 
 
 class RecentResults:
@@ -98,10 +104,16 @@ class FinishedCalls(NamedTuple):
         # Results are long, and JSON already, so they are not parsed.
         return f"[{','.join(map(_stored, self.calls))}]"
 
-    def note(self, ref: str) -> str:
-        """Return the note that names the calls. `ref`: the key under which their text is stored."""
+    def note(self, ref: str, program: str) -> str:
+        """Return the note that names the calls.
+
+        Args:
+            ref: the key under which their text is stored.
+            program: the text of the program. Other values of inputs are not shown, because the program may have got
+                them from a tool, and has not printed them.
+        """
         shown = ", ".join(
-            f"[{number}] {escape_line(path)}({'' if given == 'null' else escape_line(given, LISTED_INPUT)})"
+            f"[{number}] {escape_line(path)}({_shown_input(given, program)})"
             for number, (path, given, _) in enumerate(self.calls[:LISTED])
         )
         left = len(self.calls) - LISTED
@@ -114,6 +126,23 @@ class FinishedCalls(NamedTuple):
 def _stored(call: tuple[str, str, str]) -> str:
     path, given, text = call
     return f'{{"tool":{json_text(path)},"input":{given},"result":{text}}}'
+
+
+def _shown_input(given: str, program: str) -> str:
+    if given == "null":
+        return ""
+    return escape_line(json_text(_known(parse_json(given), program)), LISTED_INPUT) if len(given) <= MAX_READ else "…"
+
+
+def _known(value: Any, program: str) -> Any:
+    """Return a value with `…` in place of what is not in the text of the program."""
+    if isinstance(value, dict):
+        return {_known(name, program): _known(each, program) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_known(each, program) for each in value]
+    if isinstance(value, bool) or value is None or (isinstance(value, (int, float)) and abs(value) < SMALL):
+        return value
+    return value if str(value) in program else "…"
 
 
 def _valid(given: str) -> str:

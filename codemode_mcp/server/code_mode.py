@@ -170,9 +170,11 @@ class Surface:
         self.announcer.listed()  # nothing is awaited after this, so the recorded list is the one that is sent
         if self._runs.has_nothing() or self._runs.admits_nothing(caller):
             return []
-        reads_only = self._exposures.policy_of(caller).rules.read_only
+        policy = self._exposures.policy_of(caller)
         if exposure.mode == "search":
-            own = search_tools.search_tool_list(list(self._runs.servers(caller).values()), read_only=reads_only)
+            own = search_tools.search_tool_list(
+                list(self._runs.servers(caller).values()), read_only=policy.rules.read_only
+            )
         else:
             own = tool_list(
                 self._runs.servers(caller),
@@ -182,7 +184,7 @@ class Surface:
                 self._profile(exchange),
                 caller,
                 self._runs.saved_programs(caller),
-                any(self._runs.plugin_tools()),
+                any(self._runs.plugin_tools()) and policy.may_admit("plugin:"),
             )
         names = search_tools.NAMES if exposure.mode == "search" else VISIBLE_TOOLS
         if tuple(tool["name"] for tool in own) != names:

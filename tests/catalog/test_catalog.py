@@ -204,8 +204,8 @@ def test_a_long_file_is_read_as_an_overview_that_says_how_to_read_the_rest() -> 
         "// read-only:",
         "getPage(input: { owner: string }): unknown // " + ("Words about it. " * 8).strip(),
     ]
-    assert "// writes:" in lines
-    assert "// writes, asks the user first:" in lines
+    assert "// destructive:" in lines
+    assert "// destructive, asks the user first:" in lines
     assert lines[-2] == '// resources: list, read, templates; types: "mcp/hub.d.ts#resources"'
     assert lines[-1] == (
         '// Types and comments of some tools: API.read("mcp/hub.d.ts#getPage,getFile"); of all: "mcp/hub.d.ts#*".'
@@ -226,10 +226,13 @@ def test_several_files_and_parts_are_read_as_one_text() -> None:
         ("", "getPage"),
         ("", "getFile"),
     ]
+    repeated = files.read("mcp/hub.d.ts#getPage,mcp/hub.d.ts#getFile")["content"]
+    assert repeated == files.read("mcp/hub.d.ts#getPage,getFile")["content"]
     both = files.read("mcp/github.d.ts", "mcp/hub.d.ts")["content"]
     assert both.count("Types and comments of some tools") == 1
     assert "createIssue(input: { owner: string })" in both
     assert both.count("\ngetPage(") == 1
+    assert 'of all: "mcp/hub.d.ts#*"' in both
     index = files.read("mcp/index.d.ts", "mcp/github.d.ts")["content"]
     assert "interface McpApiHeader" in index
     assert "namespace MCP.github {" in index
@@ -262,7 +265,8 @@ def test_what_a_server_does_not_have_is_said() -> None:
     [
         (Annotations(read_only=True), None, False, "read-only"),
         (Annotations(read_only=True), None, True, "read-only, asks the user first"),
-        (Annotations(read_only=False), None, False, "writes"),
+        (Annotations(read_only=False), None, False, "destructive"),
+        (Annotations(read_only=False, destructive=False), None, False, "writes"),
         (Annotations(destructive=False, idempotent=True), None, False, "writes, idempotent"),
         (Annotations(destructive=True, idempotent=True), None, True, "destructive, idempotent, asks the user first"),
         (Annotations(), None, False, "not annotated"),

@@ -351,14 +351,40 @@ def test_an_overview_keeps_more_of_the_description_of_a_tool_without_a_type_of_i
     assert ": number // Searches tickets, oldest first, and returns {items, total}; an item has id,…\n" in text
 
 
+def test_the_lines_of_an_overview_are_written_once_and_only_as_many_as_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[str] = []
+
+    def counted(path: str, *given: Any, **options: Any) -> str:
+        written.append(path)
+        return signature(path, *given, **options)
+
+    monkeypatch.setattr("declarations.render.signature", counted)
+    few = ServerFile("few", [(f"getThing{n}", Tool(f"get_thing_{n}")) for n in range(30)])
+    assert few.overview() == few.overview()
+    assert len(written) == 30
+    written.clear()
+    many = ServerFile("many", [(f"getThing{n}", Tool(f"get_thing_{n}")) for n in range(2_000)])
+    assert "get{Thing0,Thing1," in many.overview()
+    assert len(written) < 400
+
+
+def test_an_overview_among_several_is_as_short_as_its_names_if_its_lines_take_too_much() -> None:
+    schema = {"type": "object", "properties": {f"a_long_name_{n}": {"type": "string"} for n in range(12)}}
+    file = ServerFile("s", [(f"getThing{n}", Tool(f"get_thing_{n}", input_schema=schema)) for n in range(40)])
+    assert len(file.overview()) > 6_000
+    assert len(file.overview(room=1024)) < 1024
+
+
 def test_names_of_very_many_tools_are_counted_by_their_first_word() -> None:
-    assert short_list(["getA", "getB", "getC", "x"]) == ["getA", "getB", "getC", "x"]
-    assert short_list([*[f"get{n}" for n in range(200)], "x", *[f"set{n}" for n in range(3)]]) == [
+    assert short_list(["getA", "getB", "getC", "x"], 4) == ["getA", "getB", "getC", "x"]
+    assert short_list([*[f"get{n}" for n in range(200)], "x", *[f"set{n}" for n in range(3)]], 100) == [
         "get... (200)",
         "x",
         "set... (3)",
     ]
-    odd = short_list([f"a{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(500)])
+    odd = short_list([f"a{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(500)], 100)
     assert len(odd) == 101
     assert odd[-1] == "and 400 more"
 

@@ -360,6 +360,23 @@ async def test_programs_wait_for_plugins_listing_does_not_and_plugins_come_and_g
         assert "plugin 'p' failed" not in session.stderr
 
 
+async def test_the_line_about_plugins_is_for_callers_who_may_use_one(tmp_path: Path) -> None:
+    code = "def register(api): api.tool(PluginTool(name='hello', description='x', run=lambda _: 1))"
+    contexts = {"none": {"for": ["principal:bob"], "deny": ["plugin:*"]}}
+    config = write(
+        tmp_path,
+        {"p": in_file(tmp_path, "p", code)},
+        mcpServers={"counting": counting(tmp_path)},
+        http=TWO_TOKENS,
+        tools={"contexts": contexts},
+    )
+    async with serve_http(config) as served, served.client(token=ALICE) as alice, served.client(token=BOB) as bob:
+        for session, shown in ((alice, True), (bob, False)):
+            assert await session.value("return ALL_TOOLS.some((tool) => tool.source === 'plugin')") is shown
+            (first, *_) = (await session.client.list_tools(cache_mode="refresh")).tools
+            assert ("Tools of plugins" in (first.description or "")) is shown
+
+
 async def test_principals_over_http_have_tools_of_their_own(tmp_path: Path) -> None:
     code = """
         def register(api):

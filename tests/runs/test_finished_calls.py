@@ -97,6 +97,24 @@ async def test_results_of_calls_that_must_not_be_repeated_are_kept_and_failed_ca
     assert loaded.value == [{"id": 17}]
 
 
+async def test_the_note_shows_no_value_that_the_program_has_got_from_a_tool(engine: Engine) -> None:
+    secret = ScriptedSource("vault", {"get": text_result("sk-live-9f8e"), "use": text_result("ok")})
+    code = """
+        const token = unwrap(await MCP.vault.get({ name: "main" }));
+        await MCP.vault.use({ token, deep: [{ [token]: 123456 }], page: 7, last: true, long: "x".repeat(1000) });
+        await MCP.vault.use({ token, deep: [{ [token]: 123456 * 2 }], page: 7, last: true });
+        throw new Error("enough");
+    """
+    async with bench(engine, secret) as it:
+        outcome = await it.execute(code)
+        loaded = await it.execute(f"return (await load('{key(outcome)}')).at(-1).input.token")
+    assert kept(outcome).partition("}: ")[2] == (
+        '[0] MCP.vault.get({"name":"main"}), [1] MCP.vault.use(…), '
+        '[2] MCP.vault.use({"token":"…","deep":[{"…":"…"}],"page":7,"last":true}).'
+    )
+    assert loaded.value == "sk-live-9f8e"
+
+
 async def test_a_program_that_completes_or_has_finished_no_call_keeps_nothing(engine: Engine) -> None:
     values = MemoryValues(MANY)
     async with bench(engine, source(), values=values) as it:
