@@ -279,7 +279,9 @@ def test_nothing_is_written_for_what_was_used_lately(folder: Path) -> None:
     file.store(vectors(*range(10)))
     before = (folder / "vectors.bin").stat()
     file.store(vectors(1, 2))
-    assert (folder / "vectors.bin").stat() == before
+    after = (folder / "vectors.bin").stat()
+    # The time of the last reading may differ.
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
 
 
 @pytest.mark.parametrize("failing", ["mkdir", "mkstemp", "replace"])
