@@ -214,6 +214,18 @@ def test_a_long_file_is_read_as_an_overview_that_says_how_to_read_the_rest() -> 
     assert files.text("mcp/hub.d.ts").count("  function ") == 20 + 1 + 3
 
 
+def test_the_names_of_very_many_servers_are_few_for_each() -> None:
+    views = [
+        UpstreamView(f"s{n}", "ready", tools=tuple(Tool(f"do_{chr(97 + m)}") for m in range(20))) for n in range(99)
+    ]
+    listed = build(views, Policy(PolicyRules())).files.list_files("")
+    names = [file["tools"] for file in listed if "tools" in file]
+    assert len(names) == 99
+    assert all(each == ["do... (20)"] for each in names)
+    (alone,) = build(views, Policy(PolicyRules())).files.list_files("mcp/s7.d.ts")
+    assert len(alone["tools"]) == 20
+
+
 def test_several_files_and_parts_are_read_as_one_text() -> None:
     files = build([GITHUB, BIG], Policy(PolicyRules())).files
     read = files.read("mcp/github.d.ts#createIssue", "mcp/hub.d.ts#getPage, getFile", "mcp/github.d.ts#then")
