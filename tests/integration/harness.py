@@ -334,9 +334,13 @@ async def serve(
                 env={**os.environ, **(env or {})},
                 cwd=config.parent,
             )
-            async with Client(stdio_client(parameters, errlog=errlog), mode=mode, **callbacks) as client:
-                session = Session(client, path)
-                yield session
+            try:
+                async with Client(stdio_client(parameters, errlog=errlog), mode=mode, **callbacks) as client:
+                    session = Session(client, path)
+                    yield session
+            except Exception as error:
+                error.add_note(f"Its stderr was: {path.read_text('utf-8', 'replace')}")
+                raise
         assert "Traceback" not in session.stderr, session.stderr
 
 
