@@ -74,9 +74,8 @@ class CodeModeSettings:
     """Default number of hits of a search."""
     max_search_limit: int = 50
     """Largest number of hits of a search."""
-    check: Literal["off", "note", "refuse"] = "off"
-    """Type check of programs before they run: none, a note about type errors, or a refusal. It needs
-    `codemode-mcp setup --check`."""
+    check: Literal["off", "note"] = "off"
+    """Type check of programs: none, or a note about type errors. It needs `codemode-mcp setup --check`."""
     on_output_limit: Literal["offload", "fail"] = "offload"
     """Reaction to output beyond `maxOutputBytes`: keep it for `load`, or fail the program."""
     save_programs: bool = True

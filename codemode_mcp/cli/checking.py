@@ -40,12 +40,10 @@ class CheckedFiles:
 
     Attributes:
         errors: a line for each error, with its position.
-        doubts: a line for each message of the compiler that may be an error.
         unchecked: a line for each file that could not be checked.
     """
 
     errors: Sequence[str] = ()
-    doubts: Sequence[str] = ()
     unchecked: Sequence[str] = ()
 
 
@@ -62,7 +60,7 @@ def check_cell_and_end(config: Config, source: str, language: Language | None, f
 
 def report(found: CheckedFiles) -> None:
     """Show the lines of a check. End the command with 1 if there are errors, or a file could not be checked."""
-    for line in (*found.errors, *(f"{each} (perhaps)" for each in found.doubts), *found.unchecked):
+    for line in (*found.errors, *found.unchecked):
         say_line(line)
     if found.errors or found.unchecked:
         end(1)
@@ -158,14 +156,11 @@ def _lines(text: CheckedText, checked: Checked, file: str, catalog: Catalog) -> 
 
     if checked.unchecked is not None:
         return CheckedFiles(unchecked=[f"{file}: not checked: {checked.unchecked}"])
-    doubtful = [each for each in checked.problems if not each.certain]
-    signature = signatures(catalog)
-    return CheckedFiles(positions(text, checked.certain, file, signature), positions(text, doubtful, file, signature))
+    return CheckedFiles(positions(text, checked.problems, file, signatures(catalog)))
 
 
 def _joined(files: Sequence[CheckedFiles]) -> CheckedFiles:
     return CheckedFiles(
         [line for each in files for line in each.errors],
-        [line for each in files for line in each.doubts],
         [line for each in files for line in each.unchecked],
     )

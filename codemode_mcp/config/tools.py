@@ -42,6 +42,14 @@ def read_tools(node: Node, expander: Expander) -> ToolSettings:
     return ToolSettings(policy=policy, **given)
 
 
+def _check(node: Node) -> str | None:
+    """Read `check`, and say what to write instead of a value of the past."""
+    if node.value != "refuse":
+        return node.choice("off", "note")
+    node.fail('"refuse" is not available; use "note", and codemode-mcp run --check to fail on type errors')
+    return None
+
+
 def _code_mode(node: Node) -> CodeModeSettings:
     """Read `tools.codeMode`: an object, or a boolean for its `enabled`."""
     if isinstance(node.value, bool):
@@ -56,7 +64,7 @@ def _code_mode(node: Node) -> CodeModeSettings:
             "mode": one_of("only"),
             "languages": _languages,
             **clamps(CLAMPS),
-            "check": one_of("off", "note", "refuse"),
+            "check": _check,
             "onOutputLimit": one_of("offload", "fail"),
             "savePrograms": Node.flag,
             "telemetry": one_of("meta", "result", "off"),

@@ -146,10 +146,10 @@ class RunManager:
         prepared = await self._preparer.prepare(cell, hook=hook, members=members, note=notes.append, deadline=latest)
         assert catalog is not None
         checker = self._services.checker
-        if checker is not None and self._settings.check != "off":
+        if checker is not None and self._settings.check == "note":
             from codemode_mcp.type_check.cells import check_cell  # imported late: most servers check nothing
 
-            found = await check_cell(checker, self._settings.check, prepared, catalog)
+            found = await check_cell(checker, prepared, catalog)
             notes += [] if found is None else [found]
         # Before the deadline is set: compiling the engine does not count as the program's time.
         engine = await self._services.engine()

@@ -52,7 +52,7 @@ class Checked:
     """The result of a check.
 
     Attributes:
-        problems: the type errors, the worst first.
+        problems: the type errors, in the order of their positions.
         unchecked: the reason why the program could not be checked; None if it was.
         gave_up: the same reason, if the check has begun and was given up.
     """
@@ -60,11 +60,6 @@ class Checked:
     problems: tuple[TypeProblem, ...] = ()
     unchecked: str | None = None
     gave_up: str | None = None
-
-    @property
-    def certain(self) -> tuple[TypeProblem, ...]:
-        """The errors that may refuse a program."""
-        return tuple(each for each in self.problems if each.certain)
 
 
 class _SlowDeclarations(Exception):

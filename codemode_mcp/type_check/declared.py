@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from codemode_mcp.saved_programs.saved_program import program_id
-from codemode_mcp.type_check.type_text import named_types
 from declarations.kinds import STRUCTURAL
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
-    from codemode_mcp.type_check.type_text import NamedTypes
 
 Variant = Literal["exact", "open", "untyped"]
 
@@ -59,13 +57,11 @@ class Declared:
     Attributes:
         files: the texts of the variant `exact`, by path.
         names: the globals that are `any` in the variant `untyped`.
-        members: the names after `MCP.<server>.` by server, as `Catalog.members` has them, and after `programs.`.
         catalog: the catalog.
     """
 
     files: Mapping[str, str]
     names: tuple[str, ...]
-    members: Mapping[str, frozenset[str] | None]
     catalog: Catalog
 
     def leeway(self, function: str) -> Leeway:
@@ -81,18 +77,6 @@ class Declared:
             return {path: _opened(text) for path, text in self.files.items()}
         loose = "".join(f"declare var {name}: any;\n" for name in self.names)
         return {GLOBALS: _RESULT + loose + _without(_guest_text(), self.names)}
-
-    @cached_property
-    def types(self) -> NamedTypes:
-        """The named types of the declarations."""
-        return named_types(iter(self.files.values()))
-
-    @cached_property
-    def literals(self) -> frozenset[str]:
-        """All string literals of the declarations, with their quotes."""
-        return frozenset(
-            match[0] for text in self.files.values() for match in _TOKEN.finditer(text) if match[0].startswith('"')
-        )
 
 
 class Leeway(NamedTuple):
@@ -164,14 +148,7 @@ def declared(catalog: Catalog) -> Declared:
         files["tools.d.ts"] = _exact(catalog.toolset.declarations())
     files[ALIASES] = _aliases(catalog, unknown)
     names = ("MCP", "tools", "programs", *(each.global_name for each in catalog.namespaces))
-    return Declared(files, names, {**catalog.members, **_programs(catalog)}, catalog)
-
-
-def _programs(catalog: Catalog) -> dict[str, frozenset[str] | None]:
-    """Return the names of saved programs. A server with the name `programs` has its own names besides."""
-    saved = catalog.toolset.programs.names
-    of_server = catalog.members.get("programs", frozenset())
-    return {"programs": None if of_server is None else saved | of_server} if saved else {}
+    return Declared(files, names, catalog)
 
 
 def _aliases(catalog: Catalog, unknown: set[str]) -> str:

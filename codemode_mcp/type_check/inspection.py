@@ -14,7 +14,6 @@ from codemode_mcp.type_check.problems import (
     printed_promise,
 )
 from codemode_mcp.type_check.program_tree import ProgramTree
-from codemode_mcp.type_check.type_text import is_promise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +32,7 @@ MAX_JUDGED: Final = 50
 
 
 def find_problems(session: Session, declared: Declared, text: CheckedText) -> list[TypeProblem] | None:
-    """Return the type errors of a program, the worst first; None if the compiler cannot read its syntax.
+    """Return the type errors of a program, by position; None if the compiler cannot read its syntax.
 
     Raises:
         CompilerFailed: the process has to be ended.
@@ -65,8 +64,8 @@ class _Inspection:
             found = self._judged(diagnostics) + self._unawaited()
         finally:
             self._session.put(self._exact, None, self._language)
-        first = {each.at: each for each in sorted(found, key=lambda each: each.rank, reverse=True)}
-        return sorted(first.values(), key=lambda each: each.rank)
+        first = {each.at: each for each in reversed(found)}
+        return [first[at] for at in sorted(first)]
 
     def _judged(self, diagnostics: list[Diagnostic]) -> list[TypeProblem]:
         if not diagnostics:
@@ -77,9 +76,6 @@ class _Inspection:
             self._tree,
             self._keys("open"),
             self._keys("untyped"),
-            self._declared.members,
-            self._declared.literals,
-            self._declared.types,
             lambda call: functions.get(call.id),
             self._declared.leeway,
         ).problems(diagnostics)
@@ -102,7 +98,11 @@ class _Inspection:
         }
         named = [node for node in printed if node.type == "identifier"]
         types = self._session.type_texts(self._exact, self._language, [self._at(span_of(each).start) for each in named])
-        promises = [node for node, type_ in zip(named, types, strict=True) if is_promise(type_)]
+        promises = [
+            node
+            for node, type_ in zip(named, types, strict=True)
+            if type_.startswith("Promise<") and type_.endswith(">")
+        ]
         printed = [each for each in called if each.id in of_catalog or self._tree.calls_async_function(each)]
         found += [
             printed_promise(self._tree.text(node), node) for node in [*promises, *printed, *self._tree.async_conditions]

@@ -19,21 +19,13 @@ MAX_SHOWN: Final = 5
 """Maximum number of errors in a message."""
 
 _MAX_SIGNATURE: Final = 1_000
-_REFUSED: Final = "The program was not run, and nothing was sent, because it has {}. Correct it and send it again:"
-_UNDECLARED: Final = 'If a result has a member that its tool does not declare, read it as value["name"].'
-_NOTED: Final = "The type check found {}:"
-
-
-def refusal(text: CheckedText, problems: Sequence[TypeProblem], catalog: Catalog) -> str:
-    """Return the message about a program that was refused."""
-    shown = lines(text, problems, signatures(catalog))
-    last = [_UNDECLARED] if any(each.kind == "result" for each in problems[:MAX_SHOWN]) else []
-    return "\n".join([_REFUSED.format(_counted(len(problems))), *shown, *last])
+_MAX_TEXT: Final = 500
 
 
 def note(text: CheckedText, problems: Sequence[TypeProblem], catalog: Catalog) -> str:
     """Return the note about a program that has run."""
-    return _NOTED.format(_counted(len(problems))) + "\n" + "\n".join(lines(text, problems, signatures(catalog)))
+    count = "a type error" if len(problems) == 1 else f"{len(problems)} type errors"
+    return f"The type check found {count}:\n" + "\n".join(lines(text, problems, signatures(catalog)))
 
 
 def lines(
@@ -45,14 +37,13 @@ def lines(
     """Return a line for each of the first errors with its position, and the signatures of the functions in them.
 
     Args:
-        problems: the errors, the worst first.
         signature: returns the signature of a function; empty if it is unknown.
         file: the name of the file in positions; None for that of a cell.
     """
     shown = []
     for each in problems[:MAX_SHOWN]:
         line, column = text.position(each.at)
-        shown.append(f"- {escape_line(each.text)} ({file or CELL_FILES[text.language]}:{line}:{column})")
+        shown.append(f"- {escape_line(each.text, _MAX_TEXT)} ({file or CELL_FILES[text.language]}:{line}:{column})")
     if len(problems) > MAX_SHOWN:
         shown.append(f"- … and {len(problems) - MAX_SHOWN} more")
     calls = dict.fromkeys(each.call for each in problems[:MAX_SHOWN] if each.call is not None)
@@ -63,13 +54,13 @@ def lines(
 def positions(
     text: CheckedText, problems: Sequence[TypeProblem], file: str, signature: Callable[[str], str]
 ) -> list[str]:
-    """Return a line for each error, in the order of their positions, as editors and terminals read them."""
+    """Return a line for each error, as editors and terminals read them."""
     shown = []
-    for each in sorted(problems, key=lambda each: each.at):
+    for each in problems:
         line, column = text.position(each.at)
         known = "" if each.call is None else signature(each.call)
         end = "" if not known else f" Signature: {known}" if each.text.endswith("?") else f". Signature: {known}"
-        shown.append(f"{file}:{line}:{column}: {escape_line(each.text)}{end}")
+        shown.append(f"{file}:{line}:{column}: {escape_line(each.text, _MAX_TEXT)}{end}")
     return shown
 
 
@@ -81,7 +72,3 @@ def signatures(catalog: Catalog) -> Callable[[str], str]:
         return "" if entry is None else catalog.signature(entry)
 
     return signature
-
-
-def _counted(count: int) -> str:
-    return "a type error" if count == 1 else f"{count} type errors"

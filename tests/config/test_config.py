@@ -262,6 +262,11 @@ def test_ten_mistakes_give_ten_messages(folder: Folder) -> None:
             {"tools": {"codeMode": {"onOutputLimit": "drop"}}},
             'tools.codeMode.onOutputLimit: expected "offload" or "fail", got "drop"',
         ),
+        (
+            {"tools": {"codeMode": {"check": "refuse"}}},
+            'tools.codeMode.check: "refuse" is not available; use "note", and codemode-mcp run --check to fail on type '
+            "errors",
+        ),
         ({"log": {"level": "INFO"}}, 'log.level: expected "debug" or "info" or "warning" or "error", got "INFO"'),
         ({"log": {"file": 3}}, "log.file: expected a string, got 3"),
         (

@@ -23,7 +23,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
-    """Programs of the eight servers, whose tools answer by their schemas. Programs with type errors are refused."""
-    config = write_config(tmp_path_factory.mktemp("type_check"), fake_servers(), codeMode={"check": "refuse"})
+    """Programs of the eight servers, whose tools answer by their schemas. Programs with type errors get a note."""
+    config = write_config(tmp_path_factory.mktemp("type_check"), fake_servers(), codeMode={"check": "note"})
     async with serve(config, elicitation_callback=decline) as session:
         yield session

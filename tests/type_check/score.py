@@ -1,8 +1,8 @@
 """Figures of the type check over all wrong and right programs: `python -m tests.type_check.score`.
 
-Programs go through `exec` of a real server with `codeMode.check: "refuse"`. A mistake is found if the program is
-refused before a call is sent, with a position on a line that is wrong. The right programs are those of `right` and of
-`tests/programs`. The latter use the servers of the quick start.
+Programs go through `exec` of a real server with `codeMode.check: "note"`. A mistake is found if the note of the type
+check, or the refusal of a program that was not run, names a line that is wrong. The right programs are those of `right`
+and of `tests/programs`. The latter use the servers of the quick start.
 """
 
 from __future__ import annotations
@@ -44,20 +44,18 @@ class Verdict:
     """The answer to one program.
 
     Attributes:
-        refused: whether it was refused before a call was sent.
-        lines: the lines that the refusal names.
-        message: the words of a failure; empty if there was none.
+        lines: the lines that the note or the refusal names.
+        message: the words of the note, or of a failure; empty if there was none.
     """
 
     program: RightProgram | WrongProgram
-    refused: bool
     lines: frozenset[int]
     message: str
 
     @property
     def found(self) -> bool:
-        """True if the refusal names a line on which the program is wrong."""
-        return self.refused and not self.lines.isdisjoint(getattr(self.program, "lines", ()))
+        """True if a line on which the program is wrong is named."""
+        return not self.lines.isdisjoint(getattr(self.program, "lines", ()))
 
 
 def fake_servers() -> dict[str, Any]:
@@ -71,11 +69,11 @@ async def verdicts(session: Session, programs: Iterable[RightProgram | WrongProg
 
 
 def _verdict(program: RightProgram | WrongProgram, answer: Answer) -> Verdict:
-    if answer.status != "failed":
-        return Verdict(program, refused=False, lines=frozenset(), message="")
-    unsent = answer.telemetry["counts"]["call"] == 0
-    lines = frozenset(int(line) for line in _POSITION.findall(answer.error))
-    return Verdict(program, unsent and answer.code == "invalid_input", lines, answer.error)
+    named = next((note for note in answer.structured.get("notes", ()) if note.startswith("The type check")), "")
+    failure = answer.error if answer.status == "failed" else ""
+    if failure and answer.code == "invalid_input" and answer.telemetry["counts"]["call"] == 0:
+        named = failure
+    return Verdict(program, frozenset(int(line) for line in _POSITION.findall(named)), named or failure)
 
 
 def table(own: Sequence[Verdict], blind: Sequence[Verdict]) -> str:
@@ -102,7 +100,7 @@ async def decline(context: object, params: object) -> ElicitResult:
 
 async def _run(servers: dict[str, Any], *sets: Sequence[RightProgram | WrongProgram]) -> list[list[Verdict]]:
     with tempfile.TemporaryDirectory() as folder:
-        config = write_config(Path(folder), servers, codeMode={"check": "refuse"})
+        config = write_config(Path(folder), servers, codeMode={"check": "note"})
         async with serve(config, elicitation_callback=decline) as session:
             return [await verdicts(session, programs) for programs in sets]
 
@@ -116,11 +114,11 @@ async def _print_score() -> None:
     for each in (*own, *blind):
         if not each.found:
             print(f"\nnot found: {_kind(each)}: {each.program.name} ({each.program.language})\n  {each.message}")
-    refused = [each for each in right_verdicts if each.refused]
-    print(f"\nright programs that are refused: {len(refused)} of {len(right_verdicts)}")
-    for each in refused:
+    noted = [each for each in right_verdicts if each.lines]
+    print(f"\nright programs with a note or a refusal: {len(noted)} of {len(right_verdicts)}")
+    for each in noted:
         print(f"  {each.program.name} ({each.program.language}): {each.message}")
-    others = [each for each in right_verdicts if each.message and not each.refused]
+    others = [each for each in right_verdicts if each.message and not each.lines]
     print(f"right programs that fail otherwise: {len(others)}")
     for each in others:
         print(f"  {each.program.name} ({each.program.language}): {each.message}")

@@ -41,7 +41,7 @@ async def check(app: App, config: Config) -> Iterable[Check]:
     began = time.monotonic()
     trial = of_cell(inspect("(await MCP.$api()).nothing", "javascript"), "javascript")
     found = await app.checker.check(trial, await app.catalog_for(app.operator, None))
-    if not found.certain:
+    if not found.problems:
         why = found.unchecked or "it does not find an error that it should find"
         return [Check(_NAME, "warn", f"TypeScript {VERSION} does not work: {why}", f"delete {cache_dir()}; {_FETCH}")]
     return [Check(_NAME, "ok", f"{mode}; TypeScript {VERSION} checks a program in {elapsed_ms(began):,} ms")]
