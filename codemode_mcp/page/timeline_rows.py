@@ -54,6 +54,16 @@ class Mark:
     text: str
 
 
+def drawing(trace: Trace) -> dict[str, Any]:
+    """Return the values of the template of a timeline."""
+    return {
+        "rows": list(rows(trace)),
+        "axis": list(axis(trace)),
+        "key": [(swatch(kind), words) for kind, words in key(trace)],
+        "omitted": max(0, len(trace.calls) - MAX_ROWS),
+    }
+
+
 def rows(trace: Trace) -> Iterator[Row]:
     """Yield the rows of a timeline: the requests, then at most `MAX_ROWS` calls."""
     earliest, latest = trace.earliest, max(trace.until, trace.earliest)

@@ -191,7 +191,7 @@ def test_the_page_is_whole_refers_to_nothing_and_runs_nothing() -> None:
 
 def test_a_request_is_named_without_the_number_that_the_client_gave_it() -> None:
     text = page(trace_of(RUN, events()))
-    assert '<span class="name">exec</span>' in text
+    assert "<code>exec</code>" in text
     assert "exec 7" not in text
 
 
@@ -204,8 +204,8 @@ def test_many_completed_calls_of_one_tool_in_a_row_share_a_row() -> None:
         told.append({**call, "time": 1000.205 + number / 100, "kind": "call_ended", "status": "completed", "bytes": 50})
     text = page(trace_of(RUN, told))
     assert text.count("mcp:s:one x18") == 1
-    assert '<span class="name">mcp:s:one</span>' not in text
-    assert text.count('<span class="name">mcp:s:two</span>') == 2
+    assert "<code>mcp:s:one</code>" not in text
+    assert text.count("<code>mcp:s:two</code>") == 2
     assert "900 B" in text
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 from codemode_mcp.control.display import columns
 from codemode_mcp.savings.exposure import Exposure, Server, Weight
-from codemode_mcp.savings.plot import plot
 from codemode_mcp.savings.report import Report, as_json, costs, left_out, verdict_of_exposure, verdict_of_tasks
 from codemode_mcp.savings.tasks import tasks_of
 from codemode_mcp.savings.text import drawn
@@ -115,34 +113,6 @@ def test_every_line_fits_and_holds_nothing_that_moves_the_cursor(hostile: Report
     assert not re.search("[\x00-\x09\x0b-\x1f\u202e\ud800]", text)
     for said in ("33 more servers", "40 earlier tasks", "is counted with its earlier tool list: it is gone: for good"):
         assert said in text
-
-
-def test_the_plot_is_xml_without_script_whatever_servers_are_called(hostile: Report) -> None:
-    text = plot(hostile)
-    root = ElementTree.fromstring(text.encode("utf-8"))
-    kinds = {element.tag.rpartition("}")[2] for element in root.iter()}
-    assert kinds == {"svg", "style", "text", "rect", "title"}
-    assert not any(name.startswith("on") or "href" in name for element in root.iter() for name in element.attrib)
-    shown = "".join(root.itertext())
-    assert "</script>" in shown
-    assert "\u202e" not in shown
-
-
-def test_bars_are_as_long_as_what_they_stand_for_and_stay_within_the_picture() -> None:
-    saving = report(run(BIG, {**BIG, "digest": "two"}), direct=16_000)
-    root = ElementTree.fromstring(plot(saving))
-    width = float(root.attrib["width"])
-    bars = {
-        (rect.attrib["class"], "".join(rect.itertext())): float(rect.attrib["width"])
-        for rect in root.iter("{http://www.w3.org/2000/svg}rect")
-    }
-    directly = bars["direct", "one: 16,000 bytes (about 4,000 tokens)"]
-    assert bars["own", "exec and wait: 1,600 bytes (about 400 tokens)"] == pytest.approx(directly / 10)
-    title = "run_a: 80 bytes through the model, 10,020 directly"
-    assert bars["own", title] / (bars["own", title] + bars["direct", title]) == pytest.approx(80 / 10_020, abs=1e-4)
-    for rect in root.iter("{http://www.w3.org/2000/svg}rect"):
-        assert 0 <= float(rect.attrib["x"]) <= float(rect.attrib["x"]) + float(rect.attrib["width"]) <= width
-        assert float(rect.attrib["y"]) + float(rect.attrib["height"]) <= float(root.attrib["height"])
 
 
 def test_json_has_every_figure_and_can_be_written(hostile: Report) -> None:

@@ -26,7 +26,7 @@ app = typer.Typer()
 _DAY = 24 * 3600.0
 
 
-@app.command(epilog="Example: codemode-mcp savings --since 7 --svg savings.svg")
+@app.command(epilog="Example: codemode-mcp savings --since 7")
 def savings(
     config: ConfigOption = None,
     trajectory: TrajectoryOption = None,
@@ -37,13 +37,11 @@ def savings(
     bytes_per_token: Annotated[
         float, typer.Option(metavar="NUMBER", min=0.1, max=100.0, help="Bytes per token of the estimate.")
     ] = 4.0,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a drawing too, as SVG.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the tokens that exec and wait save, compared with adding your servers directly, and where they cost more."""
     import shutil
 
-    from codemode_mcp.savings.plot import plot
     from codemode_mcp.savings.report import Report
     from codemode_mcp.savings.report import as_json as report_as_json
     from codemode_mcp.savings.text import drawn
@@ -55,19 +53,11 @@ def savings(
         exposure = anyio.run(partial(_measured, loaded))
     tasks, unrecorded = _recorded(loaded, trajectory, since, reads)
     report = Report(exposure, tasks, unrecorded, bytes_per_token, reads)
-    if svg is not None:
-        try:
-            svg.write_text(plot(report), "utf-8")
-        except OSError as error:
-            stop(1, f"cannot write {svg}: {error.strerror}; name a file in a folder that is there")
     if as_json:
         print_json(report_as_json(report))
     else:
         for line in drawn(report, shutil.get_terminal_size((100, 24)).columns, unicode=is_utf8(sys.stdout)):
             print(line)
-    sys.stdout.flush()
-    if svg is not None:
-        say(f"written to {svg}")
 
 
 async def _measured(config: Config) -> Exposure:

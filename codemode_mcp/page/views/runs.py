@@ -14,7 +14,7 @@ from starlette.routing import Route
 from codemode_mcp.audit.timeline import Bar, Call, Trace
 from codemode_mcp.control.protocol import Request as ControlRequest
 from codemode_mcp.page.site import Problem
-from codemode_mcp.page.timeline_rows import MAX_ROWS, axis, key, rows, swatch
+from codemode_mcp.page.timeline_rows import drawing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -167,15 +167,14 @@ def _shown(run: Mapping[str, Any] | None, server: Mapping[str, Any] | None, reco
     """
     trace = recorded if recorded is not None or run is None else _trace_of(run)
     assert trace is not None
-    is_live = run is not None and run["endedMs"] is None
+    drawn = drawing(trace)
+    if run is not None and run["endedMs"] is None:
+        drawn["rows"] = [_unended(row) for row in drawn["rows"]]
     return {
         "run": run,
         "server": server,
         "trace": trace,
-        "rows": [_unended(row) if is_live else row for row in rows(trace)],
-        "axis": list(axis(trace)),
-        "key": [(swatch(kind), words) for kind, words in key(trace)],
-        "omitted": max(0, len(trace.calls) - MAX_ROWS),
+        **drawn,
         "program": _program_in(trace),
         "calls": [] if run is None else [{**each, "shown": _arguments(each["arguments"])} for each in run["calls"]],
     }

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
-from markupsafe import Markup
 from starlette.routing import Route
 
 from codemode_mcp.audit.trajectory_files import every, files_of
 from codemode_mcp.savings.measure import exposure_of
-from codemode_mcp.savings.plot import plot
 from codemode_mcp.savings.report import (
     Report,
     costs,
@@ -57,7 +55,6 @@ def routes(site: Site) -> Sequence[Route]:
             modes=costs_of_modes(report),
             of_modes=modes_in_words(report),
             unrecorded=unrecorded,
-            drawing=Markup(plot(report, styled=False)),
         )
 
     return (Route("/savings", savings),)
