@@ -17,7 +17,7 @@ General layout, from top to bottom:
   them), `answer_cache` (answers that are used again), `resource_subscriptions` and `resource_updates`; `observations`
   has the subscriptions of a pool.
 - Transports: `transports`, `stdio`, `process`, `environment`, `executables`, `stderr`, `line_messages`, `http`, `sse`,
-  `events`, `sdk_streams`. `handshake` starts a server on trial.
+  `events`. `handshake` starts a server on trial.
 - HTTP APIs: `openapi` has servers of this process whose tools are the operations of an OpenAPI document.
 - Lines and log messages of a server: `server_log` has the latest ones, `log_listeners` passes messages on.
 - Logins: `bearer` uses and renews a login. `oauth_discovery`, `challenge`, `oauth` and `fetch` obtain one.

@@ -140,19 +140,19 @@ class EventBuffer:
             raise httpx2.SSEError(f"Server-sent event exceeded the {self._limit} byte limit.")
 
 
-async def read_events(source: httpx2.EventSource, limit: int) -> AsyncGenerator[Event, None]:
+async def read_events(response: httpx2.Response, limit: int) -> AsyncGenerator[Event, None]:
     """Yield the events of a stream.
 
     Raises:
         httpx2.TransportError: the stream broke.
-        httpx2.SSEError: an event is larger than `limit` bytes.
+        httpx2.SSEError: the response is no stream of events, or an event is larger than `limit` bytes.
     """
-    if not is_event_stream(source.response):
-        async for sse in source:
+    if not is_event_stream(response):
+        async for sse in httpx2.EventSource(response, max_event_size=limit):
             yield Event(sse.event, sse.data.encode("utf-8", "replace"), sse.id, sse.retry)
         return
     buffer = EventBuffer(limit)
-    async with aclosing(source.response.aiter_bytes()) as chunks:
+    async with aclosing(response.aiter_bytes()) as chunks:
         async for chunk in chunks:
             for event in buffer.feed(chunk):
                 yield event

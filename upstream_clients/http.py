@@ -1,8 +1,6 @@
-"""The HTTP client under the SDK's two HTTP transports.
+"""The HTTP client under the two HTTP transports.
 
-In the SDK, one failed POST ends the whole client, and an HTTP error status is reported as "Server returned an error
-response". Here every POST gets an answer. If the server gives no MCP answer, it is a JSON-RPC error with an
-`HttpFault`.
+Every POST gets an answer. If the server gives no MCP answer, it is a JSON-RPC error with an `HttpFault`.
 """
 
 from __future__ import annotations
@@ -10,8 +8,10 @@ from __future__ import annotations
 import json
 import logging
 import socket
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -47,7 +47,7 @@ LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
 """Unlimited: each pending call uses one connection, and callers limit their own concurrency."""
 
 _NOTIFICATION_TIMEOUT = 5.0
-"""Seconds for the HTTP answer to a notification. The SDK sends nothing else meanwhile."""
+"""Seconds for the HTTP answer to a notification. Nothing else is sent meanwhile."""
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPALIVE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 """A server that vanishes with its network or machine is noticed within 30 s. The second name is macOS's for the first.
@@ -55,7 +55,9 @@ A system without these options uses its own times, mostly of hours."""
 
 _MAX_ERROR_BODY = 64 * 1024
 _ERROR_BODY_TIMEOUT = 5.0
-_SESSION_HEADER = "mcp-session-id"
+SESSION_HEADER = "mcp-session-id"
+VERSION_HEADER = "mcp-protocol-version"
+_MAX_REDIRECTS = 20
 WANTS_ANSWER = "upstream_clients/wants_answer"
 """Extension of an HTTP request whose body is known to be a JSON-RPC request, so that the body need not be parsed."""
 
@@ -105,6 +107,28 @@ class McpHttpClient(httpx2.AsyncClient):
     def _init_transport(self, *, transport: None = None, **options: Any) -> httpx2.AsyncHTTPTransport:  # type: ignore[override]
         return httpx2.AsyncHTTPTransport(**options, socket_options=socket_options())
 
+    @asynccontextmanager
+    async def exchange(self, method: str, url: str, **parts: Any) -> AsyncIterator[httpx2.Response]:
+        """Send a request and open its response. Redirects are followed within the origin of the request alone.
+
+        Headers and body were configured for this origin. For any other redirect, the redirect is the response.
+        """
+        request = self.build_request(method, url, **parts)
+        for followed in count():
+            response = await self.send(request, stream=True, follow_redirects=False)
+            following = response.next_request
+            if following is None or followed == _MAX_REDIRECTS or not _may_follow(request, following):
+                break
+            try:
+                await response.aread()  # so that the connection can be used again
+            finally:
+                await response.aclose()
+            request = following
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method != "POST":
             try:
@@ -113,12 +137,12 @@ class McpHttpClient(httpx2.AsyncClient):
                 return httpx2.Response(HTTPStatus.UNAUTHORIZED, request=request)
             # The stream of a legacy server's own messages is optional, so a refusal says nothing. But if the server has
             # opened it before, the session may be lost. The next request shows that.
-            if request.method == "GET" and _SESSION_HEADER in request.headers:
+            if request.method == "GET" and SESSION_HEADER in request.headers:
                 if response.status_code >= 400 and self._has_stream:
                     self._watch.on_doubt()
                 self._has_stream = self._has_stream or response.is_success
             return response
-        in_session = self._watch.in_session = self._is_session or _SESSION_HEADER in request.headers
+        in_session = self._watch.in_session = self._is_session or SESSION_HEADER in request.headers
         if not _wants_answer(request):
             timeout = {**request.extensions.get("timeout", {}), "read": _NOTIFICATION_TIMEOUT}
             request.extensions = {**request.extensions, "timeout": timeout}
@@ -191,6 +215,17 @@ class McpHttpClient(httpx2.AsyncClient):
                 logger.warning("server %r: %s", self._spec.name, login_trouble(self._spec, error))
         fault = HttpFault(HTTPStatus.FORBIDDEN, sent=False, login=True)
         return _Failure(HTTPStatus.FORBIDDEN, more_rights_needed(self._spec, challenge.scope), fault)
+
+
+def _may_follow(sent: httpx2.Request, following: httpx2.Request) -> bool:
+    """Return True for a redirect with the same method and credentials to the same origin, or from HTTP to its HTTPS."""
+    one, other = sent.url, following.url
+    is_upgrade = (one.scheme, other.scheme, one.host, one.port, other.port) == ("http", "https", other.host, None, None)
+    return (
+        following.method == sent.method
+        and other.userinfo in (b"", one.userinfo)
+        and (is_upgrade or same_origin(one, other))
+    )
 
 
 def socket_options() -> list[tuple[int, int, int]]:
@@ -268,7 +303,7 @@ def _error_in(body: bytes) -> Mapping[str, Any]:
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """A response body that fails with `StreamError`, which the SDK turns into the failure of one request."""
+    """A response body that fails with `StreamError`, which becomes the failure of one request."""
 
     def __init__(self, inner: httpx2.SyncByteStream | httpx2.AsyncByteStream) -> None:
         assert isinstance(inner, httpx2.AsyncByteStream)

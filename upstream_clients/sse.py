@@ -13,26 +13,24 @@ from urllib.parse import urljoin, urlsplit
 
 import anyio
 import httpx2
-from mcp.shared._httpx_utils import request_within_origin, sse_within_origin
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage, JSONRPCRequest
 
 from upstream_clients.events import read_events
+from upstream_clients.jsonrpc import form_of
 from upstream_clients.line_messages import MAX_MESSAGE_BYTES, read_line
+from upstream_clients.stdio import StreamTransport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from upstream_clients.http import McpHttpClient
+    from upstream_clients.jsonrpc import Message
 
-    from upstream_clients.sdk_streams import SdkItem
+_HEADERS = {"accept": "text/event-stream", "cache-control": "no-store"}
 
 
 @asynccontextmanager
-async def open_events(
-    url: str, client: httpx2.AsyncClient
-) -> AsyncIterator[tuple[MemoryObjectReceiveStream[SdkItem], MemoryObjectSendStream[SessionMessage]]]:
-    """Yield the streams of messages from and to the server. `client` turns failures of POSTs into answers.
+async def open_events(url: str, client: McpHttpClient) -> AsyncIterator[StreamTransport]:
+    """Yield the transport to a server. `client` turns failures of POSTs into answers.
 
     Raises:
         httpx2.HTTPError: the URL has no stream of events.
@@ -41,16 +39,16 @@ async def open_events(
     endpoint = ""
     named = anyio.Event()
 
-    async with sse_within_origin(client, url, max_event_size=MAX_MESSAGE_BYTES) as events:
-        events.response.raise_for_status()
+    async with client.exchange("GET", url, headers=_HEADERS) as response:
+        response.raise_for_status()
         heard, incoming = anyio.create_memory_object_stream[Any](0)
-        outgoing, written = anyio.create_memory_object_stream[SessionMessage](math.inf)
+        outgoing, written = anyio.create_memory_object_stream[Any](math.inf)
 
         async def read() -> None:
             nonlocal endpoint
             async with heard:
                 try:
-                    async with aclosing(read_events(events, MAX_MESSAGE_BYTES)) as arriving:
+                    async with aclosing(read_events(response, MAX_MESSAGE_BYTES)) as arriving:
                         async for event in arriving:
                             if event.name == "endpoint":
                                 endpoint = urljoin(url, str(event.data, "utf-8", "replace"))
@@ -61,13 +59,13 @@ async def open_events(
                     pass  # the connection ends, also at an event that is too large
             named.set()  # also without an endpoint, so that the wait below ends
 
-        async def post(message: JSONRPCMessage) -> None:
-            body = message.model_dump(by_alias=True, mode="json", exclude_unset=True)
-            response = await request_within_origin(client, "POST", endpoint, json=body)
-            if isinstance(message, JSONRPCRequest) and response.status_code >= HTTPStatus.BAD_REQUEST:
+        async def post(message: Message) -> None:
+            async with client.exchange("POST", endpoint, json=message) as answer:
+                body = await answer.aread()
+            if form_of(message) == "request" and answer.status_code >= HTTPStatus.BAD_REQUEST:
                 # No answer comes on the stream. The body is one: `client` has made it.
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    await heard.send(await read_line(response.content, message.id))
+                    await heard.send(await read_line(body, message["id"]))
 
         async with heard, incoming, outgoing, written, anyio.create_task_group() as tasks:
             tasks.start_soon(read)
@@ -79,8 +77,8 @@ async def open_events(
                 # One after the other, since the order matters during the handshake. This costs little: a POST ends
                 # before its answer, which comes on the other stream.
                 async for message in written:
-                    await post(message.message)
+                    await post(message)
 
             tasks.start_soon(write)
-            yield incoming, outgoing
+            yield StreamTransport(incoming, outgoing)
             tasks.cancel_scope.cancel()

@@ -46,13 +46,16 @@ WATCH_INTERVAL = 0.5
 """Seconds between two checks whether the process lives. Its pipe usually ends with it, but a child may keep it open."""
 
 
-class ProcessTransport:
-    """The pipes of a server as a `dispatcher.Transport`. `pid` is the id of its process."""
+class StreamTransport:
+    """A `dispatcher.Transport` over two streams of messages. `pid` is the process of a server; None for others."""
 
     last_context: contextvars.Context | None = None
 
     def __init__(
-        self, incoming: MemoryObjectReceiveStream[Incoming], outgoing: MemoryObjectSendStream[Message], pid: int
+        self,
+        incoming: MemoryObjectReceiveStream[Incoming],
+        outgoing: MemoryObjectSendStream[Message],
+        pid: int | None = None,
     ) -> None:
         self.pid = pid
         self._incoming = incoming
@@ -68,7 +71,7 @@ class ProcessTransport:
 @asynccontextmanager
 async def open_process(
     spec: UpstreamSpec, stderr: StderrTail, process: ServerProcess | None = None
-) -> AsyncIterator[tuple[ProcessTransport, DirectRequests | None]]:
+) -> AsyncIterator[tuple[StreamTransport, DirectRequests | None]]:
     """Start the server and yield its transport, and direct requests. Leaving ends the server and its children.
 
     Args:
@@ -131,7 +134,7 @@ async def open_process(
             try:
                 for task in (read, write, watch):
                     tasks.start_soon(task)
-                yield ProcessTransport(incoming, outgoing, child.pid), direct
+                yield StreamTransport(incoming, outgoing, child.pid), direct
             finally:
                 with anyio.CancelScope(shield=True):
                     incoming.close()

@@ -1,129 +1,267 @@
-"""Streamable HTTP: the SDK's transport, and direct requests past its streams.
+"""Streamable HTTP: the transport of the dispatcher, and direct requests past its stream.
 
-There are two differences to the SDK's transport. Messages are read by `line_messages.read_line`, without models: large
-ones in a thread, and an answer belongs to its POST, whatever its id. A message of a stream that is none of JSON-RPC is
-logged and passed over. And `DirectPosts` sends a request with one task, and reads its answer from the bytes of the
-response, without a stream in between.
+Every request is a POST with a task of its own. Its answer is the body of the response, or a message of a stream of
+events. Messages are read by `line_messages.read_line`, without models: large ones in a thread, and an answer belongs to
+its POST, whatever its id. A message of a stream that is none of JSON-RPC is logged and passed over. Notifications and
+answers to the server are sent one after the other, in the order in which they were given.
 
-A direct request is sent once. The two common answers are read here: a plain body with the result, or a stream of events
-whose first message is the result. In three cases the answer goes through the dispatcher instead:
+`DirectPosts` sends a request with one task, and reads its answer from the bytes of the response, without a stream in
+between. A direct request is sent once. The two common answers are read here: a plain body with the result, or a stream
+of events whose first message is the result. In three cases the answer goes through the dispatcher instead:
 
-- Any other response. The SDK's transport gets it unchanged, so the request need not be sent again.
+- Any other response.
 - A stream that has any message before the result. From that message on, all its messages go to the dispatcher.
 - An answer that comes while the dispatcher has unread messages. One of them may be a question of the same call or an
   announcement of changed tools, which an answer must not overtake.
 
-A request is given up as in the SDK: the connection to a modern server is closed; a legacy server gets
-`notifications/cancelled`, and its response is read to the end.
+To give a request up, the connection to a modern server is closed; a legacy server gets `notifications/cancelled`, and
+its response is read to the end. A stream of events that breaks is opened again with the id of its latest event, if it
+has ids: `_RECONNECTIONS` times in a row without success.
 """
 
 from __future__ import annotations
 
+import contextvars
+import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
 import httpx2
-from mcp.client.streamable_http import RequestContext, StreamableHTTPTransport
-from mcp.shared._context_streams import create_context_streams
-from mcp.shared._httpx_utils import stream_within_origin
-from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCRequest
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from upstream_clients.direct import THREAD_BYTES, EncodedRequests, read_answer
 from upstream_clients.error_mapping import HttpFault, is_session_lost
-from upstream_clients.events import EventBuffer, is_event_stream
-from upstream_clients.http import WANTS_ANSWER
-from upstream_clients.jsonrpc import INTERNAL_ERROR, JsonRpcError
+from upstream_clients.events import read_events
+from upstream_clients.http import SESSION_HEADER, VERSION_HEADER, WANTS_ANSWER
+from upstream_clients.jsonrpc import INTERNAL_ERROR, JsonRpcError, form_of, key_of
 from upstream_clients.line_messages import read_line
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from anyio.abc import TaskGroup
-    from mcp.client.streamable_http import StreamWriter
-    from mcp.shared._context_streams import ContextReceiveStream, ContextSendStream
 
     from upstream_clients.direct import Answer
-    from upstream_clients.events import Event
-    from upstream_clients.jsonrpc import RequestId
+    from upstream_clients.http import McpHttpClient
+    from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.line_messages import Incoming
-    from upstream_clients.sdk_streams import SdkItem
 
 logger = logging.getLogger(__name__)
 
-DRAIN_SECONDS = 0.25
+DRAIN_SECONDS: Final = 0.25
 """Seconds to read the rest of a stream of events after the answer. Only a connection whose response was read to its end
 can be used for the next request."""
 
+_RECONNECTIONS: Final = 2
+"""Attempts in a row to open a stream of events again."""
 
-class StreamableTransport(StreamableHTTPTransport):
-    """The SDK's transport, changed to read messages as those of other transports are read, large ones in a thread."""
+_RECONNECTION_MS: Final = 1000
+"""Milliseconds before a stream of events is opened again, if the server does not say another time."""
 
-    def __init__(self, url: str, limit: int) -> None:
-        """`limit`: maximum size of one event in bytes."""
-        super().__init__(url, max_sse_event_size=limit)
+_Take = Callable[[bytes | memoryview], Awaitable[bool]]
+"""A function that takes a message that is an answer in a common form. It returns False for any other message."""
+
+
+@dataclass(slots=True, eq=False)
+class _Post:
+    """A request that is being sent, or whose response is being read."""
+
+    is_modern: bool
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+
+@dataclass(slots=True)
+class _Place:
+    """The place in a stream of events from which it can be read on.
+
+    Attributes:
+        identity: the id of the latest event; empty if events have none.
+        retry: milliseconds to wait before the stream is opened again; None if the server has not said it.
+        last: what was last on the stream and is no answer.
+        has_begun: True if the server has sent messages on the stream.
+    """
+
+    identity: str = ""
+    retry: int | None = None
+    last: str = ""
+    has_begun: bool = False
+
+    async def pause(self) -> None:
+        """Wait until the stream may be opened again."""
+        await anyio.sleep((_RECONNECTION_MS if self.retry is None else self.retry) / 1000)
+
+
+class StreamableTransport:
+    """A `dispatcher.Transport` over streamable HTTP.
+
+    Args:
+        limit: maximum size of one event in bytes.
+        tasks: the task group of the connection.
+    """
+
+    def __init__(self, url: str, client: McpHttpClient, limit: int, tasks: TaskGroup) -> None:
+        self.last_context: contextvars.Context | None = None
+        self._url = url
+        self._client = client
         self._limit = limit
+        self._tasks = tasks
+        self._session_id: str | None = None
+        self._version: str | None = None
+        """The protocol version of the latest message that had one, for those that have none."""
+        self._posts: dict[RequestId, _Post] = {}
+        self._heard, self._incoming = anyio.create_memory_object_stream[tuple[contextvars.Context, Any]](0)
+        self._outgoing, self._written = anyio.create_memory_object_stream[
+            tuple[contextvars.Context, Any, Mapping[str, str]]
+        ](0)
 
-    async def _handle_json_response(
-        self, response: httpx2.Response, read_stream_writer: StreamWriter, *, request_id: Any
-    ) -> None:
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Send messages for the duration of the context. Leaving it ends the session."""
+        async with self._heard, self._incoming, self._outgoing, self._written:
+            self._tasks.start_soon(self._write)
+            try:
+                yield
+            finally:
+                if self._session_id is not None:
+                    await self._end_session()
+                self._tasks.cancel_scope.cancel()
+
+    async def receive(self) -> Incoming:
+        self.last_context, item = await self._incoming.receive()
+        received: Incoming = item
+        return received
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        await self._outgoing.send((contextvars.copy_context(), message, headers or {}))
+
+    @property
+    def is_idle(self) -> bool:
+        """True if the dispatcher waits for a message. It does so only after it has handled all earlier messages."""
+        return self._heard.statistics().tasks_waiting_receive > 0
+
+    async def hear(self, item: Incoming) -> None:
+        """Give a message to the dispatcher."""
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection is being closed
+            await self._heard.send((contextvars.copy_context(), item))
+
+    async def fail(self, request_id: RequestId, why: str) -> None:
+        """Fail a request that gets no answer."""
+        error = JsonRpcError(INTERNAL_ERROR, why, HttpFault(None, sent=True, usable=True).to_data())
+        await self.hear({"jsonrpc": "2.0", "id": request_id, "error": error.as_json()})
+
+    # Messages to the server.
+
+    async def _write(self) -> None:
         try:
-            chunks = await _chunks(response)
-        except httpx2.StreamError as error:
-            await self.fail(read_stream_writer, request_id, f"its answer cannot be read: {error}")
-            return
-        await self.take_body(chunks, read_stream_writer, request_id)
+            async with self._written, self._heard:
+                async for context, message, headers in self._written:
+                    await self._send(context, message, headers)
+        except Exception:
+            logger.exception("sending messages failed")
 
-    async def take_body(self, chunks: list[bytes], read_stream_writer: StreamWriter, request_id: Any) -> None:
+    async def _send(self, context: contextvars.Context, message: Message, headers: Mapping[str, str]) -> None:
+        method = message.get("method")
+        if method == "initialize":
+            self._version = None  # the version of an attempt without a handshake is no part of the handshake
+        else:
+            self._version = headers.get(VERSION_HEADER, self._version)
+        if method == "notifications/cancelled" and self._gives_up(message["params"]["requestId"]):
+            return
+        if method == "notifications/initialized":
+            self._tasks.start_soon(self._listen)
+        if form_of(message) != "request":
+            await self._post(message, headers)
+            return
+        # Registered before the task runs: the next message may already give the request up.
+        post = self._posts[key_of(message["id"])] = _Post(self._version in MODERN_PROTOCOL_VERSIONS)
+        context.run(self._tasks.start_soon, self._request, post, message, headers)
+
+    def _gives_up(self, request_id: RequestId) -> bool:
+        """Give up a request to a modern server. Return False if a legacy server has to be told."""
+        post = self._posts.get(key_of(request_id))
+        if post is None:
+            return self._version in MODERN_PROTOCOL_VERSIONS
+        if post.is_modern:
+            post.scope.cancel()
+        return post.is_modern
+
+    async def _request(self, post: _Post, message: Message, headers: Mapping[str, str]) -> None:
+        key = key_of(message["id"])
+        try:
+            with post.scope:
+                await self._post(message, headers)
+        finally:
+            if self._posts.get(key) is post:
+                del self._posts[key]
+
+    async def _post(self, message: Message, headers: Mapping[str, str]) -> None:
+        request_id = message["id"] if form_of(message) == "request" else None
+        extensions = {} if request_id is None else {WANTS_ANSWER: True}
+        async with self.exchange(headers, json=message, extensions=extensions) as response:
+            if message.get("method") == "initialize" and response.is_success:
+                self._session_id = response.headers.get(SESSION_HEADER) or self._session_id
+            if request_id is not None:
+                await self.read(response, request_id)
+
+    def exchange(self, headers: Mapping[str, str], **parts: Any) -> AbstractAsyncContextManager[httpx2.Response]:
+        """Send a POST, and open its response."""
+        return self._client.exchange("POST", self._url, headers={**self._headers(), **headers}, **parts)
+
+    def _headers(self) -> dict[str, str]:
+        known = {SESSION_HEADER: self._session_id, VERSION_HEADER: self._version}
+        return {
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+            **{name: value for name, value in known.items() if value},
+        }
+
+    async def _end_session(self) -> None:
+        try:
+            async with self._client.exchange("DELETE", self._url, headers=self._headers()) as response:
+                logger.debug("the session was ended with status %d", response.status_code)
+        except (httpx2.HTTPError, httpx2.StreamError):
+            logger.debug("the session could not be ended", exc_info=True)
+
+    # Messages of the server.
+
+    async def read(self, response: httpx2.Response, request_id: RequestId) -> None:
+        """Read the response to a request. `McpHttpClient` gives each response one of two media types."""
+        if response.status_code == HTTPStatus.ACCEPTED:
+            await self.fail(request_id, "the server accepted the request without an answer (202 Accepted)")
+        elif (following := response.next_request) is not None:
+            to = following.url.copy_with(userinfo=b"", query=None, fragment=None)
+            await self.fail(request_id, f"the server redirects to {to}, which is not followed")
+        elif response.status_code >= HTTPStatus.BAD_REQUEST:  # `McpHttpClient` has written this answer
+            error = json.loads(await response.aread())["error"]
+            await self.hear({"jsonrpc": "2.0", "id": request_id, "error": error})
+        elif _is_event_stream(response):
+            await self.follow(response, request_id)
+        else:
+            try:
+                chunks = await _chunks(response)
+            except httpx2.StreamError as error:
+                await self.fail(request_id, f"its answer cannot be read: {error}")
+            else:
+                await self.take_body(chunks, request_id)
+
+    async def take_body(self, chunks: list[bytes], request_id: RequestId) -> None:
         """Take a plain body, which is the answer to a request."""
         body = await anyio.to_thread.run_sync(b"".join, chunks) if _size(chunks) >= THREAD_BYTES else b"".join(chunks)
-        item = await self._take(body, read_stream_writer, request_id)
+        item = await self._take(body, request_id)
         if not _is_answer(item):
             said = _text_of(item)
             why = f"its answer is not one of JSON-RPC: {said}" if said else "its answer is empty"
-            await self.fail(read_stream_writer, request_id, why)
-
-    async def fail(self, read_stream_writer: StreamWriter, request_id: Any, why: str) -> None:
-        """Fail a request that gets no answer."""
-        error = JsonRpcError(INTERNAL_ERROR, why, HttpFault(None, sent=True, usable=True).to_data())
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await read_stream_writer.send({"jsonrpc": "2.0", "id": request_id, "error": error.as_json()})  # type: ignore[arg-type]
-
-    async def _resolve_abandoned_request(
-        self, read_stream_writer: StreamWriter, request_id: Any, message: str, *, code: int = 0
-    ) -> None:
-        await self.fail(read_stream_writer, request_id, message)
-
-    async def _handle_sse_event(
-        self,
-        sse: httpx2.ServerSentEvent,
-        read_stream_writer: StreamWriter,
-        original_request_id: Any = None,
-        resumption_callback: Any = None,
-    ) -> bool:
-        is_answered = False
-        if sse.event == "message" and sse.data:
-            data = sse.data.encode("utf-8", "replace")
-            is_answered = _is_answer(await self._take(data, read_stream_writer, original_request_id))
-        if sse.id and resumption_callback:
-            await resumption_callback(sse.id)
-        return is_answered and original_request_id is not None
+            await self.fail(request_id, why)
 
     async def _take(
-        self,
-        data: bytes | memoryview,
-        read_stream_writer: StreamWriter,
-        request_id: RequestId | None,
-        *,
-        has_begun: bool = False,
+        self, data: bytes | memoryview, request_id: RequestId | None, *, has_begun: bool = False
     ) -> Incoming:
         """Take the text of a message, and return the message.
 
@@ -137,64 +275,93 @@ class StreamableTransport(StreamableHTTPTransport):
             error = JsonRpcError(item["error"]["code"], item["error"]["message"], item["error"].get("data"))
             if is_session_lost(error, in_session=True):  # the server may have acted before it lost the session
                 item["error"]["data"] = HttpFault(HTTPStatus.OK, sent=True, session_lost=True).to_data()
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection is being closed
-            await read_stream_writer.send(item)  # type: ignore[arg-type]  # see `sdk_streams.SdkItem`
+        await self.hear(item)
         return item
 
-    async def _handle_sse_response(self, response: httpx2.Response, ctx: RequestContext) -> None:
-        await self.follow(response, ctx, None)
-
-    async def follow(self, response: httpx2.Response, ctx: RequestContext, take: _Take | None) -> None:
+    async def follow(self, response: httpx2.Response, request_id: RequestId, take: _Take | None = None) -> None:
         """Read the stream of events that answers a request, and open it again if it breaks.
 
         Args:
             take: gets each message first, until it returns False.
         """
-        if not is_event_stream(response):
-            await super()._handle_sse_response(response, ctx)
+        place = _Place()
+        if await self._read_events(response, request_id, place, take):
             return
-        assert isinstance(ctx.session_message.message, JSONRPCRequest)
-        request_id = ctx.session_message.message.id
-        callback = ctx.metadata.on_resumption_token_update if ctx.metadata else None
-        identity, retry, last, has_begun = "", None, "", False
-        buffer = EventBuffer(self._limit)
-
-        async def is_answered(event: Event) -> bool:
-            nonlocal identity, retry, last, has_begun, take
-            identity = event.identity or identity
-            retry = event.retry if event.retry is not None else retry
-            is_last = False
-            if event.name == "message" and event.data:
-                if take is not None and await take(event.data):
-                    return True
-                take = None  # later messages must not overtake this one
-                item = await self._take(event.data, ctx.read_stream_writer, request_id, has_begun=has_begun)
-                is_last, last = _is_answer(item), _text_of(item)
-                has_begun = has_begun or isinstance(item, dict)
-            if event.identity and callback:
-                await callback(event.identity)
-            return is_last
-
-        try:
-            async with aclosing(response.aiter_bytes()) as chunks:
-                async for chunk in chunks:
-                    for event in buffer.feed(chunk):
-                        if await is_answered(event):
-                            await _drain(chunks)
+        failures = 0
+        while place.identity and failures < _RECONNECTIONS:
+            await place.pause()
+            failures += 1
+            with suppress(httpx2.HTTPError):
+                async with self._get(place.identity) as again:
+                    if again.is_success and _is_event_stream(again):
+                        if await self._read_events(again, request_id, place, None):
                             return
-            for event in buffer.close():
-                if await is_answered(event):
-                    return
+                        failures = 0
+        why = "its stream of events ended without an answer" + (
+            f"; the last message was: {place.last}" if place.last else ""
+        )
+        await self.fail(request_id, why)
+
+    async def _read_events(
+        self, response: httpx2.Response, request_id: RequestId, place: _Place, take: _Take | None
+    ) -> bool:
+        """Read a stream until the answer to a request. Return False if the stream ended or broke without one."""
+        try:
+            async with aclosing(read_events(response, self._limit)) as events:
+                async for event in events:
+                    place.identity = event.identity or place.identity
+                    place.retry = event.retry if event.retry is not None else place.retry
+                    if event.name != "message" or not event.data:
+                        continue
+                    if take is None or not await take(event.data):
+                        take = None  # later messages must not overtake this one
+                        item = await self._take(event.data, request_id, has_begun=place.has_begun)
+                        place.last = _text_of(item)
+                        place.has_begun = place.has_begun or isinstance(item, dict)
+                        if not _is_answer(item):
+                            continue
+                    with anyio.move_on_after(DRAIN_SECONDS), suppress(httpx2.HTTPError, httpx2.StreamError):
+                        async for _ in events:
+                            pass
+                    return True
         except httpx2.SSEError as error:
-            await self.fail(ctx.read_stream_writer, request_id, f"its stream of events cannot be read: {error}")
-            return
+            await self.fail(request_id, f"its stream of events cannot be read: {error}")
+            return True
         except Exception:
             logger.debug("a stream of events ended", exc_info=True)
-        if identity:
-            await self._handle_reconnection(ctx, identity, retry)
-        else:
-            why = "its stream of events ended without an answer" + (f"; the last message was: {last}" if last else "")
-            await self.fail(ctx.read_stream_writer, request_id, why)
+        return False
+
+    async def _listen(self) -> None:
+        """Read the stream of the server's own messages, and open it again if it ends. It is optional."""
+        place, failures = _Place(), 0
+        while self._session_id is not None and failures < _RECONNECTIONS:
+            failures += 1
+            try:
+                async with self._get(place.identity) as response:
+                    if response.next_request is not None:
+                        return
+                    if response.is_success and _is_event_stream(response):
+                        async with aclosing(read_events(response, self._limit)) as events:
+                            async for event in events:
+                                place.identity = event.identity or place.identity
+                                place.retry = event.retry if event.retry is not None else place.retry
+                                if event.name == "message" and event.data:
+                                    await self._take(event.data, None)
+                        failures = 0
+            except Exception:
+                logger.debug("the stream of the server's own messages ended", exc_info=True)
+            await place.pause()
+
+    def _get(self, identity: str) -> AbstractAsyncContextManager[httpx2.Response]:
+        """Open a stream of events, from an event on."""
+        headers = {"cache-control": "no-store", **self._headers()}
+        return self._client.exchange(
+            "GET", self._url, headers=headers | ({"last-event-id": identity} if identity else {})
+        )
+
+
+def _is_event_stream(response: httpx2.Response) -> bool:
+    return response.headers.get("content-type", "").lower().startswith("text/event-stream")
 
 
 def _is_answer(item: Incoming) -> bool:
@@ -206,20 +373,9 @@ def _text_of(item: Incoming) -> str:
     return str(item.get("method", "")) if isinstance(item, dict) else str(item)
 
 
-async def _drain(chunks: AsyncIterator[bytes]) -> None:
-    """Read the rest of a response after the answer, if it ends soon."""
-    with anyio.move_on_after(DRAIN_SECONDS), suppress(httpx2.HTTPError, httpx2.StreamError):
-        async for _ in chunks:
-            pass
-
-
-_Take = Callable[[bytes | memoryview], Awaitable[bool]]
-"""A function that takes a message that is an answer in a common form. It returns False for any other message."""
-
-
 @dataclass(slots=True, eq=False)
-class _Post:
-    """One request and its response.
+class _DirectPost:
+    """One direct request and its response.
 
     Attributes:
         begun: True once the request may have reached the server.
@@ -233,23 +389,22 @@ class _Post:
 
 
 class DirectPosts(EncodedRequests):
-    """The direct requests in flight to a server over streamable HTTP."""
+    """The direct requests in flight to a server over streamable HTTP.
 
-    def __init__(
-        self, transport: StreamableTransport, client: httpx2.AsyncClient, heard: StreamWriter, tasks: TaskGroup
-    ) -> None:
-        """`heard` takes messages for the dispatcher. `tasks` is the task group of the connection."""
+    Args:
+        tasks: the task group of the connection.
+    """
+
+    def __init__(self, transport: StreamableTransport, tasks: TaskGroup) -> None:
         super().__init__()
         self.tell_cancelled: Callable[[int], None] = lambda _: None
         """Function that tells a legacy server that a request was given up. The owner of the dispatcher sets it."""
         self._transport = transport
-        self._client = client
-        self._heard = heard
         self._tasks = tasks
-        self._posts: dict[int, _Post] = {}
+        self._posts: dict[int, _DirectPost] = {}
 
     def _begin(self, request_id: int, body: bytes, headers: Mapping[str, str]) -> None:
-        post = self._posts[request_id] = _Post(request_id, body, headers)
+        post = self._posts[request_id] = _DirectPost(request_id, body, headers)
         self._tasks.start_soon(self._exchange, post)
 
     def _give_up(self, request_id: int, body: bytes) -> None:
@@ -257,66 +412,54 @@ class DirectPosts(EncodedRequests):
         if post is None:
             return
         # A legacy server need not stop when the connection is closed, so it is told, and its response is still read.
-        if not post.begun or post.headers.get(MCP_PROTOCOL_VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS:
+        if not post.begun or post.headers.get(VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS:
             post.scope.cancel()
         else:
             self.tell_cancelled(request_id)
 
-    async def _exchange(self, post: _Post) -> None:
+    async def _exchange(self, post: _DirectPost) -> None:
         """Send one request and read its response."""
         try:
             with post.scope:
                 if post.request_id not in self._pending:
                     return  # given up before it was sent
                 post.begun = True
-                headers = {**self._transport._prepare_headers(), **post.headers}
-                async with stream_within_origin(
-                    self._client,
-                    "POST",
-                    self._transport.url,
-                    content=post.body,
-                    headers=headers,
-                    extensions={WANTS_ANSWER: True},
-                ) as response:
-                    await self._read(post, response)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            logger.debug("an answer came after the connection was closed")
+                extensions = {WANTS_ANSWER: True}
+                async with self._transport.exchange(post.headers, content=post.body, extensions=extensions) as response:
+                    await self._read(post.request_id, response)
         finally:
             del self._posts[post.request_id]
 
-    async def _read(self, post: _Post, response: httpx2.Response) -> None:
-        kind = response.headers.get("content-type", "").lower()
-        usual = response.is_success and response.status_code != HTTPStatus.ACCEPTED
-        if usual and kind.startswith("application/json"):
-            await self._read_body(post, response)
-        elif usual and kind.startswith("text/event-stream"):
+    async def _read(self, request_id: int, response: httpx2.Response) -> None:
+        if not response.is_success or response.status_code == HTTPStatus.ACCEPTED:
+            await self._transport.read(response, request_id)
+        elif _is_event_stream(response):
 
             async def take(message: bytes | memoryview) -> bool:
                 read = await _answer([message])
-                return read is not None and self._take(post.request_id, read[1])
+                return read is not None and self._take(request_id, read[1])
 
-            await self._transport.follow(response, self._context(post, self._client), take)
+            await self._transport.follow(response, request_id, take)
         else:
-            await self._transport._handle_post_request(self._context(post, _ReceivedResponse(response)))
+            await self._read_body(request_id, response)
 
-    async def _read_body(self, post: _Post, response: httpx2.Response) -> None:
+    async def _read_body(self, request_id: int, response: httpx2.Response) -> None:
         try:
             chunks = await _chunks(response)
         except httpx2.StreamError as error:
-            await self._transport.fail(self._heard, post.request_id, f"its answer cannot be read: {error}")
+            await self._transport.fail(request_id, f"its answer cannot be read: {error}")
             return
         read = await _answer(chunks)
         # The id in the answer is ignored: a response answers only its own request.
-        if read is None or not self._take(post.request_id, read[1]):
-            await self._transport.take_body(chunks, self._heard, post.request_id)
+        if read is None or not self._take(request_id, read[1]):
+            await self._transport.take_body(chunks, request_id)
 
     def _take(self, request_id: int, answer: Answer) -> bool:
         """Give an answer to its request.
 
         Return False if the request was given up, or the dispatcher has unread messages.
         """
-        # The dispatcher waits in `receive` only after it has handled all earlier messages.
-        if request_id not in self._pending or not self._heard._inner.statistics().tasks_waiting_receive:
+        if request_id not in self._pending or not self._transport.is_idle:
             return False
         self.count += 1
         try:
@@ -324,26 +467,6 @@ class DirectPosts(EncodedRequests):
         except Exception:
             logger.exception("taking the answer to a request failed")
         return True
-
-    def _context(self, post: _Post, client: Any) -> RequestContext:
-        """Return the SDK's record of a request that is already sent."""
-        request = JSONRPCRequest(jsonrpc="2.0", id=post.request_id, method="tools/call")
-        return RequestContext(client, self._transport.session_id, SessionMessage(request), None, self._heard)
-
-
-class _ReceivedResponse:
-    """A client for the SDK's transport that sends nothing, and returns a response that was received before."""
-
-    max_redirects = 0
-
-    def __init__(self, response: httpx2.Response) -> None:
-        self._response = response
-
-    def build_request(self, *_: Any, **__: Any) -> httpx2.Request:
-        return self._response.request
-
-    async def send(self, _: httpx2.Request, **__: Any) -> httpx2.Response:
-        return self._response
 
 
 async def _chunks(response: httpx2.Response) -> list[bytes]:
@@ -369,27 +492,14 @@ def _read_chunks(chunks: Sequence[bytes | memoryview]) -> tuple[int, Answer] | N
 
 @asynccontextmanager
 async def open_streamable(
-    url: str, client: httpx2.AsyncClient, limit: int
-) -> AsyncIterator[tuple[ContextReceiveStream[SdkItem], ContextSendStream[SessionMessage], DirectPosts]]:
-    """Open the streams of messages from and to the server, and direct requests.
-
-    Leaving ends the session and the requests.
+    url: str, client: McpHttpClient, limit: int
+) -> AsyncIterator[tuple[StreamableTransport, DirectPosts]]:
+    """Open the transport to a server, and direct requests. Leaving ends the session and the requests.
 
     Args:
         limit: maximum size of one event in bytes.
     """
-    transport = StreamableTransport(url, limit)
-    heard, incoming = create_context_streams[Any](0)
-    outgoing, written = create_context_streams[SessionMessage](0)
-    async with heard, incoming, outgoing, written, anyio.create_task_group() as tasks:
-
-        def open_get_stream() -> None:
-            tasks.start_soon(transport.handle_get_stream, client, heard)
-
-        tasks.start_soon(transport.post_writer, client, written, heard, outgoing, open_get_stream, tasks)
-        try:
-            yield incoming, outgoing, DirectPosts(transport, client, heard, tasks)
-        finally:
-            if transport.session_id:
-                await transport.terminate_session(client)
-            tasks.cancel_scope.cancel()
+    async with anyio.create_task_group() as tasks:
+        transport = StreamableTransport(url, client, limit, tasks)
+        async with transport.running():
+            yield transport, DirectPosts(transport, tasks)

@@ -18,9 +18,9 @@ def traced(meta: Mapping[str, Any]) -> dict[str, Any]:
     """Return `_meta` with the current trace context, if there is one (W3C Trace Context)."""
     found = dict(meta)
     if "opentelemetry.trace" in sys.modules:
-        from mcp.shared._otel import inject_trace_context
+        from opentelemetry.propagate import inject
 
-        inject_trace_context(found)
+        inject(found)
     return found
 
 
@@ -30,11 +30,10 @@ def span_of(method: str, params: dict[str, Any], request_id: RequestId) -> Itera
     if "opentelemetry.trace" not in sys.modules:
         yield
         return
-    from mcp.shared._otel import otel_span
-    from opentelemetry.trace import SpanKind, StatusCode
+    from opentelemetry.trace import SpanKind, StatusCode, get_tracer
 
     name = params.get("name")
-    with otel_span(
+    with get_tracer("mcp-python-sdk").start_as_current_span(
         f"MCP send {method} {name}" if isinstance(name, str) else f"MCP send {method}",
         kind=SpanKind.CLIENT,
         attributes={"mcp.method.name": method, "jsonrpc.request.id": str(request_id)},

@@ -64,7 +64,6 @@ async def open_transport(
         return
     from upstream_clients.bearer import Bearer
     from upstream_clients.http import McpHttpClient
-    from upstream_clients.sdk_streams import SdkTransport
 
     assert spec.url is not None
     bearer = Bearer(spec) if spec.may_log_in else None
@@ -72,15 +71,15 @@ async def open_transport(
         if kind == "sse":
             from upstream_clients.sse import open_events
 
-            async with open_events(spec.url, client) as (events, outgoing):
-                yield OpenTransport(SdkTransport(events, outgoing))
+            async with open_events(spec.url, client) as events:
+                yield OpenTransport(events)
             return
         from upstream_clients.line_messages import MAX_MESSAGE_BYTES
         from upstream_clients.streamable import open_streamable
 
-        async with open_streamable(spec.url, client, MAX_MESSAGE_BYTES) as (received, sent, posts):
+        async with open_streamable(spec.url, client, MAX_MESSAGE_BYTES) as (link, posts):
 
             def set_cancel_sender(tell_cancelled: Callable[[RequestId], None]) -> None:
                 posts.tell_cancelled = tell_cancelled
 
-            yield OpenTransport(SdkTransport(received, sent), posts, set_cancel_sender)
+            yield OpenTransport(link, posts, set_cancel_sender)
