@@ -138,9 +138,9 @@ class Run:
         self.observation: Observation | None = None
         """The open request for the run; None if there is none."""
         self.last_observation: Observation | None = None
+        """The latest observation, also after its end."""
         self.sent = False
         """True if a call may have been sent."""
-        """The latest observation, also after its end."""
         # Calls that have not ended, by number: all of them, then those that wait to begin, and those that were approved
         # and wait for a slot again.
         self.calls: dict[int, LiveCall] = {}
