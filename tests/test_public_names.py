@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +41,15 @@ def test_the_package_says_its_version_and_nothing_else() -> None:
     package = import_module("codemode_mcp")
     assert [name for name, value in vars(package).items() if isinstance(value, str) and not name.startswith("__")] == []
     assert package.__version__.count(".") == 2
+
+
+def test_no_private_module_of_the_sdk_is_imported() -> None:
+    root = Path(__file__).parents[1]
+    found = [
+        f"{path.relative_to(root)}: {line}"
+        for package in ("codemode_mcp", "upstream_clients", "declarations")
+        for path in (root / package).rglob("*.py")
+        for line in path.read_text("utf-8").splitlines()
+        if re.match(r"\s*(?:from|import) mcp(?:_types)?[\w.]*\._", line)
+    ]
+    assert found == []

@@ -113,7 +113,7 @@ class Passthrough:
         )
 
     def _note_client(self, context: ServerRequestContext[Any]) -> None:
-        session = SdkSession(context.session)
+        session = SdkSession(context)
         self.client = ConnectedClient.of(session)
         if self._lasting:
             self._upstreams.offer_roots(self._caller_of(context).client, roots_of(session))

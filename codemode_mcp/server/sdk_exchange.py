@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from codemode_mcp.server.client_questions import REQUESTS, RESULTS
 from codemode_mcp.server.path_mode import path_mode_of
@@ -28,11 +29,58 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject, LogLevel
 
 
+CONNECTION: Final = "codemode_mcp.connection"
+"""Key of the `Connection` in the ASGI scope of a request."""
+
+OF_LINES: ContextVar[Connection] = ContextVar("codemode_mcp.server.connection")
+"""The connection over lines whose messages the present task handles."""
+
+
+class Connection(ExitStack):
+    """The connection of a client, which the SDK does not show. It ends with its context.
+
+    Attributes:
+        session_id: the id of its session over HTTP; None if it has none.
+        session: the first session of the SDK of a client that has said that it is initialized.
+    """
+
+    def __init__(self, session_id: str | None = None) -> None:
+        super().__init__()
+        self.session_id = session_id
+        self.session: ServerSession | None = None
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        if self.session is not None:
+            await _notify(self.session, method, params)
+
+
+def connection_of(context: ServerRequestContext[Any]) -> Connection:
+    """Return the connection of a request."""
+    found = OF_LINES.get(None) if context.request is None else context.request.scope.get(CONNECTION)
+    return found or Connection()
+
+
+class _Notification(BaseModel):
+    """A notification with members that are null, which the SDK's own models leave out."""
+
+    method: str
+    params: dict[str, Any] | None
+
+
+async def _notify(
+    session: ServerSession, method: str, params: Mapping[str, Any] | None, related: RequestId | None = None
+) -> None:
+    message: Any = _Notification(method=method, params=None if params is None else dict(params))
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        await session.send_notification(message, related)
+
+
 class SdkSession:
     """A session of the SDK, as an `exchange.Session`."""
 
-    def __init__(self, session: ServerSession) -> None:
-        self._session = session
+    def __init__(self, context: ServerRequestContext[Any]) -> None:
+        self._session = context.session
+        self.connection = connection_of(context)
 
     @property
     def client_name(self) -> str | None:
@@ -59,17 +107,13 @@ class SdkSession:
 
     @property
     def session_id(self) -> str | None:
-        return self._session._connection.session_id
-
-    @property
-    def connection(self) -> object:
-        return self._session._connection
+        return self.connection.session_id
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
-        await self._session._connection.notify(method, params)
+        await _notify(self._session, method, params)
 
     def at_end(self, callback: Callable[[], None]) -> None:
-        self._session._connection.exit_stack.callback(callback)
+        self.connection.callback(callback)
 
     async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:
         request = REQUESTS[method].model_validate({"method": method, "params": params}, by_name=False)
@@ -90,7 +134,7 @@ class SdkExchange:
 
     def __init__(self, context: ServerRequestContext[Any], caller: Caller) -> None:
         self._context = context
-        self.session = SdkSession(context.session)
+        self.session = SdkSession(context)
         self.caller = caller
         self.path_mode = path_mode_of(context)
 
@@ -120,5 +164,4 @@ class SdkExchange:
         return level if level in LEVELS else None
 
     async def report_log(self, params: JsonObject) -> None:
-        # The SDK's own function would leave out data that is null.
-        await self._context.session._request_outbound.notify("notifications/message", params)
+        await _notify(self._context.session, "notifications/message", params, self.request_id)

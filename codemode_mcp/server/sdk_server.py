@@ -33,7 +33,7 @@ from codemode_mcp.server.client_messages import NOT_INITIALIZED, invalid_params,
 from codemode_mcp.server.client_tasks import knows_tasks, not_declared
 from codemode_mcp.server.exchange import METHODS, TASK_METHODS
 from codemode_mcp.server.path_mode import path_mode_of
-from codemode_mcp.server.sdk_exchange import SdkExchange, SdkSession
+from codemode_mcp.server.sdk_exchange import OF_LINES, Connection, SdkExchange, SdkSession, connection_of
 from upstream_clients.jsonrpc import HEADER_MISMATCH, INVALID_PARAMS, JsonRpcError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def code_mode_server(surface: Surface, caller_of: Callable[[ServerRequestContext
         context, result = ctx, await call_next(ctx)
         if context.method not in ("initialize", "server/discover") or not isinstance(result, dict):
             return result
-        client = _Greeting(context.params or {}) if context.method == "initialize" else SdkSession(context.session)
+        client = _Greeting(context.params or {}) if context.method == "initialize" else SdkSession(context)
         path = path_mode_of(context)
         return {
             **result,
@@ -95,7 +95,7 @@ def code_mode_server(surface: Surface, caller_of: Callable[[ServerRequestContext
             yield {}
 
     def sees(context: ServerRequestContext[Any], kind: ListKind) -> bool:
-        return surface.sees(SdkSession(context.session), path_mode_of(context), caller_of(context), kind)
+        return surface.sees(SdkSession(context), path_mode_of(context), caller_of(context), kind)
 
     def updates(
         context: ServerRequestContext[Any], uris: Sequence[str], publish: Callable[[str], Awaitable[None]]
@@ -206,7 +206,7 @@ class AnnouncingServer(Server[Any]):
             context: ServerRequestContext[Any], params: types.SubscriptionsListenRequestParams
         ) -> types.SubscriptionsListenResult:
             wanted = (context.params or {}).get("notifications")
-            if isinstance(wanted, dict) and wanted.get("taskIds") and not knows_tasks(SdkSession(context.session)):
+            if isinstance(wanted, dict) and wanted.get("taskIds") and not knows_tasks(SdkSession(context)):
                 missing = not_declared()
                 raise MCPError(missing.code, missing.message, missing.data)
             if len(streams) >= MAX_STREAMS:
@@ -234,9 +234,10 @@ class AnnouncingServer(Server[Any]):
                 stream.close()
 
         async def initialized(context: ServerRequestContext[Any], params: types.NotificationParams | None) -> None:
-            connection = context.session._connection
+            connection = connection_of(context)
             if connection not in announcer:
-                connection.exit_stack.callback(announcer.add(connection, partial(sees, context)))
+                connection.session = context.session
+                connection.callback(announcer.add(connection, partial(sees, context)))
 
         announcer.publish = lambda kind: bus.publish(_EVENTS[kind]())
         super().__init__(name, on_subscriptions_listen=listen, **{"lifespan": announcing, **others})
@@ -309,7 +310,9 @@ class _Boundary(RequestStateBoundary):
 async def serve_lines(server: Server[Any], lines: Lines) -> None:
     """Serve one client until it closes its end."""
     stream = _MessageStream(lines)
-    await server.run(stream, stream, server.create_initialization_options())
+    with Connection() as connection:
+        OF_LINES.set(connection)
+        await server.run(stream, stream, server.create_initialization_options())
 
 
 class _MessageStream:

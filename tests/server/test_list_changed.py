@@ -11,6 +11,7 @@ from mcp.client.client import Client
 
 from codemode_mcp.server import list_changed
 from codemode_mcp.server.list_changed import Announcer
+from codemode_mcp.server.sdk_exchange import OF_LINES, Connection
 from codemode_mcp.server.sdk_server import AnnouncingServer
 
 pytestmark = pytest.mark.anyio
@@ -104,9 +105,11 @@ async def test_no_session_hears_of_changes_before_the_first_list() -> None:
 
 async def test_sessions_that_are_over_are_forgotten() -> None:
     shop = Shop()
-    async with Client(shop.server, mode="legacy") as client:
-        await client.list_tools()
-        assert repr(shop.announcer) == "<Announcer: 1 sessions>"
+    with Connection() as connection:
+        OF_LINES.set(connection)
+        async with Client(shop.server, mode="legacy") as client:
+            await client.list_tools()
+            assert repr(shop.announcer) == "<Announcer: 1 sessions>"
     assert repr(shop.announcer) == "<Announcer: 0 sessions>"
 
 

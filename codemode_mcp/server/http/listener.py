@@ -1,4 +1,4 @@
-"""The listening socket, its connections, and the SDK's session manager behind them."""
+"""The listening socket, its connections, and the sessions behind them."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Listener:
         settings = self._front.settings
         manager = FairSessions(
             server,
-            max_request_body_size=settings.max_request_bytes,
-            session_idle_timeout=settings.session_idle_seconds,
+            max_request_bytes=settings.max_request_bytes,
+            idle_seconds=settings.session_idle_seconds,
             max_sessions=settings.max_sessions,
         )
-        async with manager.run():
+        async with manager.running():
             self._front.handler = manager.handle_request
             task_status.started()
             await self._stopped.wait()
