@@ -127,7 +127,6 @@ class _Scope:
 
 
 def _expand(type_: Type, scope: _Scope) -> Type:
-    """Return the type with definitions in place of names."""
     match type_:
         case Ref(name):
             return scope.inline[name].type if name in scope.inline else type_

@@ -269,7 +269,6 @@ def render_schema(schema: object, name: str | None = None, *, of_input: bool = F
 def _declared_types(
     definitions: Mapping[str, Definition], names: Mapping[str, str], integer: str = "number | bigint"
 ) -> dict[str, str]:
-    """Return the declaration of each definition by its TypeScript name."""
     writer = TypeWriter(names, integer=integer)
     return {
         names[key]: (f"/** {definition.doc} */\n" if definition.doc else "")

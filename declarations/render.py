@@ -265,7 +265,6 @@ class ServerFile:
         return f'{len(self._tools)} tool{"" if len(self._tools) == 1 else "s"} of MCP server "{self._shown_name}"'
 
     def _head(self) -> str:
-        """Return the comment at the head of the file."""
         common = []
         if self._common:
             common.append("Parameters with these names, unless a function describes them otherwise:")
@@ -278,7 +277,6 @@ class ServerFile:
         return f"declare namespace MCP.{self._identifier} {{\n{body}}}\n"
 
     def _group_lines(self, indent: str) -> list[str]:
-        """Return a comment on each group of operations that the server has."""
         return [
             f"{indent}// {group}: {', '.join(each.name for each in OPERATIONS[group] if each.name in operations)}; "
             f'types: "{self.path}#{group}"\n'
@@ -297,7 +295,6 @@ def _shared_types(types: NamedTypes, functions: Iterable[FunctionText]) -> list[
 
 
 def _integer_type(functions: Iterable[str]) -> str:
-    """Return the declaration of the type for integers, if functions use it."""
     return INTEGER_TYPE if any(map(_INTEGER_NAME.search, functions)) else ""
 
 

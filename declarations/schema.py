@@ -242,7 +242,6 @@ class _Compiler:
         return union(members)
 
     def _number(self, schema: Mapping[str, Any]) -> Type:
-        """Return the type of the numbers of a schema."""
         form, declared = schema.get("format"), schema.get("type")
         if isinstance(form, str) and form in _SMALL:
             return NUMBER
@@ -296,7 +295,6 @@ class _Compiler:
         return self._of_kinds({"maximum": largest}, bits & found, depth)
 
     def _value(self, value: object, depth: int) -> Type:
-        """Return the type of one JSON value."""
         if value is None:
             return NULL
         if isinstance(value, bool):
@@ -437,7 +435,6 @@ _BOUNDS: Final = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum
 
 
 def _bound(schema: Mapping[str, Any], *keywords: str) -> float | None:
-    """Return the bound that one of the keywords sets."""
     values = (schema.get(keyword) for keyword in keywords)
     return next((each for each in values if isinstance(each, (int, float)) and not isinstance(each, bool)), None)
 

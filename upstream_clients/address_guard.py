@@ -144,7 +144,6 @@ async def resolve_permitted(host: str, port: int, named_by: str | None) -> list[
 
 
 async def _is_private(host: str) -> bool:
-    """Return True if all addresses of a host are private."""
     try:
         addresses = [parse_address(each) for each in await resolve(host, 443)]
     except (OSError, UnicodeError, TimeoutError):

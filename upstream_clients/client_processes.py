@@ -232,7 +232,6 @@ class SharedServer:
         return self._clients.uris(client) == process.key
 
     def names_roots(self, process: RunningServer, client: str | None) -> bool:
-        """Return True if a client can be asked for its roots only during its calls, and the process may get them."""
         if client not in self._clients or self._clients.can_list(client):
             return False
         key = process.key

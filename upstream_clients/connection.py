@@ -467,7 +467,6 @@ class Connection:
             serving.cancel_scope.cancel()
 
     async def _save_listing(self) -> None:
-        """Save the listing for the next process."""
         if self._cache is not None:
             # Shielded: saving takes milliseconds, and saves the next process from starting the server.
             with anyio.CancelScope(shield=True):
@@ -524,7 +523,6 @@ async def _probe(link: LiveConnection) -> None:
 
 
 def _connected(spec: UpstreamSpec, link: LiveConnection, listing: Listing) -> str:
-    """Return the line of the log for a new connection."""
     if spec.is_api:
         return f"the OpenAPI document was read: {len(listing.tools)} operations"
     return f"connected with MCP {link.protocol_version}"

@@ -201,7 +201,6 @@ class _SavedView(msgspec.Struct):
 
     @staticmethod
     def of(view: UpstreamView) -> _SavedView:
-        """Return the content for a view."""
         fields = {name: getattr(view, name) for name in _VIEW_FIELDS}
         return _SavedView(**fields, format=FORMAT, tools=[_tool_to_json(tool) for tool in view.tools])
 

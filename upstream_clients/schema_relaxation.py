@@ -408,7 +408,6 @@ def _choices(schema: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _is_of(value: Any, declared: Any) -> bool:
-    """Return True if a value has the type that `type` declares."""
     stated = declared if isinstance(declared, list) else [declared]
     if isinstance(value, float) and not value.is_integer():
         stated = [name for name in stated if name != "integer"]

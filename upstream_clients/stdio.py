@@ -266,7 +266,6 @@ async def _open_output(process: ServerProcess, take: Callable[[bytes | TooLong],
 
 
 async def _pump(stream: AsyncIterable[bytes], output: _Output) -> None:  # pragma: no cover - Windows
-    """Feed an output from a stream."""
     source = _PumpTransport()
     output.connection_made(source)
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):

@@ -456,7 +456,6 @@ class Following:
                 return
 
     async def _report(self, message: str | None) -> None:
-        """Report a new status message as progress."""
         if message is None or message == self._message or self._on_progress is None:
             return
         self._message = message

@@ -477,7 +477,6 @@ class Upstream(ResourceState):
 
 
 def _list_about(method: str, params: Mapping[str, Any]) -> ListName | None:
-    """Return the list of the items that a request is about."""
     match method, params.get("ref"):
         case ("prompts/list" | "prompts/get", _) | ("completion/complete", {"type": "ref/prompt"}):
             return "prompts"

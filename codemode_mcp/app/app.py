@@ -108,7 +108,6 @@ class App(Lifecycle):
         return [spec.name for spec in self._config.upstreams]
 
     def has_nothing(self) -> bool:
-        """Return True if neither a server nor a plugin is configured, and no program is saved."""
         return not self._config.upstreams and not self._has_plugins() and not self.library().programs
 
     def _has_plugins(self) -> bool:
@@ -177,7 +176,6 @@ class App(Lifecycle):
         return 0, {}
 
     async def item_source(self, server: str, caller: Caller) -> ItemSource | None:
-        """Return a server as the client of a caller uses it, once everything is open; None if it was removed."""
         pool = await self.pool()
         try:
             return pool.source(server, caller.client)
@@ -235,7 +233,6 @@ class App(Lifecycle):
         return await manager.observe(run_id, owner, **options)
 
     async def polling(self) -> Polling:
-        """Return the access to runs for clients that poll their state."""
         return (await self.manager()).polling
 
     async def stored_state(self, run_id: str, owner: str | None) -> RunState | None:
@@ -257,7 +254,6 @@ class App(Lifecycle):
     # stored values
 
     async def offload(self, owner: str, text: str) -> str | None:
-        """Store a text for an owner; see `rendering.Offload`."""
         from codemode_mcp.runs.store import is_bearer
 
         return None if self._store is None or is_bearer(owner) else await self._store.values.offload(owner, text)

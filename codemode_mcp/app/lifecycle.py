@@ -254,11 +254,9 @@ class Lifecycle:
         return self._catalogs.app_tools_of(caller)
 
     def servers_for(self, caller: Caller, names: Collection[str] | None) -> set[str] | None:
-        """Implement `runs.services.Upstreams`."""
         return self._visible.named(caller, names)
 
     async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
-        """Implement `runs.services.Upstreams`."""
         pool = await self.pool()
         pool.note_look(names)
         for view in self.trusted_views():
@@ -398,7 +396,6 @@ class Lifecycle:
             self._versions.permits_other_tools = True
 
     async def tools_of_program(self, program: SavedProgram) -> tuple[UsedTool, ...]:
-        """Return the tools that a saved program names, with their present definitions."""
         await self.manager()
         return () if self._versions is None else await self._versions.tools_now(program)
 

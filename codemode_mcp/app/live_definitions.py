@@ -34,7 +34,6 @@ class LiveDefinitions:
         self._views = views
 
     def at(self, path: str) -> Definition | None:
-        """Return the tool at a path such as `MCP.github.createIssue`; None if there is none."""
         return self._catalog().definition_at(path)
 
     def present(self) -> object:
@@ -42,7 +41,6 @@ class LiveDefinitions:
         return self._catalog()
 
     def is_known(self, path: str) -> bool:
-        """Return True if the list of the server of a path is known, or if there is no such server."""
         identifier = path.removeprefix("MCP.").partition(".")[0]
         name = self._servers().get(identifier)
         return name is None or any(view.name == name and is_listed(view) for view in self._views())

@@ -46,13 +46,11 @@ class ServerControl:
         self._redact = redact
 
     def reports(self) -> list[dict[str, Any]]:
-        """Return facts about all servers, as JSON."""
         usable = {view.name: view for view in self._views()}
         found = [self._report(view, usable.get(view.name, view)) for view in self._pool.views()]
         return found + [{**_DISABLED, "name": name} for name in self._config().disabled]
 
     def number_of(self, name: str) -> int | None:
-        """Return the number of a server; None for an unknown or disabled server."""
         try:
             return self._pool.status(name).number
         except KeyError:
@@ -66,7 +64,6 @@ class ServerControl:
         ]
 
     def latest_lines(self) -> dict[int, int]:
-        """Return the number of the latest line of each server, by the number of the server."""
         found = (self._pool.status(view.name) for view in self._pool.views())
         return {status.number: status.log.count for status in found}
 

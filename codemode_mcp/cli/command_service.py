@@ -134,7 +134,6 @@ async def _tools(
 
 
 async def _types(app: App, caller: Caller, _: CommandTerminal) -> Mapping[str, Any]:
-    """Return the declaration files and remarks."""
     from codemode_mcp.cli.tool_catalog import emptiness, types_of
 
     files, errors = await types_of(app, caller)
@@ -142,7 +141,6 @@ async def _types(app: App, caller: Caller, _: CommandTerminal) -> Mapping[str, A
 
 
 def _say(terminal: CommandTerminal, text: str) -> None:
-    """Print a message as `messages.say` does."""
     from codemode_mcp.cli.messages import escape, wrap
 
     terminal.say(wrap(escape(text)))

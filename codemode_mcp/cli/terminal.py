@@ -156,7 +156,6 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """The columns of the progress line."""
         try:
             return max(20, os.get_terminal_size(self._err.fileno()).columns or 80) - 1
         except (OSError, ValueError):
@@ -176,11 +175,9 @@ class Screen:
         self._queue.put((self._err, escape(text) if self.draws else text))
 
     def ask(self, question: Question) -> None:
-        """Show a question, and read its answer."""
         self._queue.put(question)
 
     def withdraw(self, question: Question) -> None:
-        """Show that a question needs no answer any more."""
         question.withdrawn.set()
 
     def when_gone(self, callback: Callable[[], object]) -> None:

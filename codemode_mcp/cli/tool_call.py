@@ -66,7 +66,6 @@ def _entry(catalog: Catalog, server: str, name: str, is_api: bool) -> Entry:
 
 
 def _types(schema: object) -> Iterator[str]:
-    """Yield the JSON types that a schema names."""
     if not isinstance(schema, dict):
         return
     named = schema.get("type")

@@ -103,7 +103,6 @@ def check_servers(config: str | None) -> tuple[Path, list[Difference]]:
 
 
 async def _views_of(config: Config) -> list[UpstreamView]:
-    """Return what all servers list."""
     from codemode_mcp.app.app import open_app
 
     async with open_app(config) as opened:

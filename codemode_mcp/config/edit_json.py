@@ -74,7 +74,6 @@ class _Style:
     tight: bool
 
     def member(self, name: str, value: object) -> str:
-        """Return a member in this style."""
         return _dumped(name) + (":" if self.tight else ": ") + self.value(value)
 
     def value(self, value: object) -> str:

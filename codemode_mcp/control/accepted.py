@@ -120,13 +120,11 @@ class Accepted(asyncio.Protocol):
     # called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Implement `asyncio.Protocol`."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(0)  # `send` returns when the system has all of the data
         self._on_open(self)
 
     def data_received(self, data: bytes) -> None:
-        """Implement `asyncio.Protocol`."""
         if self.too_long:
             return
         *lines, rest = data.split(b"\n")
@@ -155,15 +153,12 @@ class Accepted(asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
-        """Implement `asyncio.Protocol`."""
         self._writable = anyio.Event()
 
     def resume_writing(self) -> None:
-        """Implement `asyncio.Protocol`."""
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Implement `asyncio.Protocol`."""
         self._ended = True
         self._closed.set()
         self._writable.set()

@@ -69,7 +69,6 @@ class CommandTerminal:
             self.write(status=text)
 
     def print(self, text: str) -> None:
-        """Print output."""
         self.write(print=text)
 
     def say(self, text: str) -> None:
@@ -77,13 +76,11 @@ class CommandTerminal:
         self.write(say=text)
 
     def ask(self, question: Question) -> None:
-        """Show a question, and read its answer."""
         self._last_question += 1
         self._questions[self._last_question] = question
         self.write(ask=self._last_question, text=question.text)
 
     def withdraw(self, question: Question) -> None:
-        """Show that a question needs no answer any more."""
         for number, each in [*self._questions.items()]:
             if each is question:
                 del self._questions[number]

@@ -94,7 +94,6 @@ class RelayedLines:
             self.notes_of(message["id"]).write(None, dispatched=True)
 
     def unread(self, lines: Iterable[str]) -> None:
-        """Put lines back. `receive` returns them before all others."""
         self._unread.extendleft(reversed([*lines]))
 
     async def send(self, message: bytes) -> None:

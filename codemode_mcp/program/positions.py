@@ -38,7 +38,6 @@ _CELL = "<input>"
 
 @functools.lru_cache(maxsize=64)
 def _frame(file: str) -> re.Pattern[str]:
-    """Return the pattern of a frame in a file."""
     place = rf"{re.escape(file)}:(?P<line>[0-9]{{1,9}}):(?P<column>[0-9]{{1,9}})"
     return re.compile(rf"^\s*at (?:(?P<name>.*?) \()?{place}\)?\s*$")
 

@@ -99,7 +99,6 @@ class LineStream:
         return repaired_line(line)
 
     def unread(self, lines: Iterable[str]) -> None:
-        """Put lines back. `receive` returns them before all others."""
         self._read_ahead.extendleft(reversed([*lines]))
 
     async def send(self, message: bytes) -> None:

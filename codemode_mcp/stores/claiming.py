@@ -303,7 +303,6 @@ def dispatching(run_id: str, call: int, process: str, unsure: bool) -> Work[bool
 
 
 def note_task(run_id: str, call: int, process: str, task: str, blobs: Blobs) -> Work[bool]:
-    """Implement `RunStore.note_task`."""
     key = (escaped(run_id), call)
     runs = yield Query("SELECT owner FROM runs WHERE id = ?", key[:1], locks=True)
     rows = yield Query("SELECT status, carrier FROM calls WHERE run = ? AND id = ?", key)
@@ -315,7 +314,6 @@ def note_task(run_id: str, call: int, process: str, task: str, blobs: Blobs) -> 
 
 
 def settle(run_id: str, call: int, process: str, result: str, blobs: Blobs) -> Work[bool]:
-    """Implement `RunStore.settle`."""
     key = (escaped(run_id), call)
     runs = yield Query("SELECT owner, holder FROM runs WHERE id = ?", key[:1], locks=True)
     rows = yield Query("SELECT status, carrier, result FROM calls WHERE run = ? AND id = ?", key)

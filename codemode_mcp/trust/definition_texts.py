@@ -123,7 +123,6 @@ class _Value(NamedTuple):
                 )
 
     def as_text(self, text: str) -> Text:
-        """Return the text that the value is."""
         is_default = self.key in ("default", "const")
         is_choice = is_default or self.holder in ("enum", "examples")
         return Text(

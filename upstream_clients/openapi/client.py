@@ -222,7 +222,6 @@ class ApiClient:
         return Outgoing(request.method, self._base.address.followed_by(request.target), headers, request.body)
 
     async def _send_once(self, request: ApiRequest, first: RawAnswer | Exception | None) -> ApiResponse:
-        """Send a request and follow its redirects."""
         outgoing = self._outgoing(request)
         response: ApiResponse | None = None
         for _ in range(MAX_REDIRECTS + 1):

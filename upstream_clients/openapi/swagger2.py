@@ -160,7 +160,6 @@ def _operation(node: Mapping[str, Any], shared: Any, document: _Swagger) -> dict
 
 
 def _types(*listed: Any) -> list[str]:
-    """Return the first list of media types."""
     for each in listed:
         if isinstance(each, list):
             return [media_type for media_type in each[:_MAX_TYPES] if isinstance(media_type, str)]

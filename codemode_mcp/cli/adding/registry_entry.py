@@ -228,7 +228,6 @@ def _of_host(base: str, image: str) -> str:
 
 
 def _image(identifier: str, version: str) -> str:
-    """Return the name of an image with its tag or digest."""
     name, at, digest = identifier.partition("@")
     if at:
         if not _IMAGE.fullmatch(name) or not _DIGEST.fullmatch(digest):

@@ -154,7 +154,6 @@ def _print_plan(plan: Plan, *, written: bool) -> None:
 
 
 def _decision(item: Item) -> str:
-    """Return the decision on a server, on one line."""
     renamed = item.our_name != item.name
     match item.status:
         case "new":

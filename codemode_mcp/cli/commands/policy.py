@@ -196,7 +196,6 @@ def _id_of(tool: str, config: Config) -> str:
 
 
 def _saved_tools(config: Config, server: str) -> Sequence[Tool]:
-    """Return the tools of a server by its last list."""
     from codemode_mcp.nesting import with_depth
     from codemode_mcp.paths import listings_dir
     from upstream_clients.listing_cache import ListingCache

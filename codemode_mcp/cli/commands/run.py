@@ -264,7 +264,6 @@ def _check_and_end(
 
 
 def _show_trace(record: Record, config: Config, html: Path | None, *, draw: bool) -> None:
-    """Show the calls and times of the program."""
     from codemode_mcp.audit import Redactor
     from codemode_mcp.audit.redaction import Inputs
     from codemode_mcp.cli.trace import page, text

@@ -155,7 +155,6 @@ class _Converter:
         return entry
 
     def _started(self) -> dict[str, Any]:
-        """Return the keys of a server that is started by a command."""
         common, texts = self.common, self.texts
         entry: dict[str, Any] = {"command": texts.text(common["command"], "command")}
         args = common.get("args") or []
@@ -176,7 +175,6 @@ class _Converter:
         return entry
 
     def _remote(self, url: object) -> dict[str, Any]:
-        """Return the keys of a server with a URL."""
         common, notes = self.common, self.texts.notes
         entry: dict[str, Any] = {}
         transport = common.get("type") or common.get("transport")
@@ -222,7 +220,6 @@ class _Converter:
         return converted if len(converted) > 1 else "oauth"
 
     def _convert_table(self, table: str, entry: dict[str, Any]) -> None:
-        """Convert `env` or `headers`."""
         values = self.common.get(table)
         if values is None or values == {}:
             return

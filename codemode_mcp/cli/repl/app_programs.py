@@ -110,8 +110,6 @@ class AppPrograms:
     # programs
 
     async def execute(self, source: str, language: Language | None, on_output: Callable[[str], None]) -> Answer:
-        """Implement `Programs`."""
-
         def on_outputs(outputs: Sequence[Mapping[str, Any]]) -> None:
             for each in outputs:
                 on_output(printed(each))
@@ -130,18 +128,15 @@ class AppPrograms:
             raise
 
     async def observe(self, run_id: str, *, cancel: bool = False) -> Answer:
-        """Implement `Programs`."""
         client = self._client()
         if run_id != self._current:
             self._follow(run_id)
         return await self._answered(self._app.observe(run_id, self._owner, cancel=cancel, client=client), client)
 
     async def cancel(self, run_id: str) -> None:
-        """Implement `Programs`."""
         await (await self._app.manager()).operator.cancel(run_id)
 
     async def runs(self) -> Sequence[SessionRun]:
-        """Implement `Programs`."""
         views = (await self._app.manager()).operator.views()
         return [form_from(SessionRun, view) for view in views if view.id in self._runs]
 
@@ -188,7 +183,6 @@ class AppPrograms:
     # values
 
     async def offload(self, text: str) -> str | None:
-        """Implement `Programs`."""
         await self._forget_offloaded()
         self._offloaded = await self._app.offload(self._owner, text)
         return self._offloaded
@@ -199,26 +193,21 @@ class AppPrograms:
             self._offloaded = None
 
     async def names(self) -> str | None:
-        """Implement `Programs`."""
         return await self._app.stored(self._owner, self.key)
 
     async def forget_names(self) -> None:
-        """Implement `Programs`."""
         await self._app.forget_stored(self._owner, self.key)
 
     # tools
 
     async def connect(self, seconds: float) -> None:
-        """Implement `Programs`."""
         await self._app.connect(seconds)
 
     async def catalog(self) -> Catalog:
-        """Implement `Programs`."""
         await self._app.manager()
         return await self._app.catalog_for(self._caller, self._client())
 
     async def declarations(self, name: str) -> str:
-        """Implement `Programs`."""
         catalog = await self.catalog()
         server, mark, tool = name.partition("#" if "#" in name else ".")
         if not server:
@@ -230,7 +219,6 @@ class AppPrograms:
         return str(catalog.files.read(f"{path}#{tool}" if mark else path)["content"])
 
     async def search(self, words: str) -> Sequence[Hit]:
-        """Implement `Programs`."""
         from codemode_mcp.catalog.catalog import EVERYTHING
 
         catalog = await self.catalog()

@@ -98,7 +98,6 @@ def _complete(before: str, after: str, words: Vocabulary) -> list[Completion]:
 def _in_call(
     place: _Argument, tokens: Sequence[Token], partial: str, start: int, after: str, words: Vocabulary
 ) -> list[Completion]:
-    """Return completions for names and values of arguments."""
     previous, opener = tokens[-1].text, tokens[place.opener].text
     if opener == "{" and previous in ("{", ","):
         if place.argument == 1 and not place.path:
@@ -137,7 +136,6 @@ def _in_string(string: Token, tokens: Sequence[Token], opened: Sequence[int], wo
 
 
 def _files(partial: str, start: int, words: Vocabulary) -> list[Completion]:
-    """Return completions of the path for `API.read`."""
     path, mark, _ = partial.partition("#")
     if not mark:
         return _plain(partial, start, list(words.catalog.files.paths), "")
@@ -333,7 +331,6 @@ def _matching(names: Iterable[Name], partial: str, start: int, *, behind: str = 
 
 
 def _plain(partial: str, start: int, texts: Sequence[str], quote: str) -> list[Completion]:
-    """Return completions inside a string, with escapes."""
     found = []
     for each in _fitting(map(Name, texts), partial):
         written = string_literal(each.text)[1:-1]

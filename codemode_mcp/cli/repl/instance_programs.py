@@ -215,7 +215,6 @@ class InstancePrograms:
     # programs
 
     async def execute(self, source: str, language: Language | None, on_output: Callable[[str], None]) -> Answer:
-        """Implement `Programs`."""
         number = self._next_number()
         self._printers[number] = on_output
         answer = None
@@ -229,7 +228,6 @@ class InstancePrograms:
                 del self._printers[number]
 
     async def observe(self, run_id: str, *, cancel: bool = False) -> Answer:
-        """Implement `Programs`."""
         answer = None
         try:
             answer = await self._request_as(Answer, "observe", run_id=run_id, cancel=cancel)
@@ -239,45 +237,36 @@ class InstancePrograms:
                 self._printers.pop(self._numbers.pop(run_id, 0), None)
 
     async def cancel(self, run_id: str) -> None:
-        """Implement `Programs`."""
         self._printers.pop(self._numbers.pop(run_id, 0), None)
         await self._request("cancel", run_id=run_id)
 
     async def runs(self) -> Sequence[SessionRun]:
-        """Implement `Programs`."""
         return await self._request_as(list[SessionRun], "runs")
 
     # values
 
     async def offload(self, text: str) -> str | None:
-        """Implement `Programs`."""
         return cast("str | None", await self._request("offload", text=text))
 
     async def names(self) -> str | None:
-        """Implement `Programs`."""
         return cast("str | None", await self._request("names"))
 
     async def forget_names(self) -> None:
-        """Implement `Programs`."""
         await self._request("forget_names")
 
     # tools
 
     async def connect(self, seconds: float) -> None:
-        """Implement `Programs`."""
         await self._request("connect", seconds=seconds)
 
     async def catalog(self) -> Catalog:
-        """Implement `Programs`."""
         found = await self._request("catalog", known=self._version)
         if self._catalog is None or found["text"] is not None:
             self._catalog, self._version = read_catalog(found["text"]), found["version"]
         return self._catalog
 
     async def declarations(self, name: str) -> str:
-        """Implement `Programs`."""
         return str(await self._request("declarations", name=name))
 
     async def search(self, words: str) -> Sequence[Hit]:
-        """Implement `Programs`."""
         return await self._request_as(list[Hit], "search", words=words)

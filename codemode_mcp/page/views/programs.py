@@ -215,7 +215,6 @@ def _proposal_row(proposal: Proposal) -> dict[str, Any]:
 
 
 def _proposal(proposal: Proposal, file: PresentFile | None, history: History) -> dict[str, Any]:
-    """Return a proposal with what it replaces, for the page."""
     return {
         **_proposal_row(proposal),
         "digest": proposal.digest,
@@ -231,7 +230,6 @@ def _proposal(proposal: Proposal, file: PresentFile | None, history: History) ->
 
 
 def _difference(before: str, after: str) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a difference, each with its kind."""
     for number, line in enumerate(different_lines(before, after)):
         if number >= MAX_LINES:
             return

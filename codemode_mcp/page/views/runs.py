@@ -229,7 +229,6 @@ def _trace_of(run: Mapping[str, Any]) -> Trace:
 
 
 def _printed(transcript: Any) -> dict[str, Any] | None:
-    """Return a transcript for the page."""
     if transcript is None:
         return None
     from codemode_mcp.runs.outputs import printed

@@ -121,7 +121,6 @@ def _seen(items: Any) -> dict[tuple[Kind, str], str]:
 
 
 def _servers(site: Site) -> list[tuple[Application, str]]:
-    """Return all servers, each once, with their application."""
     found: dict[str, Application] = {}
     for application in site.applications:
         for spec in application.config.upstreams:
