@@ -147,7 +147,7 @@ class RunManager:
         assert catalog is not None
         checker = self._services.checker
         if checker is not None and self._settings.check == "note":
-            from codemode_mcp.type_check.cells import check_cell  # imported late: most servers check nothing
+            from codemode_mcp.type_check.reports import check_cell  # imported late: most servers check nothing
 
             found = await check_cell(checker, prepared, catalog)
             notes += [] if found is None else [found]

@@ -1,10 +1,12 @@
-"""The texts about type errors for the readers of programs. Pure."""
+"""The texts about type errors for the readers of programs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.program.inspection import CELL_FILES
+from codemode_mcp.program.type_annotations import has_types
+from codemode_mcp.type_check.checked_text import of_cell
 from codemode_mcp.type_check.declared import entry_of
 from declarations.untrusted_text import escape_line
 
@@ -12,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.program.prepare import Prepared
     from codemode_mcp.type_check.checked_text import CheckedText
+    from codemode_mcp.type_check.checker import TypeChecker
     from codemode_mcp.type_check.problems import TypeProblem
 
 MAX_SHOWN: Final = 5
@@ -22,28 +26,28 @@ _MAX_SIGNATURE: Final = 1_000
 _MAX_TEXT: Final = 500
 
 
-def note(text: CheckedText, problems: Sequence[TypeProblem], catalog: Catalog) -> str:
-    """Return the note about a program that has run."""
-    count = "a type error" if len(problems) == 1 else f"{len(problems)} type errors"
-    return f"The type check found {count}:\n" + "\n".join(lines(text, problems, signatures(catalog)))
+async def check_cell(checker: TypeChecker, prepared: Prepared, catalog: Catalog) -> str | None:
+    """Check a cell, and return a note for the reader of its result; None if there is nothing to say."""
+    found = prepared.preflight
+    language = prepared.cell.language or ("typescript" if has_types(found.source) else "javascript")
+    text = of_cell(found, language)
+    checked = await checker.check(text, catalog)
+    if checked.problems:
+        count = "a type error" if len(checked.problems) == 1 else f"{len(checked.problems)} type errors"
+        return f"The type check found {count}:\n" + "\n".join(lines(text, checked.problems, signatures(catalog)))
+    return f"The types of the program were not checked: {checked.gave_up}." if checked.gave_up else None
 
 
-def lines(
-    text: CheckedText,
-    problems: Sequence[TypeProblem],
-    signature: Callable[[str], str],
-    file: str | None = None,
-) -> list[str]:
+def lines(text: CheckedText, problems: Sequence[TypeProblem], signature: Callable[[str], str]) -> list[str]:
     """Return a line for each of the first errors with its position, and the signatures of the functions in them.
 
     Args:
         signature: returns the signature of a function; empty if it is unknown.
-        file: the name of the file in positions; None for that of a cell.
     """
     shown = []
     for each in problems[:MAX_SHOWN]:
         line, column = text.position(each.at)
-        shown.append(f"- {escape_line(each.text, _MAX_TEXT)} ({file or CELL_FILES[text.language]}:{line}:{column})")
+        shown.append(f"- {escape_line(each.text, _MAX_TEXT)} ({CELL_FILES[text.language]}:{line}:{column})")
     if len(problems) > MAX_SHOWN:
         shown.append(f"- … and {len(problems) - MAX_SHOWN} more")
     calls = dict.fromkeys(each.call for each in problems[:MAX_SHOWN] if each.call is not None)
