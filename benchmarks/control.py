@@ -17,6 +17,7 @@ import anyio
 from mcp.client.client import Client
 from measure import ECHO, ours, report
 
+from codemode_mcp.calls.context import Calling
 from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.catalog.build import build
@@ -113,7 +114,7 @@ async def in_process() -> dict[str, float]:
             began = time.perf_counter()
             for number in range(CALLS):
                 call = ToolCall(number, "mcp:echo:echo", '{"text":"x"}')
-                done = await dispatcher.call(call, contexts[name], CallRecord(number, call.target, 0.0), None)
+                done = await dispatcher.call(Calling(call, contexts[name], CallRecord(number, call.target, 0.0)))
                 assert done.error is None, done.error
             times[name].append(time.perf_counter() - began)
     return {name: 1e6 * statistics.median(each) / CALLS for name, each in times.items()}

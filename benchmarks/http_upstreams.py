@@ -118,15 +118,6 @@ async def served(name: str, *flags: str) -> AsyncIterator[UpstreamSpec]:
             await process.aclose()
 
 
-async def call(source: Any, tool: str, direct: bool, **arguments: Any) -> Any:
-    """Call a tool as a program's call does: without a task where that can be."""
-    if direct and hasattr(source, "try_call"):
-        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if source.try_call(tool, arguments, on_end=done.set_result) is not None:
-            return await done
-    return await source.call_tool(tool, arguments)
-
-
 async def in_turn(one: Callable[[], Any]) -> None:
     for _ in range(CALLS):
         await one()
@@ -136,19 +127,19 @@ async def concurrently(one: Callable[[], Any]) -> None:
     await asyncio.gather(*[one() for _ in range(CALLS)])
 
 
-async def calls(source: Any, direct: bool) -> None:
+async def calls(source: Any) -> None:
     """Print the cost of calls, one after the other and concurrent."""
     for name, shape in (("in turn", in_turn), ("concurrent", concurrently)):
         best: list[tuple[float, float]] = []
         for _ in range(ROUNDS):
             wall, processor = time.perf_counter(), time.process_time()
-            await shape(lambda: call(source, "echo", direct, text="x"))
+            await shape(lambda: source.call_tool("echo", {"text": "x"}))
             best.append((time.perf_counter() - wall, time.process_time() - processor))
         wall, processor = (min(each) * 1000 / CALLS for each in zip(*best, strict=True))
         print(f"    {CALLS} calls {name}: {wall:.2f} ms a call, {processor:.2f} ms of processor time", flush=True)
 
 
-async def held_up(large: Any, other: Any, tool: str, direct: bool) -> None:
+async def held_up(large: Any, other: Any, tool: str) -> None:
     """Print for how long the event loop, and calls to another server, wait while a large answer is read."""
     longest = slowest = busiest = 0.0
     over = False
@@ -165,12 +156,12 @@ async def held_up(large: Any, other: Any, tool: str, direct: bool) -> None:
         nonlocal slowest
         while not over:
             began = time.perf_counter()
-            await call(other, "echo", direct, text="x")
+            await other.call_tool("echo", {"text": "x"})
             slowest = max(slowest, time.perf_counter() - began)
 
     tasks = [asyncio.ensure_future(tick()), asyncio.ensure_future(ping())]
     began = time.perf_counter()
-    outcome = await call(large, tool, direct)
+    outcome = await large.call_tool(tool, {})
     took = time.perf_counter() - began
     assert not isinstance(outcome, Exception), outcome
     del outcome
@@ -184,7 +175,7 @@ async def held_up(large: Any, other: Any, tool: str, direct: bool) -> None:
     )
 
 
-async def measure(direct: bool) -> None:
+async def measure() -> None:
     for flags in ([], ["--stream"], ["--modern"], ["--modern", "--stream"]):
         async with AsyncExitStack() as stack:
             specs = [await stack.enter_async_context(served(name, *flags)) for name in ("one", "two")]
@@ -192,10 +183,10 @@ async def measure(direct: bool) -> None:
             await pool.wait_settled(None, timeout=30)
             assert all(view.state == "ready" for view in pool.views()), pool.views()
             print(f"  {' '.join(flags) or 'legacy, plain bodies'}")
-            await calls(pool.source("one"), direct)
+            await calls(pool.source("one"))
             for tool in ("large", "rows"):
                 for _ in range(2):
-                    await held_up(pool.source("one"), pool.source("two"), tool, direct)
+                    await held_up(pool.source("one"), pool.source("two"), tool)
 
 
 def main() -> None:
@@ -207,9 +198,7 @@ def main() -> None:
     if options.what == "serve":
         asyncio.run(serve(0, modern=options.modern, stream=options.stream))
         return
-    for direct in (True, False):
-        print("calls without a task, where they can be" if direct else "calls by tasks", flush=True)
-        asyncio.run(measure(direct))
+    asyncio.run(measure())
 
 
 if __name__ == "__main__":

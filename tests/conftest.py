@@ -88,7 +88,6 @@ LONG = (
     "tests/upstream_clients/test_upstream_life.py",
     "tests/benchmarks/test_harnesses.py",
     "tests/apps/test_hostile_apps.py",
-    "tests/upstream_clients/test_upstream_direct.py",
     "tests/test_first_commands.py",
     "tests/integration/test_serve_login.py",
     "tests/integration/test_serve_upstreams.py",

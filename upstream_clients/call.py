@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
+from upstream_clients.eager import Scope
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from upstream_clients.direct import Answer
-    from upstream_clients.errors import UpstreamCallError
 
 
 class CallUser(NamedTuple):
@@ -28,7 +27,7 @@ class CallUser(NamedTuple):
 
 
 class Call:
-    """One call that waits or is in flight.
+    """One call that waits or is in flight, inside `scope`.
 
     Attributes:
         since: the time at which the call began, in seconds on the clock of `CallsInFlight`.
@@ -38,94 +37,16 @@ class Call:
         user: the user who makes the call; None if the server has one user.
     """
 
-    def __init__(self, since: float, limit: float | None, *, sent: bool = False) -> None:
+    __slots__ = ("limit", "rejected", "scope", "sent", "since", "user")
+
+    def __init__(self, since: float, limit: float | None, user: CallUser | None = None) -> None:
         self.since = since
         self.limit = limit
-        self.sent = sent
+        self.sent = False
         self.rejected: str | None = None
-        self.user: CallUser | None = None
-
-    def stop(self) -> None:
-        """End the call early, without an answer."""
-        raise NotImplementedError
-
-
-class TaskCall(Call):
-    """A call that a task makes, inside `scope`."""
-
-    def __init__(self, since: float, limit: float | None) -> None:
-        super().__init__(since, limit)
-        self.scope = anyio.CancelScope()
-
-    def stop(self) -> None:
-        self.scope.cancel()
-
-
-class DirectCall(Call):
-    """A `tools.SentCall` without a task. A timer of the event loop ends the call at its deadline.
-
-    Args:
-        on_end: called with the answer or the error, or with None if the call was stopped. Not called after `cancel`.
-        on_leave: called at every end, before `on_end`.
-    """
-
-    def __init__(
-        self,
-        since: float,
-        limit: float | None,
-        on_end: Callable[[Answer | UpstreamCallError | None], None],
-        on_leave: Callable[[], None],
-    ) -> None:
-        super().__init__(since, limit)
-        self.give_up: Callable[[], None] | None = None
-        """Function that gives the request up; None before the request is sent, and once it is answered."""
-        self._on_end: Callable[[Answer | UpstreamCallError | None], None] | None = on_end
-        self._on_leave = on_leave
-        self._timer: asyncio.TimerHandle | None = None
-        self._deadline = math.inf
-
-    @property
-    def deadline(self) -> float:
-        """Seconds on the clock of the event loop."""
-        return self._deadline
-
-    @deadline.setter
-    def deadline(self, deadline: float) -> None:
-        self._deadline = deadline
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if deadline != math.inf and self._on_end is not None:
-            self._timer = asyncio.get_running_loop().call_at(deadline, self.stop)
-
-    def stop(self) -> None:
-        self._end(None)
-
-    def answered(self, answer: Answer | UpstreamCallError) -> None:
-        """Take the answer."""
-        self.give_up = None
-        self._end(answer)
-
-    def cancel(self) -> None:
-        """Give the call up and tell the server. `on_end` is not called any more."""
-        if self._on_end is not None:
-            self._on_end = _ignore
-            self._end(None)
-
-    def _end(self, answer: Answer | UpstreamCallError | None) -> None:
-        # The answer, the timer and a cancellation may come in the same round of the event loop. Only the first counts.
-        on_end, self._on_end = self._on_end, None
-        if on_end is None:
-            return
-        self.deadline = math.inf  # stops the timer
-        if self.give_up is not None:
-            self.give_up()
-        self._on_leave()
-        on_end(answer)
-
-
-def _ignore(_: object) -> None:
-    return
+        self.user = user
+        deadline = math.inf if limit is None else asyncio.get_running_loop().time() + limit
+        self.scope = Scope(deadline)
 
 
 class CallsInFlight:
@@ -184,7 +105,7 @@ class CallsInFlight:
 
     def reject(self, why: str, pool: object = None) -> None:
         """End all calls, or all calls of one pool, immediately, each with the reason `why`."""
-        for call in tuple(self._calls):  # a direct call removes itself when it is stopped
+        for call in self._calls:
             if pool is None or (call.user is not None and call.user.pool is pool):
                 call.rejected = why
-                call.stop()
+                call.scope.cancel()

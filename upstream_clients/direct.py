@@ -1,7 +1,7 @@
 """Direct requests, past the dispatcher and its streams: bytes are written, and a callback takes the answer.
 
-A call through the dispatcher needs a task, and its answer passes several streams. A direct request needs neither, and
-its answer is parsed once. The dispatcher uses the same connection for everything else.
+A request through the dispatcher is awaited in a task, and its answer passes several streams. A direct request needs
+neither, and its answer is parsed once. The dispatcher uses the same connection for everything else.
 
 `read_answer` reads the two common forms of an answer: `jsonrpc` and `id` before `result`, or after it. Any other answer
 goes to the dispatcher, which also reads sloppy ones. So a mistake here must never accept a line that the dispatcher
@@ -95,19 +95,15 @@ class RequestsInFlight(ABC):
         on_progress: ProgressFn | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> int | None:
-        """Prepare to send a request: at `flush`, or in the next round of the event loop.
+        """Send a request, now or in the next round of the event loop.
 
         Args:
-            on_answer: called once, after `flush` has returned: with the answer, or with None if the connection ended
-                without one.
+            on_answer: called once: with the answer, or with None if the connection ended without one.
             headers: headers of the HTTP request.
 
         Returns:
             The id of the request; None if it cannot be sent directly, or the connection has ended.
         """
-
-    def flush(self) -> None:  # noqa: B027 - most transports have nothing to do
-        """Send the requests that wait for this. Others are sent in the next round of the event loop."""
 
     def cancel(self, request_id: int) -> None:
         """Give a request up, and tell the server if it was sent. `on_answer` is not called after this."""

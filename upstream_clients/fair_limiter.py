@@ -7,7 +7,6 @@ counts for each caller, so that the calls of one caller never delay those of ano
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from upstream_clients.fair_queue import FairQueue
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
 DEFAULT_LIMIT = 32
 """Calls of one caller in flight at one server, where the operator sets no limit."""
@@ -70,30 +69,18 @@ class FairLimiter:
         self._held: Counter[str] = Counter()
         self._queue = FairQueue()
 
-    @asynccontextmanager
-    async def admitted(self, caller: str, run: str, on_wait: Callable[[], None] = lambda: None) -> AsyncIterator[Slot]:
-        """Wait for a place, and hold it for the duration of the context.
+    async def admit(self, caller: str, run: str, on_wait: Callable[[], None] = lambda: None) -> Slot:
+        """Wait for a place. The caller ends it.
 
         Args:
             on_wait: called before a wait.
         """
-        slot = self.try_admit(caller)
-        if slot is None:
-            lane = "" if self._shared else caller
+        lane = "" if self._shared else caller
+        if self._held[lane] < self.limit:
+            self.take(lane)
+        else:
             on_wait()
             await self._queue.wait(caller, run, partial(self.give_back, lane))
-            slot = Slot(self, lane)
-        try:
-            yield slot
-        finally:
-            slot.end()
-
-    def try_admit(self, caller: str) -> Slot | None:
-        """Take a place that is free now. The caller ends it."""
-        lane = "" if self._shared else caller
-        if self._held[lane] >= self.limit:
-            return None
-        self.take(lane)
         return Slot(self, lane)
 
     def take(self, lane: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import asyncio
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from upstream_clients.cache_hints import NO_HINT
 from upstream_clients.direct import Answer, Refusal
+from upstream_clients.eager import Reply
 from upstream_clients.error_mapping import call_error, is_logged_out, is_session_lost, is_transport_failure
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.jsonrpc import (
@@ -22,13 +23,14 @@ from upstream_clients.jsonrpc import (
     JsonRpcError,
     sendable,
 )
+from upstream_clients.large_results import text_of
 from upstream_clients.listing import ItemListing, Listing, list_items, list_tools
 from upstream_clients.negotiate import METHOD_HEADER, VERSION_HEADER, request_capabilities
 from upstream_clients.questions import CURRENT, CallQuestions, UrlElicitationRequired
 from upstream_clients.tracing import traced
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
     import anyio
 
@@ -112,9 +114,8 @@ class LiveConnection:
         """Send a request that any server answers. Raises `UpstreamCallError`."""
         await self.send("server/discover" if self.modern else "ping", {})
 
-    @asynccontextmanager
-    async def turn(self, call: CallQuestions) -> AsyncIterator[None]:
-        """Wait for the call's turn, and keep it for the duration of the context. `send` is called inside.
+    async def enter(self, call: CallQuestions) -> None:
+        """Wait for the call's turn, and keep it until `leave`. `exchange` is called in between.
 
         Calls wait only while calls of different runs must not overlap (`question_routing`).
 
@@ -122,7 +123,6 @@ class LiveConnection:
             UpstreamCallError: the connection ended before the turn came.
         """
         if self.modern:  # its questions come in the answer to a call, so calls may overlap
-            yield
             return
         questions = self._dispatcher.questions
         await questions.enter(call)
@@ -137,18 +137,27 @@ class LiveConnection:
             if questions.lacks_roots(call):
                 method = "notifications/roots/list_changed"
                 await questions.renew_roots(partial(self._dispatcher.notify, method, headers=self._headers(method, {})))
-            yield
-        finally:
+        except BaseException:
             questions.leave(call)
+            raise
 
-    async def send(
+    def leave(self, call: CallQuestions) -> None:
+        """Leave the turn of a call."""
+        if not self.modern:
+            self._dispatcher.questions.leave(call)
+
+    async def send(self, method: str, params: Mapping[str, Any]) -> JsonObject:
+        """Return the raw result of a request that belongs to no call. Raises as `exchange`."""
+        return (await self.exchange(method, params)).result
+
+    async def exchange(
         self,
         method: str,
         params: Mapping[str, Any],
         on_progress: ProgressFn | None = None,
         call: CallQuestions | None = None,
-    ) -> JsonObject:
-        """Return the raw result of one request. Cancelling the caller cancels the request at the server.
+    ) -> Answer:
+        """Return the answer to one request. Cancelling the caller cancels the request at the server.
 
         Args:
             call: the call that the server may ask questions for; None if it can ask none.
@@ -157,23 +166,15 @@ class LiveConnection:
             UrlElicitationRequired: the user has to open a URL first.
             UpstreamCallError: the request failed for another reason.
         """
-        params = sendable(params)
-        headers = self._headers(method, params)
-        request_id: int | None = None
-        if self.modern:
-            params = self._with_envelope(method, params, call)
-        elif call is not None:
-            call.request_id = request_id = next(self._ids)
         self._in_flight += 1
-        before = CURRENT.set(call)
+        before = CURRENT.set(call)  # for messages that come back on the call's own HTTP stream
         try:
-            result = await self._dispatcher.request(
-                method, params, headers=headers, on_progress=on_progress, request_id=request_id
-            )
+            answer = await self._send_directly(method, params, on_progress, call)
+            if answer is None:
+                answer = await self._send_by_dispatcher(method, sendable(params), on_progress, call)
             # Cleared at an answer only. If the call is cancelled, `leave` finds the id and notes an abandoned request.
             if call is not None:
                 call.request_id, self.has_answered = None, True
-            return self._spec.redact_learned_in(result) if result.get("isError") else result
         except JsonRpcError as error:
             if call is not None:
                 call.request_id = None
@@ -181,6 +182,52 @@ class LiveConnection:
         finally:
             CURRENT.reset(before)
             self._in_flight -= 1
+        if answer.result.get("isError"):
+            redacted = self._spec.redact_learned_in(answer.result)
+            return Answer(redacted, answer.text if redacted == answer.result else None)
+        return answer
+
+    async def _send_directly(
+        self, method: str, params: Mapping[str, Any], on_progress: ProgressFn | None, call: CallQuestions | None
+    ) -> Answer | None:
+        """Send a call past the dispatcher. Return None if that is not possible; nothing was sent then."""
+        direct = self._dispatcher.direct
+        if direct is None or call is None or method != "tools/call" or traced({}):
+            return None  # `Dispatcher.request` opens the span of a traced request, and adds it to `params`
+        headers = self._headers(method, params)
+        if self.modern and not self._spec.is_api:
+            params = self._with_envelope(method, params, call)
+        reply: Reply[Answer | Refusal | None] = Reply(loop=asyncio.get_running_loop())
+        request_id = direct.send(method, params, reply.bring, on_progress, headers)
+        if request_id is None:
+            return None
+        if not self.modern:
+            call.request_id = request_id
+        try:
+            answer = await reply
+        except BaseException:
+            direct.cancel(request_id)
+            raise
+        self._dispatcher.questions.answered(request_id)
+        if answer is None:
+            raise JsonRpcError(CONNECTION_CLOSED, "Connection closed")
+        if isinstance(answer, Refusal):
+            raise JsonRpcError(answer.code, answer.message, answer.data)
+        return answer
+
+    async def _send_by_dispatcher(
+        self, method: str, params: Mapping[str, Any], on_progress: ProgressFn | None, call: CallQuestions | None
+    ) -> Answer:
+        headers = self._headers(method, params)
+        request_id: int | None = None
+        if self.modern:
+            params = self._with_envelope(method, params, call)
+        elif call is not None:
+            call.request_id = request_id = next(self._ids)
+        result = await self._dispatcher.request(
+            method, params, headers=headers, on_progress=on_progress, request_id=request_id
+        )
+        return Answer(result if isinstance(result, dict) else dict(result), text_of(result))
 
     def _with_envelope(self, method: str, params: Mapping[str, Any], call: CallQuestions | None) -> Mapping[str, Any]:
         """Return params with the `_meta` that a modern server requires in each request."""
@@ -242,83 +289,6 @@ class LiveConnection:
             case {"elicitations": list() as elicitations} if error.code == URL_ELICITATION_REQUIRED:
                 return UrlElicitationRequired(raised, elicitations, self._dispatcher.questions.wait_completed)
         return raised
-
-    def try_turn(self, call: CallQuestions) -> bool:
-        """Enter `turn` without waiting. Return False if the call would have to wait."""
-        questions = self._dispatcher.questions
-        return self.modern or (not questions.lacks_roots(call) and questions.try_enter(call))
-
-    def leave(self, call: CallQuestions) -> None:
-        """Leave the turn of a call that `try_turn` has entered."""
-        if not self.modern:
-            self._dispatcher.questions.leave(call)
-
-    @property
-    def has_direct_requests(self) -> bool:
-        """True if the transport has direct requests, so that `try_send` may succeed."""
-        return self._dispatcher.direct is not None
-
-    def try_send(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        on_answer: Callable[[Answer | UpstreamCallError], None],
-        on_progress: ProgressFn | None,
-        call: CallQuestions,
-    ) -> Callable[[], None] | None:
-        """Send a request without waiting. The caller calls `flush` if nothing prevents the request until then.
-
-        Returns:
-            A function that gives the request up; None if the request cannot be sent without waiting.
-        """
-        direct = self._dispatcher.direct
-        if direct is None or traced({}):
-            return None  # `Dispatcher.request` opens the span of a traced request, and adds it to `params`
-
-        def answered(answer: Answer | Refusal | None) -> None:
-            call.request_id = None
-            self._dispatcher.questions.answered(request_id)
-            if isinstance(answer, Answer):
-                self._in_flight -= 1
-                self.has_answered = True
-                if answer.result.get("isError"):
-                    redacted = self._spec.redact_learned_in(answer.result)
-                    answer = Answer(redacted, answer.text if redacted == answer.result else None)
-                on_answer(answer)
-                return
-            error = (
-                JsonRpcError(CONNECTION_CLOSED, "Connection closed")
-                if answer is None
-                else JsonRpcError(answer.code, answer.message, answer.data)
-            )
-            raised = self._call_error(method, error)
-            self._in_flight -= 1
-            on_answer(raised)
-
-        headers = self._headers(method, params)
-        if self.modern and not self._spec.is_api:
-            params = self._with_envelope(method, params, call)
-        before = CURRENT.set(call)  # for messages that come back on the call's own HTTP stream
-        try:
-            request_id = direct.send(method, params, answered, on_progress, headers)
-        finally:
-            CURRENT.reset(before)
-        if request_id is None:
-            return None
-        self._in_flight += 1
-        if not self.modern:
-            call.request_id = request_id
-
-        def give_up() -> None:
-            self._in_flight -= 1
-            direct.cancel(request_id)
-
-        return give_up
-
-    def flush(self) -> None:
-        """Send the requests of `try_send` that need not wait for the next round of the event loop."""
-        if self._dispatcher.direct is not None:
-            self._dispatcher.direct.flush()
 
     async def list_tools(self) -> Listing:
         """Return all tools. Raises `UpstreamCallError`."""

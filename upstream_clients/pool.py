@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from upstream_clients.server_log import ServerLog
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import (
-        CallEnd,
         CallOptions,
-        DirectCallOptions,
         ItemSource,
         JsonObject,
         LogFn,
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
         RequestOptions,
         ResourceListing,
         RootsFn,
-        SentCall,
         ToolOutcome,
         UpdateFn,
         UpstreamView,
@@ -334,21 +331,10 @@ class _PoolSource:
     async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
         while True:
             upstream = await self._upstream()
-            with suppress(Misdirected):
+            try:
                 return await upstream.call_tool(tool, arguments, user=self._user, **options)
-
-    def try_call(
-        self,
-        tool: str,
-        arguments: JsonObject,
-        *,
-        on_end: Callable[[CallEnd], None],
-        **options: Unpack[DirectCallOptions],
-    ) -> SentCall | None:
-        process = None if self.use.over is not None else self.use.server.process_of(self._user.client)
-        if process is None:
-            return None  # `call_tool` waits, or gives the reason
-        return process.upstream.try_call(tool, arguments, on_end=on_end, user=self._user, **options)
+            except Misdirected:
+                continue
 
     async def list_resources(self) -> ResourceListing:
         use = self.use

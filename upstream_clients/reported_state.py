@@ -263,7 +263,7 @@ class ReportedState:
         while self._view.state == "ready" and not all(state.is_current for state in self.lists.values()):
             await self._changed.wait()
 
-    async def _connected(self) -> LiveConnection:
+    async def connected(self) -> LiveConnection:
         """Wait for a connection. Raises `UpstreamUnavailable` if no attempt is in progress."""
         while True:
             link = self._link

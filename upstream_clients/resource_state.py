@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-import anyio
-
 from upstream_clients.answer_cache import AnswerCache
 from upstream_clients.cache_hints import read_hint
-from upstream_clients.call import CallsInFlight, TaskCall
+from upstream_clients.call import Call, CallsInFlight
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.reported_state import ReportedState
 from upstream_clients.resource_subscriptions import ResourceSubscriptions
@@ -61,7 +58,7 @@ class ResourceState(ReportedState):
         if view.state != "ready" and view.resource_list is not None:
             return self._resource_listing(view.resource_list)
         with self._waiting("resources/list"):
-            link = await self._connected()
+            link = await self.connected()
             if state.is_current and (not state.is_listed or state.is_stale(self.clock())):
                 state.announce()
             await self._wait_listed("resources", link, is_required=True)
@@ -84,8 +81,7 @@ class ResourceState(ReportedState):
         Raises:
             UpstreamUnavailable: the time is over, or the call was ended early.
         """
-        call = TaskCall(self.calls.clock(), self.spec.timeout)
-        call.scope.deadline = math.inf if call.limit is None else anyio.current_time() + call.limit
+        call = Call(self.calls.clock(), self.spec.timeout)
         self.calls.add(call)
         try:
             with call.scope:
@@ -158,7 +154,7 @@ class ResourceState(ReportedState):
         try:
             with self._waiting("resources/subscribe"):
                 while not resource.answered:
-                    link = await self._connected()
+                    link = await self.connected()
                     if not link.modern and not self._view.resource_subscriptions:
                         raise self._refused("it does not report updates of resources")
                     if not resource.answered:

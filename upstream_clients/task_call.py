@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from upstream_clients.call import TaskCall
+    from upstream_clients.call import Call
     from upstream_clients.live_connection import LiveConnection
     from upstream_clients.questions import CallQuestions
     from upstream_clients.spec import UpstreamSpec
@@ -34,7 +34,7 @@ class Connected(Protocol):
     def view(self) -> UpstreamView: ...
 
     def admitted(
-        self, call: TaskCall, questions: CallQuestions, *, keeps_place: bool = True
+        self, questions: CallQuestions, *, keeps_place: bool = True
     ) -> AbstractAsyncContextManager[LiveConnection]:
         """Wait for a connection, a place and a turn, and keep them for the duration of the context."""
         ...
@@ -47,7 +47,7 @@ class Connected(Protocol):
 class TaskOfCall:
     """The task of one call, as `tasks.Server`. Its methods run in the scope of the call."""
 
-    def __init__(self, upstream: Connected, call: TaskCall, questions: CallQuestions, options: CallOptions) -> None:
+    def __init__(self, upstream: Connected, call: Call, questions: CallQuestions, options: CallOptions) -> None:
         self._upstream = upstream
         self._call = call
         self._questions = questions
@@ -104,8 +104,8 @@ class TaskOfCall:
         # While the result of a task of MCP 2025-11-25 is awaited, its server may ask questions.
         asks = method == "tasks/result"
         try:
-            async with self._upstream.admitted(self._call, self._questions, keeps_place=asks) as link:
-                return await link.send(method, params, None, self._questions)
+            async with self._upstream.admitted(self._questions, keeps_place=asks) as link:
+                return (await link.exchange(method, params, None, self._questions)).result
         except UpstreamUnavailable as error:
             if self._upstream.view().state == "stopped":
                 raise tasks.lost(self._questions, error.message) from error

@@ -89,14 +89,10 @@ class Admission:
     Attributes:
         by_listing: True if the decision depends on the tool as the server lists it. Then, after an announcement of
             changed tools, the call waits for the next listing.
-        directly: the decision for a call that `DirectSource.try_call` sends, in the step of the event loop in which the
-            caller has decided; None if nothing has to be decided again. For a call that is sent later, the whole
-            decision is made again.
     """
 
     decide: AdmitFn
     by_listing: bool
-    directly: AdmitFn | None
 
     def __call__(self, tool: Tool | None) -> None:
         self.decide(tool)
@@ -115,29 +111,6 @@ class ToolOutcome:
     result: Any
     notes: tuple[str, ...] = ()
     text: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """A direct call whose first answer is not its result, since the server needs an answer of the user.
-
-    Attributes:
-        rest: a function that finishes the call. It raises the same as `call_tool`. Cancelling it gives the call up.
-    """
-
-    rest: Callable[[], Awaitable[ToolOutcome]]
-
-
-CallEnd = ToolOutcome | Unfinished | Exception
-"""The end of a direct call: the tool's answer, an error, or a function for the rest of the call."""
-
-
-class SentCall(Protocol):
-    """A direct call in flight."""
-
-    def cancel(self) -> None:
-        """Give the call up, and tell the server. `on_end` is not called after this. Further calls do nothing."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,14 +282,14 @@ class RequestOptions(TypedDict, total=False):
     admit_view: Callable[[UpstreamView], None] | None
 
 
-class DirectCallOptions(TypedDict, total=False):
-    """Options of a call that is sent without waiting.
+class CallOptions(TypedDict, total=False):
+    """Options of a call.
 
     Attributes:
         on_progress: takes the progress that the server reports.
         timeout: limit in seconds; None for the limit of the source. The clock stops while a question is open.
         asking: the person who can be asked; None if no person can be asked.
-        on_sent, admit: see `SentFn`, `AdmitFn`.
+        on_sent, admit, begin: see `SentFn`, `AdmitFn`, `BeginFn`.
         task: what to do if the server answers with a task; None if the task ends with the caller.
     """
 
@@ -325,17 +298,8 @@ class DirectCallOptions(TypedDict, total=False):
     asking: Asking | None
     on_sent: SentFn | None
     admit: AdmitFn | None
-    task: TaskOptions | None
-
-
-class CallOptions(DirectCallOptions, total=False):
-    """Options of a call.
-
-    Attributes:
-        begin: see `BeginFn`.
-    """
-
     begin: BeginFn | None
+    task: TaskOptions | None
 
 
 class ToolSource(Protocol):
@@ -361,31 +325,7 @@ class ToolSource(Protocol):
         ...
 
 
-class DirectSource(ToolSource, Protocol):
-    """A source that can send a call directly, without a task of its own for it."""
-
-    def try_call(
-        self,
-        tool: str,
-        arguments: JsonObject,
-        *,
-        on_end: Callable[[CallEnd], None],
-        **options: Unpack[DirectCallOptions],
-    ) -> SentCall | None:
-        """Send one call in the event loop, without waiting.
-
-        An exception of `admit` or `on_sent` is raised here, and nothing is sent.
-
-        Args:
-            on_end: called once, from the event loop, after this function has returned. Not called after `cancel`.
-
-        Returns:
-            The call; None if anything has to be awaited first. Nothing was done then, and `call_tool` can be used.
-        """
-        ...
-
-
-class ItemSource(DirectSource, Protocol):
+class ItemSource(ToolSource, Protocol):
     """A server whose resources can be listed and observed."""
 
     async def list_resources(self) -> ResourceListing:

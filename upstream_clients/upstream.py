@@ -1,57 +1,42 @@
 """One upstream as its callers see it: calls that wait for a connection, or fail without one.
 
-A call is made in one of two ways. `try_call` sends it in the current round of the event loop, if nothing has to be
-awaited. `call_tool` can wait: for a connection, a place, a turn, a listing, and answers of the user. Both follow the
-same order, and nothing is awaited between `admit` and the moment at which the request is handed to the transport.
-Otherwise a tool could change after it was admitted.
+A call waits for a connection, a place, a turn, a listing, and answers of the user. Usually nothing of this has to be
+awaited. Then a call that is an eager coroutine (`eager`) sends its request in the step that made it. Nothing is awaited
+between `admit` and the moment at which the request is handed to the transport. Otherwise a tool could change after it
+was admitted.
 
-This module knows no transport. It is long because both ways follow the same order, which must be read as one.
+This module knows no transport.
 """
 
 from __future__ import annotations
 
-import asyncio
-import math
 import time
-from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Unpack, cast
-
-import anyio
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
 from upstream_clients.cache_hints import read_hint
-from upstream_clients.call import DirectCall, TaskCall
+from upstream_clients.call import Call
 from upstream_clients.direct import Answer
 from upstream_clients.error_mapping import lost_again
 from upstream_clients.errors import SessionLost, UpstreamCallError, UpstreamClientError, UpstreamUnavailable
-from upstream_clients.fair_limiter import FairLimiter
+from upstream_clients.fair_limiter import FairLimiter, Slot
 from upstream_clients.input_required import send_until_result
 from upstream_clients.log_listeners import LogListeners
-from upstream_clients.questions import CallQuestions, UrlElicitationRequired
+from upstream_clients.questions import CallQuestions
 from upstream_clients.resource_state import ResourceState
 from upstream_clients.results import is_task, is_unfinished, read_outcome, without_client_fields
-from upstream_clients.tools import Admission, SentCall, ToolOutcome, Unfinished
+from upstream_clients.tools import Admission, ToolOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
-    from upstream_clients.call import Call, CallUser
+    from upstream_clients.call import CallUser
     from upstream_clients.list_state import ListName
     from upstream_clients.live_connection import LiveConnection
     from upstream_clients.server_log import ServerLog
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.task_call import TaskOfCall
-    from upstream_clients.tools import (
-        CallEnd,
-        CallOptions,
-        DirectCallOptions,
-        JsonObject,
-        LogLevel,
-        RequestOptions,
-    )
-
-    _FirstAnswer = JsonObject | UrlElicitationRequired | SessionLost
-    """The answer to a direct call that is not its result, from which `_send` continues."""
+    from upstream_clients.tools import CallOptions, JsonObject, LogLevel, RequestOptions
 
 REQUESTS = frozenset(
     (
@@ -64,18 +49,6 @@ REQUESTS = frozenset(
     )
 )
 """Methods that `request` may send besides tool calls."""
-
-
-class _SendAdmission(NamedTuple):
-    """The decision about a request right before it is sent.
-
-    Attributes:
-        decide: raises to prevent the request.
-        by_list: the list on which the decision depends.
-    """
-
-    decide: Callable[[], None]
-    by_list: ListName | None
 
 
 class Misdirected(Exception):
@@ -103,7 +76,7 @@ class Clients(Protocol):
 
 
 class Upstream(ResourceState):
-    """An upstream as a `tools.DirectSource`."""
+    """An upstream as a `tools.ToolSource`."""
 
     def __init__(
         self,
@@ -145,114 +118,15 @@ class Upstream(ResourceState):
             Exception: any exception of `begin` and `admit`.
         """
         params = {"name": tool, "arguments": dict(arguments)}
-        raw = await self._send("tools/call", params, options, user, self._admission(tool, options))
-        return read_outcome(raw, self._output_check(tool))
-
-    def try_call(
-        self,
-        tool: str,
-        arguments: JsonObject,
-        *,
-        on_end: Callable[[CallEnd], None],
-        user: CallUser | None = None,
-        **options: Unpack[DirectCallOptions],
-    ) -> SentCall | None:
-        """Send one call without waiting; return None if anything has to be awaited first. See `tools.DirectSource`."""
-        link, admit, asking = self._link, options.get("admit"), options.get("asking")
-        if link is None or self._view.state != "ready" or not link.alive or not link.has_direct_requests:
-            return None
-        if isinstance(admit, Admission) and admit.by_listing and not self.lists["tools"].is_current:
-            return None
-        if self._asks_for_task(tool, link):
-            return None
-        place = self._limiter.try_admit("" if asking is None else asking.share or asking.owner)
-        if place is None:
-            return None
-        params = {"name": tool, "arguments": arguments}
-
-        # Both functions are called only after `call` and `questions` are set below.
-        def end(answer: Answer | UpstreamCallError | None) -> None:
-            finish = partial(self._finish, tool, params, options, user)
-            on_end(self._end_of(tool, call, questions, answer, finish))
-
-        def leave() -> None:
-            link.leave(questions)
-            place.end()
-            self.calls.discard(call)
-
-        call = DirectCall(self.calls.clock(), self._limit(options.get("timeout")), end, leave)
-        call.user = user
-        questions = CallQuestions(self.name, _subject("tools/call", params), asking, call, place)
-        self._observe_roots(questions, user)
-        if not link.try_turn(questions):
-            place.end()
-            return None
-        self.calls.add(call)
-        try:
-            decide = admit.directly if isinstance(admit, Admission) else admit
-            if decide is not None:
-                decide(self._tools.get(tool))
-            call.give_up = link.try_send("tools/call", params, call.answered, options.get("on_progress"), questions)
-            if call.give_up is not None:
-                if (on_sent := options.get("on_sent")) is not None:
-                    on_sent()  # nothing is written yet, so it may still prevent the call
-                link.flush()
-        except BaseException:
-            call.cancel()
-            raise
-        if call.give_up is None:
-            call.cancel()
-            return None
-        call.sent = True
-        if call.limit is not None:
-            call.deadline = asyncio.get_running_loop().time() + call.limit
-        return call
-
-    def _end_of(
-        self,
-        tool: str,
-        call: DirectCall,
-        questions: CallQuestions,
-        answer: Answer | UpstreamCallError | None,
-        finish: Callable[[float | None, _FirstAnswer], Awaitable[ToolOutcome]],
-    ) -> CallEnd:
-        if answer is None:
-            return self._why_ended(call, questions)
-        if isinstance(answer, UrlElicitationRequired | SessionLost) or (
-            isinstance(answer, Answer) and is_unfinished(answer.result)
-        ):
-            left = None if call.limit is None else call.limit - (self.calls.clock() - call.since)
-            first = answer.result if isinstance(answer, Answer) else answer
-            return Unfinished(partial(finish, left, first))
-        if isinstance(answer, UpstreamCallError):
-            return answer
-        try:
-            outcome = read_outcome(answer.result, self._output_check(tool))
-        except Exception as error:
-            return error
+        admit = options.get("admit")
+        # There is a connection when it is called, so these tools are from its own listing, not from an earlier one.
+        decide = None if admit is None else lambda: admit(self._tools.get(tool))
+        by_list: ListName | None = "tools" if isinstance(admit, Admission) and admit.by_listing else None
+        answer = await self._send("tools/call", params, options, user, decide, by_list)
+        outcome = read_outcome(answer.result, self._output_check(tool))
         if answer.text is None or outcome.result is not answer.result:
             return outcome
         return ToolOutcome(outcome.result, outcome.notes, answer.text)
-
-    async def _finish(
-        self,
-        tool: str,
-        params: Mapping[str, Any],
-        options: DirectCallOptions,
-        user: CallUser | None,
-        timeout: float | None,
-        first: _FirstAnswer,
-    ) -> ToolOutcome:
-        """Finish a direct call whose first answer is not a result yet, within `timeout` seconds."""
-        admission = self._admission(tool, options)
-        try:
-            raw = await self._send(
-                "tools/call", params, {**options, "timeout": timeout, "begin": None}, user, admission, first
-            )
-        except Misdirected:  # only after a lost session, so the first request was not handled
-            why = f"server {self.name!r} lost its session, and serves other clients by now; repeat the call"
-            raise UpstreamCallError(self.name, why, dispatched=False) from None
-        return read_outcome(raw, self._output_check(tool))
 
     async def request(
         self, method: str, params: JsonObject, *, user: CallUser | None = None, **options: Unpack[RequestOptions]
@@ -264,16 +138,14 @@ class Upstream(ResourceState):
         if method not in REQUESTS:
             raise ValueError(f"{method!r} is not one of {', '.join(sorted(REQUESTS))}")
         admit_view = options.get("admit_view")
-        admission = None
-        if admit_view is not None:
-            admission = _SendAdmission(lambda: admit_view(self._view), _list_about(method, params))
+        decide = None if admit_view is None else lambda: admit_view(self._view)
+        by_list = None if admit_view is None else _list_about(method, params)
         result = None
         if self.answers and self._serves(user):
-            by_list, decide = (None, None) if admission is None else (admission.by_list, admission.decide)
             on_cached, on_hint = options.get("on_cached"), options.get("on_hint")
             result = await self.stored_answer(method, params, by_list, decide, on_cached, on_hint)
         if result is None:
-            result = await self._send(method, params, cast("CallOptions", options), user, admission)
+            result = (await self._send(method, params, cast("CallOptions", options), user, decide, by_list)).result
             hint, on_hint = read_hint(result), options.get("on_hint")
             if on_hint is not None and hint.ttl_ms and self._view.era == "modern":
                 on_hint(hint.ttl_ms, hint.is_private)
@@ -284,93 +156,79 @@ class Upstream(ResourceState):
             raise UpstreamCallError(self.name, message, dispatched=True)
         return without_client_fields(result)
 
-    def _admission(self, tool: str, options: DirectCallOptions) -> _SendAdmission | None:
-        admit = options.get("admit")
-        if admit is None:
-            return None
-        by_listing = isinstance(admit, Admission) and admit.by_listing
-        # There is a connection when it is called, so these tools are from its own listing, not from an earlier one.
-        return _SendAdmission(lambda: admit(self._tools.get(tool)), "tools" if by_listing else None)
-
     async def _send(
         self,
         method: str,
         params: Mapping[str, Any],
         options: CallOptions,
         user: CallUser | None,
-        admission: _SendAdmission | None,
-        first: _FirstAnswer | None = None,
-    ) -> JsonObject:
-        """Send a request until the server gives its result. `first`: the answer to a request that was sent already.
+        decide: Callable[[], None] | None,
+        by_list: ListName | None,
+    ) -> Answer:
+        """Send a request until the server gives its result.
+
+        Args:
+            decide: called right before the request is sent. If it raises, the request is not sent.
+            by_list: the list on which the decision depends.
 
         If the server has refused the request because it has lost the session, the request is repeated once.
         """
-        asking, begin, task = options.get("asking"), options.get("begin"), options.get("task")
+        begin, task = options.get("begin"), options.get("task")
         on_progress, on_sent = options.get("on_progress"), options.get("on_sent")
+        timeout = options.get("timeout")
         asked_for_task = False
         lost: SessionLost | None = None
-        call = TaskCall(self.calls.clock(), self._limit(options.get("timeout")))
-        call.user = user
-        questions = CallQuestions(self.name, _subject(method, params), asking, call.scope)
+        last = Answer({}, None)
+        # One scope for waiting and calling. When it ends a request, the server is told.
+        call = Call(self.calls.clock(), self.spec.timeout if timeout is None else timeout, user)
+        questions = CallQuestions(self.name, _subject(method, params), options.get("asking"), call.scope)
         self._observe_roots(questions, user)
 
         async def send(params: Mapping[str, Any]) -> JsonObject:
-            nonlocal first, lost
-            if lost is None:
+            nonlocal asked_for_task, begin, last, lost
+            while True:
                 try:
-                    if first is None:
-                        return await send_once(params)
-                    answer, first, call.sent = first, None, True
-                    if isinstance(answer, UpstreamCallError):
-                        raise answer
-                    return answer
+                    async with self.admitted(questions) as link:
+                        # The process may have been bound to other clients during the wait.
+                        if not (call.sent or self._serves(user)):
+                            raise Misdirected
+                        if begin is not None:  # only before the first round of a call with questions
+                            once, begin = begin, None
+                            await once()
+                        if by_list is not None:
+                            # A resource can be read if the templates are unknown.
+                            await self._wait_listed(by_list, link, is_required=method != "resources/read")
+                        # From here on nothing is awaited until the request is sent.
+                        if decide is not None:
+                            decide()
+                        asked_for_task = method == "tools/call" and self._asks_for_task(params["name"], link)
+                        if asked_for_task:
+                            params = {**params, "task": {}}
+                        if on_sent is not None:
+                            on_sent()
+                        call.sent = True
+                        store = self.storing(method, params) if link.modern and method != "tools/call" else None
+                        last = await link.exchange(method, params, on_progress, questions)
+                        if store is not None and not is_unfinished(last.result):
+                            store(last.result)
+                        return last.result
                 except SessionLost as error:
+                    if lost is not None:
+                        raise lost_again(questions.subject, error) from error
                     lost, call.sent = error, False
-            try:
-                return await send_once(params)
-            except SessionLost as error:
-                raise lost_again(questions.subject, error) from error
-
-        async def send_once(params: Mapping[str, Any]) -> JsonObject:
-            nonlocal begin, asked_for_task
-            async with self.admitted(call, questions) as link:
-                # The process may have been bound to other clients during the wait.
-                if not (call.sent or self._serves(user)):
-                    raise Misdirected
-                if begin is not None:  # only before the first round of a call with questions
-                    once, begin = begin, None
-                    await once()
-                if admission is not None and admission.by_list is not None:
-                    # A resource can be read if the templates are unknown.
-                    await self._wait_listed(admission.by_list, link, is_required=method != "resources/read")
-                # From here on nothing is awaited until the request is sent.
-                if admission is not None:
-                    admission.decide()
-                asked_for_task = method == "tools/call" and self._asks_for_task(params["name"], link)
-                if asked_for_task:
-                    params = {**params, "task": {}}
-                if on_sent is not None:
-                    on_sent()
-                call.sent = True
-                store = self.storing(method, params) if link.modern and method != "tools/call" else None
-                result = await link.send(method, params, on_progress, questions)
-                if store is not None and not is_unfinished(result):
-                    store(result)
-                return result
 
         self.calls.add(call)
         try:
-            # One scope for waiting and calling. When it ends a request, the dispatcher tells the server.
-            call.scope.deadline = math.inf if call.limit is None else anyio.current_time() + call.limit
             with call.scope:
                 if task is not None and task.known:
-                    return await self._task_of(call, questions, options).follow_known(task.known)
+                    known = await self._task_of(call, questions, options).follow_known(task.known)
+                    return Answer(dict(known), None)
                 raw = await send_until_result(send, params, questions)
                 created: object = raw.get("task") if asked_for_task else raw if is_task(raw) else None
                 if method != "tools/call" or not isinstance(created, dict):
-                    return raw
+                    return last
                 following = self._task_of(call, questions, options)
-                return await following.follow_created(created, modern=not asked_for_task)
+                return Answer(dict(await following.follow_created(created, modern=not asked_for_task)), None)
             raise self._why_ended(call, questions)
         except UpstreamUnavailable as error:
             if lost is None:
@@ -380,15 +238,16 @@ class Upstream(ResourceState):
         finally:
             self.calls.discard(call)
 
-    @asynccontextmanager
-    async def admitted(
-        self, call: TaskCall, questions: CallQuestions, *, keeps_place: bool = True
-    ) -> AsyncIterator[LiveConnection]:
+    def admitted(self, questions: CallQuestions, *, keeps_place: bool = True) -> _Admitted:
         """Wait for a connection, a place and a turn. Keep them for the duration of the context.
 
         Args:
             keeps_place: False for a short request whose place is not given back while a question is open.
         """
+        return _Admitted(self, questions, keeps_place=keeps_place)
+
+    async def admit(self, questions: CallQuestions) -> Slot:
+        """Wait for a connection and a place. The caller ends the place."""
         asking = questions.asking
 
         def report_wait() -> None:
@@ -396,18 +255,13 @@ class Upstream(ResourceState):
 
         # Before the call takes a place, so that calls which wait for a connection do not hold places.
         if self._view.state == "ready":
-            await self._connected()
+            await self.connected()
         else:
             questions.queued(f"waits for server {self.name!r}, which is starting")
             with questions.starting():
-                await self._connected()
+                await self.connected()
         share, run = ("", "") if asking is None else (asking.share or asking.owner, asking.run)
-        async with self._limiter.admitted(share, run, report_wait) as place:
-            link = await self._connected()  # the connection may be a new one after the wait for a place
-            async with link.turn(questions):
-                if keeps_place:
-                    questions.place = place
-                yield link
+        return await self._limiter.admit(share, run, report_wait)
 
     def _asks_for_task(self, tool: str, link: LiveConnection) -> bool:
         """Return True if a call has to ask for a task (MCP 2025-11-25)."""
@@ -416,7 +270,7 @@ class Upstream(ResourceState):
         known = self._tools.get(tool)
         return known is not None and known.needs_task
 
-    def _task_of(self, call: TaskCall, questions: CallQuestions, options: CallOptions) -> TaskOfCall:
+    def _task_of(self, call: Call, questions: CallQuestions, options: CallOptions) -> TaskOfCall:
         from upstream_clients.task_call import TaskOfCall  # few servers have tasks
 
         return TaskOfCall(self, call, questions, options)
@@ -454,9 +308,6 @@ class Upstream(ResourceState):
         if user.client is not None:
             questions.on_roots = partial(self._clients.note_roots, user.client)
 
-    def _limit(self, timeout: float | None) -> float | None:
-        return self.spec.timeout if timeout is None else timeout
-
     def _why_ended(self, call: Call, questions: CallQuestions) -> UpstreamClientError:
         """Return the reason why a call has ended without an answer."""
         subject, limit = questions.subject, call.limit or 0.0
@@ -474,6 +325,33 @@ class Upstream(ResourceState):
         if questions.waiting:
             reason = "was still busy with calls of other programs, which must not overlap with this one,"
         return UpstreamUnavailable(self.name, f"server {self.name!r} {reason} after {limit:g} s; nothing was sent")
+
+
+class _Admitted:
+    """The wait of a call for a connection, a place and a turn, which it has for the duration of the context."""
+
+    __slots__ = ("_keeps_place", "_link", "_place", "_questions", "_upstream")
+
+    def __init__(self, upstream: Upstream, questions: CallQuestions, *, keeps_place: bool) -> None:
+        self._upstream = upstream
+        self._questions = questions
+        self._keeps_place = keeps_place
+
+    async def __aenter__(self) -> LiveConnection:
+        self._place = place = await self._upstream.admit(self._questions)
+        try:
+            self._link = await self._upstream.connected()  # may be a new connection after the wait for a place
+            await self._link.enter(self._questions)
+        except BaseException:
+            place.end()
+            raise
+        if self._keeps_place:
+            self._questions.place = place
+        return self._link
+
+    async def __aexit__(self, *_: object) -> None:
+        self._link.leave(self._questions)
+        self._place.end()
 
 
 def _list_about(method: str, params: Mapping[str, Any]) -> ListName | None:

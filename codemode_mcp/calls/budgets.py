@@ -11,7 +11,6 @@ from codemode_mcp.audit import sizes
 from codemode_mcp.errors import BudgetExceeded, Exceeded
 from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.budgets import Budgets
-from upstream_clients.tools import ToolOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.policy.budgets import AccountView, Unit
     from codemode_mcp.settings import BudgetSettings
-    from upstream_clients.tools import SentCall
 
 _KEYS: Final[dict[Unit, str]] = {"calls": "calls", "bytes": "bytes", "running_ms": "runningMs"}
 _WORDS: Final[dict[Unit, str]] = {"calls": "calls", "bytes": "bytes of results", "running_ms": "ms of running calls"}
@@ -82,7 +80,7 @@ class CallBudgets:
 class CallUse:
     """The use of budgets by one call."""
 
-    __slots__ = ("_budgets", "_clock", "_context", "_counted", "_entry", "_in_flight", "_since")
+    __slots__ = ("_budgets", "_clock", "_context", "_counted", "_entry", "_since")
 
     def __init__(self, budgets: CallBudgets, entry: Entry, context: CallContext, clock: Callable[[], float]) -> None:
         self._budgets = budgets
@@ -93,7 +91,6 @@ class CallUse:
         self._counted = False
         self._since: float | None = None
         """The time of the first request, while the call is in flight."""
-        self._in_flight: SentCall | None = None
 
     def sent(self) -> None:
         """Count the call, right before its first request. Raise `BudgetExceeded` if it must not be sent."""
@@ -106,22 +103,9 @@ class CallUse:
         """Count a result. `text`: the result as JSON, if the source has sent it."""
         self._budgets.add(self._entry, self._context, "bytes", sizes.size(json_text(result) if text is None else text))
 
-    def ended(self, end: ToolOutcome | Exception | None = None) -> None:
-        """Count the time of the call, and a result that was not counted yet. Further calls do nothing."""
-        if isinstance(end, ToolOutcome):
-            self.received(end.result, end.text)
+    def ended(self) -> None:
+        """Count the time of the call. Further calls do nothing."""
         if self._since is not None:
             milliseconds = math.ceil((self._clock() - self._since) * 1000)
             self._since = None
             self._budgets.add(self._entry, self._context, "running_ms", milliseconds)
-
-    def of(self, call: SentCall) -> SentCall:
-        """Return a call in flight whose time is counted, too, if it is given up."""
-        self._in_flight = call
-        return self
-
-    def cancel(self) -> None:
-        """Give the call up, as `SentCall`."""
-        assert self._in_flight is not None
-        self._in_flight.cancel()
-        self.ended()

@@ -80,6 +80,10 @@ class CallRecord:
         """True if making the call again does no harm, for its tool or because it was not sent."""
         return self.repeatable or not self.dispatched
 
+    def note_queued(self, why: str) -> None:
+        """Note why the call is not sent yet, in words."""
+        self.why_queued = why
+
     def milliseconds(self, now: float) -> int:
         """Return the duration of the call, so far if it has not ended."""
         return round(((now if self.ended is None else self.ended) - self.began) * 1000)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit import sizes
+from codemode_mcp.calls.challenges import challenges_of
 from codemode_mcp.calls.hooks import event_of
-from codemode_mcp.errors import Exceeded, UpstreamError
+from codemode_mcp.errors import Exceeded, ProgramError, UpstreamError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.sandbox.messages import GuestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from codemode_mcp.calls.context import CallContext
     from codemode_mcp.calls.outcome import CallRecord
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from codemode_mcp.plugins.interception import Interceptors
     from codemode_mcp.settings import CodeModeSettings
     from upstream_clients.tools import JsonObject
+
+_LISTED: Final = {
+    "resources/list": ("resources", "uri"),
+    "resources/templates/list": ("resourceTemplates", "uriTemplate"),
+}
+"""The members of the results of lists, and the members of their items that have the URI, by method."""
 
 LARGE_RESULT = 100_000
 """Maximum characters of a result from middleware from which a type is learned. To learn it, the result is parsed."""
@@ -38,6 +45,13 @@ class Results:
         self._settings = settings
         self._observed = observed
         self._interception = interception
+
+    @staticmethod
+    def note(record: CallRecord, result: Any) -> None:
+        """Note facts about a result of a server in the record of its call."""
+        record.challenges = challenges_of(result)
+        if record.watched:
+            record.seen = sizes.seen(result)
 
     async def text(
         self,
@@ -95,3 +109,31 @@ def tool_call_error(record: CallRecord, message: str, code: str) -> GuestError:
         **({"outcome": "unknown"} if record.is_unknown else {}),
     }
     return GuestError(message, name="ToolCallError", code=code, data=json_text(data))
+
+
+# Resources of MCP Apps, which programs can neither list nor read.
+
+
+def refuse_app(entry: Entry, arguments: Mapping[str, Any]) -> None:
+    """Raise `ProgramError` if a request is about the resource of an app."""
+    if entry.operation is not None and _is_of_app(arguments.get("uri")):
+        raise ProgramError(
+            "nested_tool_failed",
+            f"{entry.path}: ui:// resources are apps, which programs cannot read. "
+            "show(result) shows the user the app of the tool that returned the result",
+        )
+
+
+def without_apps(entry: Entry, result: Any) -> Any:
+    """Return the result of a request without the resources of apps."""
+    key, member = _LISTED.get(entry.method, ("", ""))
+    items = result.get(key) if isinstance(result, dict) else None
+    if not isinstance(items, list):
+        return result
+    left = [item for item in items if not (isinstance(item, dict) and _is_of_app(item.get(member)))]
+    return result if len(left) == len(items) else {**result, key: left}
+
+
+def _is_of_app(uri: object) -> bool:
+    # Servers may compare schemes without regard to case, and ignore white space.
+    return isinstance(uri, str) and uri.strip().casefold().startswith("ui:")

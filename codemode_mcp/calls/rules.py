@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from codemode_mcp.errors import PolicyDenied, UpstreamError
 from codemode_mcp.json_text import json_text
@@ -23,7 +22,19 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import ToolSettings
     from codemode_mcp.tool_override import ToolOverride
     from codemode_mcp.trust.service import Trust
-    from upstream_clients.tools import AdmitFn, Annotations, JsonObject, Tool
+    from upstream_clients.tools import Annotations, JsonObject, Tool
+
+
+class Decision(NamedTuple):
+    """The decision about a call that is not denied.
+
+    Attributes:
+        asked_for: why a person has to approve the call; None if no approval is needed.
+        policies: the rules by which it was made.
+    """
+
+    asked_for: str | None
+    policies: Policies
 
 
 class CallRules:
@@ -50,6 +61,10 @@ class CallRules:
             return entry is not None and self.decide(entry, context) is not None
         except PolicyDenied:
             return False
+
+    def decide_first(self, entry: Entry, context: CallContext) -> Decision:
+        """Decide about a call that a program has made. Raises `PolicyDenied`."""
+        return Decision(self.decide(entry, context), self._policies)
 
     def decide(
         self, entry: Entry, context: CallContext, present: Annotations | None = None, why: str = ""
@@ -115,8 +130,9 @@ class CallRules:
         present: Tool | None,
         record: CallRecord,
         override: ToolOverride | None,
+        decision: Decision,
         *,
-        approved: bool,
+        by_listing: bool,
     ) -> None:
         """Decide again right before the call is sent, by the current rules and annotations.
 
@@ -127,12 +143,15 @@ class CallRules:
             present: the tool as the server lists it now; None if the server no longer lists it.
             override: the override that has set some of the arguments.
         """
-        self.decide_again(entry, context, approved=approved)
+        self.decide_again(entry, context, decision)
+        approved = decision.asked_for is not None
         if self._overrides.get(entry.id) != override:
             raise PolicyDenied(
                 f"{entry.path}: the configuration of this tool has changed while the call waited, so it was not sent; "
                 "call it again"
             )
+        if not by_listing and not approved and self._policies is decision.policies:
+            return
         self._refuse_held(entry, present)
         policy = self._policies.of(context.caller)
         if _trusts(policy, entry) and policy.by_annotations:
@@ -165,10 +184,12 @@ class CallRules:
             if why is not None:
                 raise PolicyDenied(f"{entry.path} {why}")
 
-    def decide_again(self, entry: Entry, context: CallContext, *, approved: bool) -> None:
-        """Decide again by the current rules."""
+    def decide_again(self, entry: Entry, context: CallContext, decision: Decision) -> None:
+        """Decide again by the current rules, if they have changed. The call is approved if it had to be."""
+        if self._policies is decision.policies:
+            return
         asked_for = self.decide(entry, context)
-        if asked_for is not None and not approved:
+        if asked_for is not None and decision.asked_for is None:
             raise PolicyDenied(f"{entry.path} needs a person's approval now ({asked_for}); run the program again")
 
     def admission(
@@ -177,25 +198,16 @@ class CallRules:
         context: CallContext,
         record: CallRecord,
         override: ToolOverride | None,
-        *,
-        approved: bool,
-        just_decided: bool = False,
+        decision: Decision,
     ) -> Admission:
-        """Return the decision that the source makes right before it sends the call.
+        """Return the decision that the source makes right before it sends the call."""
 
-        Args:
-            just_decided: True if the rules have just allowed the call, in the same step of the event loop.
-        """
+        by_listing = self._policies.of(context.caller).by_annotations or self._is_pinned(entry)
 
         def decide(present: Tool | None) -> None:
-            self._decide_on_sending(entry, context, present, record, override, approved=approved)
+            self._decide_on_sending(entry, context, present, record, override, decision, by_listing=by_listing)
 
-        by_annotations = self._policies.of(context.caller).by_annotations
-        pinned = self._is_pinned(entry)
-        directly: AdmitFn | None = decide
-        if just_decided and not by_annotations:
-            directly = partial(self._refuse_held, entry) if pinned else None
-        return Admission(decide, by_annotations or pinned, directly)
+        return Admission(decide, by_listing)
 
     def _is_pinned(self, entry: Entry) -> bool:
         return self._trust is not None and entry.source == "mcp" and self._trust.is_pinned(entry.source_name)

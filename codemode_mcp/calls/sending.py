@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 
@@ -20,27 +20,37 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from codemode_mcp.calls.budgets import CallBudgets
-    from codemode_mcp.calls.context import CallContext
+    from codemode_mcp.calls.context import CallContext, Calling
     from codemode_mcp.calls.held_items import HeldItems
     from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.calls.repeated_secrets import RepeatedSecrets
-    from codemode_mcp.calls.rules import CallRules
+    from codemode_mcp.calls.rules import CallRules, Decision
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.settings import CodeModeSettings
     from codemode_mcp.tool_override import ToolOverride
     from declarations.operations import Operation
-    from upstream_clients.tools import (
-        Asking,
-        BeginFn,
-        JsonObject,
-        ProgressFn,
-        SentFn,
-        TaskOptions,
-        ToolSource,
-        UpstreamView,
-    )
+    from upstream_clients.tools import JsonObject, SentFn, TaskOptions, ToolSource, UpstreamView
 
 log = logging.getLogger("codemode_mcp.calls")
+
+
+class Admitted(NamedTuple):
+    """A call that may be sent.
+
+    Attributes:
+        arguments: those to send.
+        decision: the decision of the rules about the call.
+        override: the override that has set some of the arguments.
+        secrets: the secret values that the server may repeat.
+        timeout: limit in seconds; None for the limit of the source.
+    """
+
+    entry: Entry
+    arguments: JsonObject
+    decision: Decision
+    override: ToolOverride | None
+    secrets: RepeatedSecrets | None
+    timeout: float | None
 
 
 class Sender:
@@ -61,30 +71,10 @@ class Sender:
         self._settings = settings
         self._held = held
 
-    async def send(
-        self,
-        entry: Entry,
-        arguments: dict[str, Any],
-        context: CallContext,
-        record: CallRecord,
-        on_progress: ProgressFn | None,
-        asking: Asking | None,
-        timeout: float | None,
-        begin: BeginFn | None,
-        sent: SentFn,
-        override: ToolOverride | None,
-        secrets: RepeatedSecrets | None,
-        task: TaskOptions | None = None,
-        *,
-        approved: bool,
-    ) -> tuple[Any, str | None]:
-        """Send a call. Return its result, and the JSON text of the result if the source provides it.
-
-        Args:
-            override: the override that has set some of the arguments.
-            secrets: the secret values that the server may repeat.
-            task: what to do if the server answers with a task.
-        """
+    async def send(self, calling: Calling, admitted: Admitted) -> tuple[Any, str | None]:
+        """Send a call. Return its result, and the JSON text of the result if the source provides it."""
+        entry, arguments, decision, override, secrets, timeout = admitted
+        context, record = calling.context, calling.record
         source_text: str | None = None
         from_cache = False
         source = self._source_of(entry, context, dispatched=False)
@@ -93,15 +83,15 @@ class Sender:
         def on_sent() -> None:
             if entry.operation is not None:
                 # The rules may have changed while the call waited for a connection.
-                self._rules.decide_again(entry, context, approved=approved)
+                self._rules.decide_again(entry, context, decision)
             if use is not None:
                 use.sent()
-            sent()
+            calling.sent()
             record.status, record.dispatched = "executing", True
 
         def on_cached() -> None:
             nonlocal from_cache
-            self._rules.decide_again(entry, context, approved=approved)
+            self._rules.decide_again(entry, context, decision)
             if use is not None:
                 use.sent()
             from_cache = True
@@ -111,13 +101,13 @@ class Sender:
                 outcome = await source.call_tool(
                     entry.original.name,
                     arguments,
-                    on_progress=on_progress,
+                    on_progress=calling.progress(secrets),
                     timeout=timeout,
-                    asking=asking,
+                    asking=calling.asking(secrets),
                     on_sent=on_sent,
-                    admit=self._rules.admission(entry, context, record, override, approved=approved),
-                    begin=begin,
-                    task=task,
+                    admit=self._rules.admission(entry, context, record, override, decision),
+                    begin=calling.begin,
+                    task=calling.task,
                 )
                 if secrets is not None:
                     outcome = secrets.hide_in_outcome(outcome)
@@ -126,25 +116,13 @@ class Sender:
                 result: Any = outcome.result
                 source_text = outcome.text
             else:
-                result = await self._perform(
-                    source,
-                    entry,
-                    entry.operation,
-                    arguments,
-                    asking,
-                    timeout,
-                    record,
-                    on_progress,
-                    on_sent,
-                    on_cached,
-                    begin,
-                )
+                result = await self._perform(source, entry.operation, calling, admitted, on_sent, on_cached)
                 if secrets is not None:
                     result = secrets.hide(result)
             if use is not None:
                 use.received(result, source_text)
         except UpstreamClientError as error:
-            raise call_error(entry, source, record, error, secrets) from error
+            raise _call_error(entry, source, record, error, secrets) from error
         finally:
             if use is not None:
                 use.ended()
@@ -152,26 +130,24 @@ class Sender:
             record.dispatched = True  # even if the source did not report it
         return result, source_text
 
-    async def follow(
-        self,
-        entry: Entry,
-        context: CallContext,
-        record: CallRecord,
-        on_progress: ProgressFn | None,
-        asking: Asking | None,
-        secrets: RepeatedSecrets | None,
-        task: TaskOptions,
-    ) -> Any:
+    async def follow(self, calling: Calling, entry: Entry, secrets: RepeatedSecrets | None, task: TaskOptions) -> Any:
         """Follow the task of a call that an earlier process has sent. Return the result of the call."""
+        context, record = calling.context, calling.record
         try:
             source = self._source_of(entry, context, dispatched=True)
         except UpstreamError:
             record.is_unknown = True
             raise
         try:
-            outcome = await source.call_tool(entry.original.name, {}, on_progress=on_progress, asking=asking, task=task)
+            outcome = await source.call_tool(
+                entry.original.name,
+                {},
+                on_progress=calling.progress(secrets),
+                asking=calling.asking(secrets),
+                task=task,
+            )
         except UpstreamClientError as error:
-            raise call_error(entry, source, record, error, secrets) from error
+            raise _call_error(entry, source, record, error, secrets) from error
         if secrets is not None:
             outcome = secrets.hide_in_outcome(outcome)
         for note in outcome.notes:
@@ -193,18 +169,15 @@ class Sender:
     async def _perform(
         self,
         source: ToolSource,
-        entry: Entry,
         operation: Operation,
-        arguments: dict[str, Any],
-        asking: Asking | None,
-        timeout: float | None,
-        record: CallRecord,
-        on_progress: ProgressFn | None,
+        calling: Calling,
+        admitted: Admitted,
         on_sent: SentFn,
         on_cached: SentFn,
-        begin: BeginFn | None,
     ) -> Mapping[str, Any]:
         """Perform an operation on resources or prompts. All its pages together may take `timeout` seconds."""
+        entry, arguments, _, _, secrets, timeout = admitted
+        record, begin = calling.record, calling.begin
         limit = self._settings().max_tool_result_bytes
         held = self._held if self._held is not None and self._held.may_hold(entry) else None
         resources: set[str] = set()
@@ -224,8 +197,8 @@ class Sender:
             return source.request(
                 method,
                 params,
-                asking=asking,
-                on_progress=on_progress,
+                asking=calling.asking(secrets),
+                on_progress=calling.progress(secrets),
                 on_sent=on_sent,
                 begin=begin_once,
                 on_cached=on_cached,
@@ -256,12 +229,10 @@ def _room(limit: int) -> Callable[[Mapping[str, Any]], bool]:
     return has_room
 
 
-def call_error(
-    entry: Entry, source: ToolSource, record: CallRecord, error: Exception, secrets: RepeatedSecrets | None
-) -> Exception:
+def _call_error(
+    entry: Entry, source: ToolSource, record: CallRecord, error: UpstreamClientError, secrets: RepeatedSecrets | None
+) -> UpstreamError:
     """Return the error for a program from an error of a source, and record whether the call was sent."""
-    if not isinstance(error, UpstreamClientError):
-        return error
     why = error.message if secrets is None else secrets.hide(error.message)
     record.server_error = INTERNAL_ERROR, why, None
     if isinstance(error, UpstreamCallError):

@@ -79,17 +79,11 @@ class _ToolInterceptors:
 
     Attributes:
         missing: plugins that may see these calls and could not be loaded.
-        waits: whether code of a plugin runs, or is missing, so that a call takes time.
     """
 
     hooks: tuple[Registered, ...]
     middleware: tuple[Registered, ...]
     missing: tuple[str, ...]
-    waits: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        waits = bool(self.middleware or self.missing) or not all(each.core for each in self.hooks)
-        object.__setattr__(self, "waits", waits)
 
 
 class Interceptors:
@@ -183,18 +177,6 @@ class Interceptors:
                 answer = await self._ask(each, called, "its hook", _with_input(event, _copy(event.input)))
             event = _apply_answer(each, answer, event, called, note, accept)
         return event.input
-
-    def before_now(
-        self, event: ToolCallEvent, called: str, note: Callable[[str], None], accept: Callable[[str], JsonObject]
-    ) -> JsonObject:
-        """Return the result of `before` immediately, for a tool for which `waits` is False."""
-        for each in self._of(event.tool_id).hooks:
-            event = _apply_answer(each, each.callback(event), event, called, note, accept)
-        return event.input
-
-    def waits(self, tool_id: str) -> bool:
-        """Return True if code of a plugin sees calls or results of this tool, which takes time."""
-        return self._of(tool_id).waits
 
     async def after(self, event: ToolCallEvent, called: str, result: Any, limit: int) -> str:
         """Run the middleware, and return the result as JSON. A replaced result has at most `limit` bytes.

@@ -1,22 +1,14 @@
 """The nested calls of a run: queued, begun, sent, ended. Their completions wait in the run for its driver.
 
-The module is long because both ways to send a call share the queue, the slots and the end of a call.
-
-A call goes through the states of `runs.state.CALL_TRANSITIONS`. There are two ways to send it:
-
-- Without a task (`_send_without_task`), for a common call: policy has decided, no person or hook has to be awaited, no
-  store has to be asked, and the server can take the call now. Its bytes leave in the round of the event loop in which
-  the program made it.
-- In a task (`_execute`), for every other call. The dispatcher awaits whatever it must, and right before it sends the
-  call it awaits `CallStorage.permit`.
-
-In an earlier design, every call had a task. The first way was added because a task costs more than a common call. Both
-ways use the same transitions and end in `_end`, and `may_send` decides for both.
+A call goes through the states of `runs.state.CALL_TRANSITIONS`. It is one eager coroutine, `_execute`
+(`upstream_clients.eager`). For a common call, policy has decided, no person or hook has to be awaited, no store has to
+be asked, and the server can take the call now. Such a call needs no task, and its bytes leave in the round of the event
+loop in which the program made it. Every other call becomes a task at its first wait. The dispatcher awaits whatever it
+must, and right before it sends the call it awaits `CallStorage.permit`.
 
 Invariants:
 
-- `_end` runs once for each call. A call without a task ends in `_end_direct`. Its answer, its cancellation and `close`
-  race: the first one clears `on_cancel`, and the others do nothing.
+- `_end` runs once for each call.
 - A call that has a slot counts in `Run.executing`. It gives the slot to the next call when it ends, or while it waits
   for a person. Approved calls get a slot before calls that have not begun.
 - If the client has a relay, a note that a call may have been sent is written before the first call (`RunNotes`). If the
@@ -31,8 +23,9 @@ Invariants:
 
 Work for one run is bounded in each round of the event loop. Calls begin for at most `BEGIN_SLICE` seconds. Refused
 calls cost only this process, and are slowed down by `REFUSED_PAUSE`. If a program takes its results slowly, no further
-calls of it begin (`BACKLOG_CHARACTERS`). If `try_call` refuses a call, the end comes in the next round: an end begins
-the next call, and many refused calls in a row would exceed Python's recursion limit.
+calls of it begin (`BACKLOG_CHARACTERS`). A call that ends in the
+step in which it began is ended in the next round: an end begins the next call, and many refused calls in a row would
+exceed Python's recursion limit.
 """
 
 from __future__ import annotations
@@ -47,9 +40,10 @@ import anyio
 import anyio.lowlevel
 
 from codemode_mcp.audit.events import call_id
+from codemode_mcp.calls.context import Calling
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.errors import InternalError, StoreUnavailable, UpstreamError
+from codemode_mcp.errors import InternalError, StoreUnavailable
 from codemode_mcp.policy.approval import Verdict
 from codemode_mcp.runs import answers
 from codemode_mcp.runs.call_limits import arguments_fit, cancelled, is_behind, late_failure, refused
@@ -58,9 +52,8 @@ from codemode_mcp.runs.live_call import LiveCall
 from codemode_mcp.runs.made_calls import outcome_of
 from codemode_mcp.runs.open_programs import begins_program, is_program
 from codemode_mcp.runs.run_recording import record_approval, recorded_answer
-from codemode_mcp.runs.state import may_send
-from codemode_mcp.sandbox.messages import Completion
 from declarations.untrusted_text import escape_line
+from upstream_clients.eager import EagerTasks, Scope, next_round
 from upstream_clients.tools import TaskOptions
 
 if TYPE_CHECKING:
@@ -70,7 +63,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.approval import ApprovalRequest
     from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.services import Services
-    from codemode_mcp.sandbox.messages import ToolCall
+    from codemode_mcp.sandbox.messages import Completion, ToolCall
     from codemode_mcp.settings import CodeModeSettings
     from upstream_clients.tools import JsonObject, Question
 
@@ -90,7 +83,7 @@ BEGIN_SLICE = 0.002
 
 
 class Calls:
-    """The calls of all runs. Its only state is the set of calls in flight that have no task.
+    """The calls of all runs.
 
     Args:
         spawn: starts a task that outlives the request.
@@ -118,7 +111,7 @@ class Calls:
         self._spawn = spawn
         self._clock = services.clock
         self._auditor = services.auditor
-        self._direct: dict[LiveCall, Run] = {}
+        self._eager = EagerTasks(spawn)
         self._closed = False
 
     def accept(self, run: Run, call: ToolCall, now: float, *, begins: bool = True) -> None:
@@ -164,7 +157,7 @@ class Calls:
         live.executor, live.task, live.task_stored = "here", task, True
         live.record.is_task = True
         self._take_slot(run, live)
-        live.scope = anyio.CancelScope()
+        live.scope = Scope()
         self._spawn(self._follow, run, live)
 
     async def _follow(self, run: Run, live: LiveCall) -> None:
@@ -172,15 +165,8 @@ class Calls:
         assert live.scope is not None
         try:
             with live.scope:
-                completion = await self._dispatcher.follow(
-                    live.call,
-                    run.context,
-                    live.record,
-                    partial(_report_progress, run, live),
-                    partial(self._ask, run, live),
-                    run.can_answer,
-                    TaskOptions(known=live.task, is_left=lambda: live.is_left),
-                )
+                options = TaskOptions(known=live.task, is_left=lambda: live.is_left)
+                completion = await self._dispatcher.follow(self._calling(run, live), options)
         except BaseException:
             self._end(run, live, completion)
             raise
@@ -252,100 +238,15 @@ class Calls:
         now = time.perf_counter()
         if now > run.begin_until:
             run.begin_until = now + BEGIN_SLICE  # the first call of this round
-        if run.refused > MANY_REFUSED or not self._send_without_task(run, live):
-            live.scope = anyio.CancelScope()
-            if live.cancelled:
-                live.scope.cancel()  # in the queue, there was no scope to cancel
-            self._spawn(self._execute, run, live)
-        elif time.perf_counter() >= run.begin_until:
+        self._eager.start(self._execute(run, live))
+        live.begins = False
+        if time.perf_counter() >= run.begin_until and not run.begun_enough:
             run.begun_enough = True
             self._begin_soon(run)
 
-    def _send_without_task(self, run: Run, live: LiveCall) -> bool:
-        """Send a call without a task. Return False if anything has to be awaited."""
-        record = live.record
-        permission = may_send(run.custody, "ready", recorded=live.recorded, repeatable=record.repeatable)
-        if permission != "send" or live.cancelled or self._storage.is_away(run):
-            return False
-        observation = run.last_observation
-        if observation is not None and not observation.can_note:
-            return False
-
-        def sent() -> None:
-            if not run.note_sending():
-                raise UpstreamError(
-                    f"{escape_line(record.tool)}: the call was not sent, because the client reads too slowly; "
-                    "repeat the call",
-                    dispatched=False,
-                )
-            live.admit()
-            live.advance("send")
-
-        def on_end(completion: Completion) -> None:
-            self._end_direct(run, live, completion)
-
-        self._report_started(run, live)
-        with live.events.scope():
-            found = self._dispatcher.try_call(
-                live.call,
-                run.context,
-                record,
-                partial(_report_progress, run, live),
-                partial(self._ask, run, live),
-                run.can_answer,
-                run.note,
-                sent,
-                on_end,
-                partial(self._spawn_rest, run, live),
-                self._task_options(run, live),
-            )
-        if found is None:
-            return False
-        live.on_cancel = partial(self._cancel_direct, run)
-        self._direct[live] = run
-        if isinstance(found, Completion):
-            # In the next round, so that refused calls do not recurse; see the top of the module.
-            asyncio.get_running_loop().call_soon(on_end, found)
-        else:
-            live.sent = found
-        return True
-
-    def _spawn_rest(self, run: Run, live: LiveCall, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
-        """Start a task for the rest of a call that was sent without a task."""
-
-        async def rest() -> None:
-            with scope:
-                await work(*arguments)
-            if scope.cancelled_caught:
-                self._end_direct(run, live, None)
-
-        scope = live.scope = anyio.CancelScope()
-        self._spawn(rest)
-
-    def _cancel_direct(self, run: Run, live: LiveCall) -> None:
-        if live.sent is not None:
-            live.sent.cancel()
-            asyncio.get_running_loop().call_soon(self._end_direct, run, live, None)
-
     def close(self) -> None:
-        """Give up all calls without a task, which the end of the server does not cancel."""
+        """Deliver no more ends to programs, because the server ends. Its task group cancels the calls."""
         self._closed = True
-        for live, run in list(self._direct.items()):
-            if live.sent is not None:
-                live.sent.cancel()
-            live.on_cancel = live.sent = None
-            self._end(run, live, None)
-        self._direct.clear()
-
-    def _end_direct(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
-        if live.on_cancel is None:
-            return  # another of answer, cancellation and `close` was first
-        live.on_cancel = live.sent = None
-        del self._direct[live]
-        if run.is_durable and live.recorded:
-            self._spawn(self._end_stored, run, live, completion)
-        else:
-            self._end(run, live, completion)
 
     async def _end_stored(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
         """End a call, after its end was stored if a durable store has the call."""
@@ -401,7 +302,8 @@ class Calls:
             record_approval(run, request, verdict)
         if verdict.approved:
             # The call may have been given up at the same moment. Then nothing may be sent.
-            await anyio.lowlevel.checkpoint_if_cancelled()
+            if live.cancelled:
+                await anyio.lowlevel.checkpoint()
             live.advance("approve")
             live.admit()
             await self._resume(run, live)
@@ -439,9 +341,8 @@ class Calls:
             definition = run.context.catalog.definition_digest(live.record.tool)
             live.events.started(live.record.tool, given, definition=definition, queued_ms=queued or None)
 
-    async def _execute(self, run: Run, live: LiveCall) -> None:
-        """Send a call in a task. Anything can be awaited before the call is sent."""
-        completion = None
+    def _calling(self, run: Run, live: LiveCall) -> Calling:
+        """Return a call with all that this module lends to it."""
 
         def sent() -> None:
             live.admit()
@@ -453,31 +354,36 @@ class Calls:
                 )
             live.advance("send")
 
+        return Calling(
+            live.call,
+            run.context,
+            live.record,
+            partial(_report_progress, run, live),
+            partial(self._ask, run, live),
+            partial(self._approve, run, live),
+            run.note,
+            partial(self._permit, run, live),
+            run.can_answer,
+            sent,
+            self._task_options(run, live),
+        )
+
+    async def _execute(self, run: Run, live: LiveCall) -> None:
+        """Send a call. Anything can be awaited before it is sent."""
+        completion = None
+        live.scope = Scope()
         self._report_started(run, live)
         live.record.on_start = run.note_start
-        assert live.scope is not None
         try:
             with live.scope, live.events.scope():
-                # Only one such call of a run begins in each round of the event loop. Checking its arguments takes time
-                # that other runs need, too.
-                await run.pace.acquire()
-                pause = REFUSED_PAUSE if run.refused > MANY_REFUSED else 0.0
-                asyncio.get_running_loop().call_later(pause, run.pace.release)
+                if run.refused > MANY_REFUSED:
+                    await run.pace.acquire()
+                    asyncio.get_running_loop().call_later(REFUSED_PAUSE, run.pace.release)
                 # The call may have been given up before it began. Then nothing may be sent.
-                await anyio.lowlevel.checkpoint_if_cancelled()
-                completion = await self._dispatcher.call(
-                    live.call,
-                    run.context,
-                    live.record,
-                    partial(_report_progress, run, live),
-                    partial(self._ask, run, live),
-                    partial(self._approve, run, live),
-                    run.note,
-                    partial(self._permit, run, live),
-                    run.can_answer,
-                    sent,
-                    self._task_options(run, live),
-                )
+                if not live.cancelled:
+                    completion = await self._dispatcher.call(self._calling(run, live))
+            if live.begins:
+                await next_round()
         except BaseException:
             self._end(run, live, completion)
             raise

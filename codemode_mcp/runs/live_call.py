@@ -10,13 +10,11 @@ import anyio
 from codemode_mcp.runs.state import UNSENT, advance_call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from codemode_mcp.calls.events import CallEvents
     from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.runs.state import CallEvent, CallState
     from codemode_mcp.sandbox.messages import ToolCall
-    from upstream_clients.tools import SentCall
+    from upstream_clients.eager import Scope
 
 
 @dataclass(slots=True, eq=False)
@@ -31,11 +29,10 @@ class LiveCall:
         unawaited: True if the program has ended without awaiting the call.
         cancelled: True if the call was given up.
         start_reported: True if the start of the call was reported to the auditor.
-        sent: the call in flight, if it was sent without a task.
-        scope: the scope of the task that executes the call.
+        begins: True in the step of the event loop that begins the call.
+        scope: the scope of the coroutine that executes the call; None before it begins.
         task: the handle of the task with which the server has answered, as text; empty without one.
         task_stored: True if a durable store has the task, so that a later process can follow it.
-        on_cancel: called when a call that was sent without a task is given up. None after the end of the call.
     """
 
     call: ToolCall
@@ -48,9 +45,8 @@ class LiveCall:
     unawaited: bool = False
     cancelled: bool = False
     start_reported: bool = False
-    sent: SentCall | None = None
-    scope: anyio.CancelScope | None = None
-    on_cancel: Callable[[LiveCall], None] | None = None
+    begins: bool = True
+    scope: Scope | None = None
     task: str = ""
     task_stored: bool = False
     _news: anyio.Event | None = None
@@ -101,5 +97,3 @@ class LiveCall:
         self.cancelled = True
         if self.scope is not None:
             self.scope.cancel()
-        elif self.on_cancel is not None:
-            self.on_cancel(self)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 
 from codemode_mcp.audit.events import call_id
-from codemode_mcp.calls.context import CallContext
+from codemode_mcp.calls.context import CallContext, Calling
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.policy.approval import Verdict
@@ -235,21 +235,23 @@ class DirectCalls:
 
         try:
             with call.scope, events.scope():
-                call.completion = await dispatcher.call(
+                context = CallContext(
+                    call.conversation,
+                    call.caller.owner or call.id,
+                    call.caller,
+                    target.catalog,
+                    reads_apps=target.reads_apps,
+                )
+                calling = Calling(
                     ToolCall(1, entry.id, target.arguments),
-                    CallContext(
-                        call.conversation,
-                        call.caller.owner or call.id,
-                        call.caller,
-                        target.catalog,
-                        reads_apps=target.reads_apps,
-                    ),
+                    context,
                     record,
                     None if call.reporter is None else call.progress,
                     call.ask,
                     approve,
-                    note=call.notes.append,
+                    call.notes.append,
                 )
+                call.completion = await dispatcher.call(calling)
         finally:
             completion, call.server_error = call.completion, record.server_error
             code = "aborted" if completion is None else None if completion.error is None else completion.error.code

@@ -105,8 +105,7 @@ async def test_calls_are_children_of_their_run_and_the_run_of_the_request(engine
 class Observed(ScriptedSource):
     """A server with one tool. Its calls end in a chosen order, by their argument `n`.
 
-    `seen` has the ids of the spans that were current when the call was sent and when it ended, by `n`. `tried` has
-    those when the call could have been sent without a task.
+    `seen` has the ids of the spans that were current when the call was sent and when it ended, by `n`.
     """
 
     def __init__(self, order: Sequence[int] = ()) -> None:
@@ -114,10 +113,6 @@ class Observed(ScriptedSource):
         self._order = list(order)
         self._change = anyio.Event()
         self.seen: dict[int, list[int]] = {}
-        self.tried: list[int] = []
-
-    def try_call(self, tool: str, arguments: Any, **options: Any) -> None:
-        self.tried.append(current())
 
     async def call_tool(self, tool: str, arguments: Any, **options: Any) -> Any:
         number = arguments.get("n", 0)
@@ -153,7 +148,6 @@ async def test_calls_that_overlap_each_see_their_own_span_and_nothing_sees_it_af
             await it.execute("await Promise.all([1, 2, 3].map(n => MCP.s.work({ n })))")
     by_start = sorted(collector.ended["execute_tool mcp:s:work"], key=lambda span: span.start_time)
     assert source.seen == {number: [span.context.span_id] * 2 for number, span in enumerate(by_start, 1)}
-    assert source.tried == [span.context.span_id for span in by_start]
     assert current() == 0
 
 
@@ -169,7 +163,6 @@ async def test_a_call_without_a_span_of_its_own_does_not_see_that_of_another_cal
             await it.execute("await Promise.all([1, 2].map(n => MCP.s.work({ n })))")
     (run,), (call,) = collector.ended["run"], collector.ended["execute_tool mcp:s:work"]
     assert source.seen == {1: [call.context.span_id] * 2, 2: [run.context.span_id] * 2}
-    assert source.tried == [call.context.span_id, run.context.span_id]
 
 
 @pytest.mark.anyio

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.calls.context import Calling
 from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.catalog.build import build
@@ -49,7 +50,7 @@ class Bench:
         catalog = build([self.source.view()], Policy(self.settings.policy))
         context = self.dispatcher.context("run", "me", Caller("me"), catalog)
         record = CallRecord(1, READ, 0.0)
-        completion = await self.dispatcher.call(ToolCall(1, READ, '{"uri": "note:///a"}'), context, record, None)
+        completion = await self.dispatcher.call(Calling(ToolCall(1, READ, '{"uri": "note:///a"}'), context, record))
         return completion, record
 
 

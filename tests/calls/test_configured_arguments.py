@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codemode_mcp.calls.context import Calling
 from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
@@ -96,7 +97,7 @@ class Bench:
             return Verdict(approved=True)
 
         call = ToolCall(1, ID, json.dumps(arguments))
-        return await self.dispatcher.call(call, self.context, CallRecord(1, ID, 0.0), None, approve=approve)
+        return await self.dispatcher.call(Calling(call, self.context, CallRecord(1, ID, 0.0), approve=approve))
 
     async def refused(self, arguments: Any) -> str:
         completion = await self.call(arguments)
@@ -255,7 +256,7 @@ async def test_a_secret_that_the_server_repeats_is_replaced_in_progress_notes_an
     bench.hub.call_tool = call_tool  # type: ignore[method-assign]
     call = ToolCall(1, ID, json.dumps({"owner": "a", "title": "x"}))
     with caplog.at_level("DEBUG", "codemode_mcp.calls"):
-        end = await bench.dispatcher.call(call, bench.context, CallRecord(1, ID, 0.0), on_progress, ask)
+        end = await bench.dispatcher.call(Calling(call, bench.context, CallRecord(1, ID, 0.0), on_progress, ask))
     assert end.value == '{"action":"decline"}'
     assert seen == [(1, 2, "with ***"), (2, None, None), {"message": "***?", "requestedSchema": {"***": []}}]
     assert "no ***" in caplog.text

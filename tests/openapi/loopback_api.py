@@ -179,16 +179,6 @@ async def connected(spec: UpstreamSpec, **options: Any) -> AsyncIterator[Upstrea
 
 
 async def call(pool: UpstreamPool, tool: str, case: str, **arguments: Any) -> ToolOutcome:
-    """Call an operation as programs do: without a task. Fail if that is not possible."""
-    ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    """Call an operation as programs do."""
     timeout = arguments.pop("timeout", 20)
-    sent = pool.source("api").try_call(tool, {"case": case, **arguments}, on_end=ended.set_result, timeout=timeout)
-    assert sent is not None, "the call was not sent directly"
-    try:
-        end = await ended
-    except BaseException:
-        sent.cancel()
-        raise
-    if isinstance(end, Exception):
-        raise end
-    return end
+    return await pool.source("api").call_tool(tool, {"case": case, **arguments}, timeout=timeout)

@@ -84,7 +84,6 @@ class Client:
     def send(self, case: str) -> asyncio.Future[Answer | Refusal | None]:
         ended: asyncio.Future[Answer | Refusal | None] = asyncio.get_running_loop().create_future()
         self.direct.send("tools/call", {"name": "fetch", "arguments": {"case": case}}, ended.set_result)
-        self.direct.flush()
         return ended
 
     async def call(self, case: str) -> Any:
@@ -275,16 +274,10 @@ async def test_a_call_is_sent_by_the_definition_by_which_it_was_admitted(
             assert tool is not None
             admitted[case] = tool.input_schema["x-request"].removeprefix("GET ").replace("{case}", case)
 
-        return Admission(admit, by_listing=True, directly=admit)
+        return Admission(admit, by_listing=True)
 
     async def call(pool: UpstreamPool, case: str) -> None:
-        source, ended = pool.source("api"), anyio.Event()
-        options: Any = {"admit": admission(case)}
-        sent = source.try_call("fetch", {"case": case}, on_end=lambda _: ended.set(), **options)
-        if sent is None:
-            await source.call_tool("fetch", {"case": case}, **options)
-        else:
-            await ended.wait()
+        await pool.source("api").call_tool("fetch", {"case": case}, admit=admission(case))
 
     async def call_often(pool: UpstreamPool, name: str) -> None:
         number = 0

@@ -215,12 +215,10 @@ async def test_a_call_that_is_given_up_or_times_out_closes_its_request(api: Loop
         await api.requests("/v1/silent")[0].left.wait()
     with pytest.raises(UpstreamCallError, match=r"timed out after 0\.05 s"):
         await call(pool, "send", "silent", timeout=0.05)
-    with pytest.raises(UpstreamCallError, match=r"timed out after 0\.05 s"):
-        await pool.source("api").call_tool("send", {"case": "silent"}, timeout=0.05)
     with anyio.fail_after(10):
         for request in api.requests("/v1/silent"):
             await request.left.wait()
-    assert len(api.requests("/v1/silent")) == 3
+    assert len(api.requests("/v1/silent")) == 2
 
 
 async def test_a_call_that_is_prevented_when_it_would_be_sent_makes_no_request(
@@ -232,11 +230,9 @@ async def test_a_call_that_is_prevented_when_it_would_be_sent_makes_no_request(
     api.script("/v1/warm", reply(body={}))
     for path in ("prevented", "warm"):
         await call(pool, "fetch", "warm")
-        ends: list[Any] = []
         with pytest.raises(ValueError, match="prevented"):
-            pool.source("api").try_call("send", {"case": path}, on_end=ends.append, on_sent=prevent)
+            await pool.source("api").call_tool("send", {"case": path}, on_sent=prevent)
         await call(pool, "fetch", "warm")
-        assert ends == []
     assert [each.method for each in api.requests("/v1/warm")[-4:]] == ["GET"] * 4
     assert api.requests("/v1/prevented") == []
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.calls.context import Calling
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.sandbox.messages import ToolCall
@@ -38,7 +39,7 @@ def source() -> ScriptedSource:
 async def call(it: Bench, target: str, begin: Any, given: str = "{}") -> tuple[Completion, CallRecord]:
     context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
     record = CallRecord(1, target, time.monotonic())
-    return await it.dispatcher.call(ToolCall(1, target, given), context, record, None, begin=begin), record
+    return await it.dispatcher.call(Calling(ToolCall(1, target, given), context, record, begin=begin)), record
 
 
 @pytest.mark.parametrize(("target", "sent"), [("mcp:s:look", 1), ("mcp:s:resources/list", 2)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import anyio
 import pytest
@@ -11,16 +11,16 @@ import pytest
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import bench
 from tests.stores.test_runs_that_outlive import replica
+from upstream_clients.eager import Reply
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import Annotations, Tool, ToolOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import AdmitFn, Asking, CallEnd, JsonObject, ProgressFn, SentFn, TaskOptions
+    from upstream_clients.tools import CallOptions, JsonObject
 
 pytestmark = pytest.mark.anyio
 
@@ -30,60 +30,49 @@ WRITE = Tool("write", input_schema=TEXT, annotations=Annotations(read_only=False
 
 
 class InFlight:
-    def __init__(self, source: DirectFake, arguments: JsonObject, on_end: Callable[[CallEnd], None]) -> None:
+    def __init__(self, source: DirectFake, arguments: JsonObject) -> None:
         self.arguments = arguments
         self.cancelled = False
+        self.reply: Reply[ToolOutcome] = Reply()
         self._source = source
-        self._on_end = on_end
 
-    def end(self, end: CallEnd | None = None) -> None:
+    def end(self, end: ToolOutcome | Exception | None = None) -> None:
         self._source.in_flight.remove(self)
         if end is None:
             result = {"content": [{"type": "text", "text": self.arguments.get("text", "")}]}
             end = ToolOutcome(result, (), json.dumps(result))
-        self._on_end(end)
-
-    def cancel(self) -> None:
-        if not self.cancelled:
-            self.cancelled = True
-            self._source.in_flight.remove(self)
+        if isinstance(end, Exception):
+            self.reply.fail(end)
+        else:
+            self.reply.bring(end)
 
 
 class DirectFake(ScriptedSource):
-    """A source that sends without a task. Its calls stay in flight until the test ends them."""
+    """A source that sends immediately. Its calls stay in flight until the test ends them."""
 
-    def __init__(self, *, accepts: bool = True) -> None:
-        slow = {"echo": {"content": [{"type": "text", "text": "slow"}]}, "write": {"content": []}}
-        super().__init__("up", slow, tools=[ECHO, WRITE])
-        self.accepts = accepts
+    def __init__(self) -> None:
+        super().__init__("up", {}, tools=[ECHO, WRITE])
         self.sent: list[Any] = []
         self.in_flight: list[InFlight] = []
         self.has_sent = anyio.Event()
 
-    def try_call(
-        self,
-        tool: str,
-        arguments: JsonObject,
-        *,
-        on_end: Callable[[CallEnd], None],
-        on_progress: ProgressFn | None = None,
-        timeout: float | None = None,
-        asking: Asking | None = None,
-        on_sent: SentFn | None = None,
-        admit: AdmitFn | None = None,
-        task: TaskOptions | None = None,
-    ) -> InFlight | None:
-        if not self.accepts:
-            return None
-        if admit is not None:
+    async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
+        if (begin := options.get("begin")) is not None:
+            await begin()
+        if (admit := options.get("admit")) is not None:
             admit(next(each for each in (ECHO, WRITE) if each.name == tool))
-        if on_sent is not None:
+        if (on_sent := options.get("on_sent")) is not None:
             on_sent()
-        call = InFlight(self, arguments, on_end)
+        call = InFlight(self, arguments)
         self.sent.append(arguments.get("text"))
         self.in_flight.append(call)
         self.has_sent.set()
-        return call
+        try:
+            return await call.reply
+        except anyio.get_cancelled_exc_class():
+            call.cancelled = True
+            self.in_flight.remove(call)
+            raise
 
 
 CALL = "return (await MCP.up.echo({text: 'a'})).content[0].text"
@@ -102,14 +91,7 @@ async def test_a_call_is_sent_in_the_turn_that_makes_it_and_its_text_is_given_as
         outcome = await it.execute(CALL)
     assert (outcome.status, outcome.value) == ("completed", "as it came")
     (record,) = outcome.usage.calls
-    assert (record.status, record.dispatched, source.calls) == ("completed", True, [])
-
-
-async def test_a_source_that_would_have_to_wait_is_called_by_a_task(engine: Engine) -> None:
-    source = DirectFake(accepts=False)
-    async with bench(engine, source) as it:
-        assert (await it.execute(CALL)).value == "slow"
-    assert (len(source.calls), source.sent) == (1, [])
+    assert (record.status, record.dispatched) == ("completed", True)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +110,7 @@ async def test_what_is_refused_is_not_sent(code: str, rules: PolicyRules, expect
         outcome = await it.execute(code)
     assert outcome.status == "failed"
     assert expected in outcome.error
-    assert (source.sent, source.calls) == ([], [])
+    assert source.sent == []
     assert outcome.usage.calls[0].dispatched is False
 
 
@@ -233,12 +215,27 @@ async def test_the_end_of_a_call_that_a_store_has_is_stored_before_its_program_g
 
 
 async def test_a_call_that_must_not_be_repeated_waits_for_the_store_once_the_run_is_stored(
-    engine: Engine, tmp_path: Path
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = DirectFake()
     async with replica(engine, tmp_path, source) as it:
         waiting = await it.execute("await MCP.up.echo({text: 'r'}); await MCP.up.write({text: 'w'}); return 'done'")
+        stored: list[str] = []
+        dispatching = it.store.dispatching
+
+        async def claim(run: str, call: int) -> bool:
+            stored.append(",".join(source.sent))
+            return await dispatching(run, call)
+
+        monkeypatch.setattr(it.store, "dispatching", claim)
+        source.has_sent = anyio.Event()
         source.in_flight[0].end()
-        assert (await it.observe(waiting.run_id)).value == "done"
-    # The read was sent directly, the write by a task that has stored it before.
-    assert (source.sent, [each[0] for each in source.calls]) == (["r"], ["write"])
+        async with anyio.create_task_group() as group:
+
+            async def answer() -> None:
+                await source.has_sent.wait()
+                source.in_flight[0].end()
+
+            group.start_soon(answer)
+            assert (await it.observe(waiting.run_id)).value == "done"
+    assert (stored, source.sent) == (["r"], ["r", "w"])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from codemode_mcp.calls.context import Calling
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.json_text import json_text
@@ -117,7 +118,7 @@ async def test_a_changed_input_is_what_is_sent_and_what_is_approved(engine: Engi
     async with bench(engine, upstream, interception=with_hooks(elsewhere), rules=rules) as it:
         context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
         call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
-        completion = await it.dispatcher.call(call, context, CallRecord(1, call.target, 0.0), None, approve=approve)
+        completion = await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0), approve=approve))
     assert completion.error is None
     assert [request.arguments for request in shown] == [{"branch": "dev"}]
     assert upstream.calls == [("push", {"branch": "dev"})]
@@ -133,7 +134,7 @@ async def test_arguments_that_were_changed_after_a_person_saw_them_are_not_sent(
     async with bench(engine, upstream, rules=PolicyRules(ask=("mcp:git:push",))) as it:
         context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
         call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
-        completion = await it.dispatcher.call(call, context, CallRecord(1, call.target, 0.0), None, approve=approve)
+        completion = await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0), approve=approve))
     assert completion.error is not None
     assert "its arguments were changed after a person had approved the call" in completion.error.message
     assert upstream.calls == []
@@ -149,7 +150,7 @@ async def test_rules_that_come_to_ask_while_a_hook_thinks_let_nothing_through_un
     async with bench(engine, upstream, interception=with_hooks(think)) as it:
         context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
         call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
-        completion = await it.dispatcher.call(call, context, CallRecord(1, call.target, 0.0), None)
+        completion = await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0)))
     assert completion.error is not None
     assert "needs a person's approval now (asked for by the rule 'mcp:git:push')" in completion.error.message
     assert upstream.calls == []
@@ -185,7 +186,7 @@ async def test_a_call_waits_until_it_is_known_who_has_to_see_it(engine: Engine) 
 
             async def carry() -> None:
                 record = CallRecord(1, call.target, 0.0)
-                completions.append(await it.dispatcher.call(call, context, record, None))
+                completions.append(await it.dispatcher.call(Calling(call, context, record)))
 
             group.start_soon(carry)
             await anyio.wait_all_tasks_blocked()
@@ -284,7 +285,7 @@ async def test_a_hook_is_asked_before_a_person_and_a_denial_asks_no_person(engin
     async with bench(engine, source(), interception=with_hooks(deny), rules=rules) as it:
         context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
         call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
-        completion = await it.dispatcher.call(call, context, CallRecord(1, call.target, 0.0), None, approve=approve)
+        completion = await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0), approve=approve))
     assert completion.error is not None
     assert asked == []
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import anyio
 import pytest
 
+from codemode_mcp.calls.context import Calling
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.catalog.entries import OfferedTool
 from codemode_mcp.catalog.toolset import select_tools
@@ -507,7 +508,7 @@ async def test_a_person_decides_about_what_is_sent(engine: Engine, approved: boo
         context, opened = await opened_by(it)
         call = opened.tool_call(NamespaceCall(1, "issues", "items.add", ('"x"', '"y"')))
         record = CallRecord(1, call.target, 0.0)
-        completion = await it.dispatcher.call(call, context, record, None, approve=approve)
+        completion = await it.dispatcher.call(Calling(call, context, record, approve=approve))
     [request] = asked
     assert (request.tool, request.path) == ("plugin:tracker:add", "issues.items.add")
     assert request.arguments == {"title": "x", "labels": ["y"]}
@@ -614,7 +615,7 @@ async def test_made_up_ids_and_paths_lead_nowhere(engine: Engine, namespace: str
         context, opened = await opened_by(it)
         call = opened.tool_call(NamespaceCall(1, namespace, path, ("{}",)))
         record = CallRecord(1, call.target, 0.0)
-        completion = await it.dispatcher.call(call, context, record, None)
+        completion = await it.dispatcher.call(Calling(call, context, record))
     assert completion.error is not None
     assert (
         "is not a function of the namespace" in completion.error.message or "no namespace" in completion.error.message
@@ -630,7 +631,7 @@ async def test_arguments_that_are_no_json_end_their_call_alone(engine: Engine) -
         for text in ("NaN", "{", "[" * 100_000, ""):
             for path in ("items.add", "list"):
                 call = opened.tool_call(NamespaceCall(1, "issues", path, (text, None)))
-                completion = await it.dispatcher.call(call, context, CallRecord(1, call.target, 0.0), None)
+                completion = await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0)))
                 assert completion.error is not None
                 assert completion.error.code == "nested_tool_failed"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from codemode_mcp.calls.context import Calling
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.deliveries import PROPOSALS_PER_RUN, bounded_proposal
@@ -275,7 +276,7 @@ async def test_only_a_program_can_call_a_saved_program(engine: Engine) -> None:
         it.library = library(double=DOUBLE)
         context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
         call = ToolCall(1, "program:saved:double", '{"n":1}')
-        ended = await it.dispatcher.call(call, context, CallRecord(1, call.target, 0.0), None)
+        ended = await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0)))
         assert ended.error is not None
         assert "only programs of exec can call" in ended.error.message
 

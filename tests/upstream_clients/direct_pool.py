@@ -1,14 +1,14 @@
-"""A pool whose `call_tool` uses `try_call` where possible, so that tests of `call_tool` test direct calls too."""
+"""A pool whose sources note which calls were sent past the dispatcher, and can send calls by the dispatcher, too."""
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from started_pools import settled_pool
 
-from upstream_clients.tools import Unfinished
+from upstream_clients.live_connection import LiveConnection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class DirectSource:
-    """A source whose `call_tool` is `try_call`, as dispatchers use it.
+    """A source of a pool.
 
     Attributes:
         upstream: the server behind the source.
-        sent: names of the tools whose calls were sent immediately.
+        sent: names of the tools whose calls of `call_tool` were sent past the dispatcher.
     """
 
     def __init__(self, source: Any) -> None:
@@ -33,24 +33,30 @@ class DirectSource:
         return getattr(self._source, name)
 
     async def call_tool(self, tool: str, arguments: Any, **options: Any) -> ToolOutcome:
-        ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        call = None
-        if "begin" not in options:
-            call = self._source.try_call(tool, arguments, on_end=ended.set_result, **options)
-        if call is None:
-            outcome: ToolOutcome = await self._source.call_tool(tool, arguments, **options)
-            return outcome
-        self.sent.append(tool)
+        link = self.upstream._link
+        direct = None if link is None else link._dispatcher.direct
+        before = -1 if direct is None else _made(direct)
         try:
-            end = await ended
-        except BaseException:
-            call.cancel()
-            raise
-        if isinstance(end, Unfinished):
-            end = await end.rest()
-        if isinstance(end, Exception):
-            raise end
-        return end  # type: ignore[no-any-return]
+            outcome: ToolOutcome = await self._source.call_tool(tool, arguments, **options)
+        finally:
+            if direct is not None and _made(direct) > before:
+                self.sent.append(tool)
+        return outcome
+
+    async def call_by_dispatcher(self, tool: str, arguments: Any, **options: Any) -> ToolOutcome:
+        """Call a tool as a traced process does."""
+
+        async def never(*_: object) -> None:
+            return None
+
+        with patch.object(LiveConnection, "_send_directly", never):
+            outcome: ToolOutcome = await self._source.call_tool(tool, arguments, **options)
+        return outcome
+
+
+def _made(direct: Any) -> int:
+    """Return the number of direct requests on a connection so far."""
+    return int(repr(direct._ids).removeprefix("count(").removesuffix(")"))
 
 
 class DirectPool:
@@ -58,18 +64,12 @@ class DirectPool:
 
     def __init__(self, pool: UpstreamPool) -> None:
         self._pool = pool
-        self.sources: dict[str, DirectSource] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pool, name)
 
     def source(self, name: str) -> DirectSource:
-        source = self._pool.source(name)
-        return self.sources.setdefault(name, DirectSource(source))
-
-    def check_direct(self) -> None:
-        """Fail if no call was sent directly."""
-        assert any(source.sent for source in self.sources.values()), "no call was sent directly"
+        return DirectSource(self._pool.source(name))
 
 
 @asynccontextmanager
@@ -77,11 +77,3 @@ async def direct_pool(*specs: UpstreamSpec, **options: Any) -> AsyncIterator[Dir
     """Open a pool as `conftest.settled_pool` does."""
     async with settled_pool(*specs, **options) as pool:
         yield DirectPool(pool)
-
-
-@asynccontextmanager
-async def strictly_direct_pool(*specs: UpstreamSpec, **options: Any) -> AsyncIterator[DirectPool]:
-    """Open a pool. Fail at its end if no call was sent directly."""
-    async with direct_pool(*specs, **options) as pool:
-        yield pool
-        pool.check_direct()

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from upstream_clients import UpstreamView
+from upstream_clients.direct import Answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from upstream_clients import JsonObject, Tool
+    from upstream_clients import Tool
+    from upstream_clients.fair_limiter import FairLimiter, Slot
     from upstream_clients.upstream import Upstream
 
 
@@ -28,16 +30,27 @@ class FakeLink:
         self.waits = anyio.Event()
         self.sent: list[str] = []
 
-    @asynccontextmanager
-    async def turn(self, call: Any) -> AsyncIterator[None]:
+    async def enter(self, call: Any) -> None:
         self.waits.set()
         await self.turn_has_come.wait()
-        yield
 
-    async def send(self, method: str, params: Any, on_progress: Any, call: Any) -> JsonObject:
+    def leave(self, call: Any) -> None:
+        pass
+
+    async def exchange(self, method: str, params: Any, on_progress: Any, call: Any) -> Answer:
         self.sent.append(params["name"])
-        return {"content": []}
+        return Answer({"content": []}, None)
 
 
 def connect(upstream: Upstream, link: FakeLink, *tools: Tool) -> None:
     upstream.report_ready(link, UpstreamView("srv", "ready", era="legacy", protocol_version="2025-11-25", tools=tools))
+
+
+@asynccontextmanager
+async def admitted(limiter: FairLimiter, caller: str, run: str) -> AsyncIterator[Slot]:
+    """Wait for a place, and hold it for the duration of the context."""
+    slot = await limiter.admit(caller, run)
+    try:
+        yield slot
+    finally:
+        slot.end()

@@ -1,7 +1,7 @@
 """Calls over HTTP that are sent immediately, past the SDK's streams: what servers see, and how odd answers end.
 
 A bare server in this process shows each request as it came, and answers byte by byte as the test says. What servers of
-the SDK do is tested by the tests for `call_tool`, run through `try_call` here.
+the SDK do is tested by the tests for `call_tool`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-import test_upstream_http as over_http
-import test_upstream_questions as questions
 from direct_pool import DirectSource, direct_pool
 
 from upstream_clients import Asking, UpstreamCallError, UpstreamSpec, http, line_messages, streamable
@@ -259,7 +257,7 @@ async def test_a_call_says_to_the_server_what_call_tool_says(era: str) -> None:
     server = WithSession(era) if era == "legacy" else Bare(era)
     async with served(server) as source:
         await source.call_tool("work", {"a": 1}, timeout=10)
-        await source._source.call_tool("work", {"a": 1}, timeout=10)
+        await source.call_by_dispatcher("work", {"a": 1}, timeout=10)
     directly, by_task = server.calls
     for each in (directly, by_task):
         del each.message["id"], each.headers["content-length"]
@@ -301,7 +299,7 @@ async def test_large_results_are_read_whole_and_keep_their_text(form: str) -> No
     async with served(server) as source:
         for number, result in enumerate(results):
             assert len(result) > THREAD_BYTES
-            for call in (source.call_tool, source._source.call_tool):
+            for call in (source.call_tool, source.call_by_dispatcher):
                 outcome = await call("work", {"n": number}, timeout=30)
                 assert (outcome.text, outcome.result) == (result, json.loads(result))
     assert source.sent == ["work", "work"]
@@ -435,7 +433,7 @@ ODD: dict[str, Callable[[Exchange], Awaitable[None]]] = {
 async def how_it_ends(server: Bare, *, directly: bool) -> tuple[Any, ...]:
     """Return how a call ends, and the end of the connection."""
     async with served(server) as source:
-        call = source.call_tool if directly else source._source.call_tool
+        call = source.call_tool if directly else source.call_by_dispatcher
         try:
             outcome = await call("work", {}, timeout=10)
         except UpstreamCallError as error:
@@ -586,7 +584,7 @@ async def test_giving_up_closes_the_connection_to_a_modern_server_and_is_told_to
 ) -> None:
     server = (WithSession if era == "legacy" else Bare)(era, hang)
     async with served(server) as source:
-        call = source.call_tool if directly else source._source.call_tool
+        call = source.call_tool if directly else source.call_by_dispatcher
         with pytest.raises(UpstreamCallError, match=r"tool 'work' timed out after 0\.2 s") as caught:
             await call("work", {}, timeout=0.2)
         assert caught.value.dispatched
@@ -609,10 +607,10 @@ async def test_giving_up_closes_the_connection_to_a_modern_server_and_is_told_to
 async def test_a_call_that_is_given_up_in_the_round_that_makes_it_is_never_sent(era: str) -> None:
     server = Bare(era)
     async with served(server) as source:
-        given_up = source._source.try_call("work", {"n": 1}, on_end=lambda _: pytest.fail("it was given up"))
-        assert given_up is not None
-        given_up.cancel()
-        given_up.cancel()
+        direct = source.upstream._link._dispatcher.direct
+        number = direct.send("tools/call", {"name": "work", "arguments": {"n": 1}}, lambda _: pytest.fail("given up"))
+        direct.cancel(number)
+        direct.cancel(number)
         await source.call_tool("work", {"n": 2}, timeout=10)
         assert [call.message["params"]["arguments"] for call in server.calls] == [{"n": 2}]
         assert server.told("notifications/cancelled") == []
@@ -670,36 +668,3 @@ async def test_calls_in_flight_end_with_their_connection(era: str) -> None:
         with anyio.fail_after(10):
             await server.calls[0].left.wait()
     assert [end.dispatched for end in ends] == [True]
-
-
-# Servers of the SDK.
-
-
-@pytest.fixture
-def pool_of() -> Any:
-    """Replace the pool of the tests below, which are also for the older HTTP+SSE, where no call is sent immediately."""
-    return direct_pool
-
-
-test_a_server_is_connected_listed_and_called = over_http.test_a_server_is_connected_listed_and_called
-test_cancelling_the_caller_cancels_the_call_upstream = over_http.test_cancelling_the_caller_cancels_the_call_upstream
-test_half_a_character_in_the_arguments_does_no_harm = over_http.test_half_a_character_in_the_arguments_does_no_harm
-test_progress_of_a_call_reaches_its_caller = over_http.test_progress_of_a_call_reaches_its_caller
-test_a_change_of_the_tools_is_noticed = over_http.test_a_change_of_the_tools_is_noticed
-test_a_result_of_many_megabytes_arrives = over_http.test_a_result_of_many_megabytes_arrives
-test_an_annotated_argument_travels_as_a_header_too = over_http.test_an_annotated_argument_travels_as_a_header_too
-test_a_hundred_calls_are_in_flight_together = over_http.test_a_hundred_calls_are_in_flight_together
-test_a_call_that_a_restarted_legacy_server_refuses_is_repeated = (
-    over_http.test_a_call_that_a_restarted_legacy_server_refuses_is_repeated_in_a_new_session
-)
-test_a_server_that_goes_away_is_down_and_comes_back = (
-    over_http.test_a_server_that_goes_away_is_down_and_comes_back_and_one_that_dies_in_mid_call_rejects_it_as_sent
-)
-test_an_http_error_in_the_place_of_an_answer_is_explained = (
-    over_http.test_an_http_error_in_the_place_of_an_answer_is_explained
-)
-test_an_answer_beyond_the_limit_fails_its_call_alone = over_http.test_an_answer_beyond_the_limit_fails_its_call_alone
-test_a_broken_post_fails_its_request_and_not_the_connection = (
-    over_http.test_a_broken_post_fails_its_request_and_not_the_connection
-)
-test_questions_of_calls_of_many_runs_never_mix_up = questions.test_questions_of_calls_of_many_runs_never_mix_up

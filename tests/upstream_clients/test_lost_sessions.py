@@ -73,7 +73,7 @@ class Forgetful(WithSession):
 
 
 async def call(source: DirectSource, *, directly: bool, timeout: float = 10) -> str:
-    make = source.call_tool if directly else source._source.call_tool
+    make = source.call_tool if directly else source.call_by_dispatcher
     return text(await make("work", {}, timeout=timeout))
 
 

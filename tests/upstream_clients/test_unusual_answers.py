@@ -82,7 +82,7 @@ async def outcome(way: str, *texts: str, **more: Any) -> str:
     """Return the text of the result, or the message of the error, which is the same for calls of both kinds."""
     found = set()
     async with answering(way, *texts, **more) as source:
-        for call in (source.call_tool, source._source.call_tool):
+        for call in (source.call_tool, source.call_by_dispatcher):
             try:
                 found.add(text(await call("work", {}, timeout=2)))
             except UpstreamCallError as error:
@@ -148,7 +148,7 @@ STRAY = [
 async def test_what_is_no_message_is_passed_over_and_logged(way: str) -> None:
     async with answering(way, *STRAY, USUAL) as source:
         assert text(await source.call_tool("work", {}, timeout=5)) == "done"
-        assert text(await source._source.call_tool("work", {}, timeout=5)) == "done"
+        assert text(await source.call_by_dispatcher("work", {}, timeout=5)) == "done"
         lines = [line.text for line in source.upstream.log.after(0) if "not an MCP message" in line.text]
     assert len(lines) == 10
     assert lines[:2] == [f"passed over, because it is not an MCP message: {each}" for each in STRAY[:2]]
@@ -203,7 +203,7 @@ async def test_an_answer_is_read_whatever_its_media_type_is(media_type: str) -> 
         await exchange.answer(whole(id=exchange.request_id, result=RESULT), media_type)
 
     async with served(Bare("legacy", work)) as source:
-        for call in (source.call_tool, source._source.call_tool):
+        for call in (source.call_tool, source.call_by_dispatcher):
             assert text(await call("work", {}, timeout=5)) == "done"
 
 
@@ -300,7 +300,7 @@ async def test_on_stdio_an_error_about_a_notification_ends_no_request() -> None:
     assert await outcome("stdio", USUAL, after_notifications=refusal) == "done"
     # A call that was given up is told in a notification.
     async with answering("stdio", after_notifications=refusal) as source:
-        for call in (source.call_tool, source._source.call_tool):
+        for call in (source.call_tool, source.call_by_dispatcher):
             for _ in range(2):
                 with pytest.raises(UpstreamCallError, match="timed out"):
                     await call("work", {}, timeout=0.3)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from fake_link import admitted
 
 from upstream_clients import Asking, UpstreamCallError, UpstreamPool, UpstreamSpec, UpstreamUnavailable
 from upstream_clients.fair_limiter import FairLimiter
@@ -462,7 +463,7 @@ async def test_who_waits_is_admitted_in_order_and_runs_take_turns() -> None:
     order: list[str] = []
 
     async def call(run: str, name: str) -> None:
-        async with gate.admitted("owner", run):
+        async with admitted(gate, "owner", run):
             order.append(name)
             await anyio.wait_all_tasks_blocked()
 
@@ -478,7 +479,7 @@ async def test_a_caller_with_many_runs_does_not_delay_another_by_more_than_one_c
     order: list[str] = []
 
     async def call(caller: str, run: str) -> None:
-        async with gate.admitted(caller, run):
+        async with admitted(gate, caller, run):
             order.append(caller)
             await anyio.wait_all_tasks_blocked()
 
@@ -494,14 +495,14 @@ async def test_a_caller_with_many_runs_does_not_delay_another_by_more_than_one_c
 
 async def test_a_place_given_to_one_who_has_just_left_goes_to_the_next() -> None:
     gate = FairLimiter(1)
-    admitted = []
+    order = []
 
     async def call(name: str) -> None:
-        async with gate.admitted("owner", "run"):
-            admitted.append(name)
+        async with admitted(gate, "owner", "run"):
+            order.append(name)
 
     async with anyio.create_task_group() as tasks:
-        async with gate.admitted("owner", "run"), anyio.create_task_group() as leaving:
+        async with admitted(gate, "owner", "run"), anyio.create_task_group() as leaving:
             leaving.start_soon(call, "leaves while waiting")
             await anyio.wait_all_tasks_blocked()
             leaving.cancel_scope.cancel()
@@ -511,13 +512,13 @@ async def test_a_place_given_to_one_who_has_just_left_goes_to_the_next() -> None
             with quitter:
                 await call("leaves when given")
 
-        async with gate.admitted("owner", "run"):
+        async with admitted(gate, "owner", "run"):
             tasks.start_soon(quits)
             await anyio.wait_all_tasks_blocked()
             tasks.start_soon(call, "stays")
             await anyio.wait_all_tasks_blocked()
             quitter.cancel()
-    assert admitted == ["stays"]
+    assert order == ["stays"]
 
 
 # A configuration that changes.

@@ -160,6 +160,12 @@ class Clock:
         await anyio.lowlevel.checkpoint()
 
 
+def sent_call(since: float, limit: float | None) -> Call:
+    call = Call(since, limit)
+    call.sent = True
+    return call
+
+
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [(None, liveness.PATIENCE_SECONDS), (3600.0, 3600.0)],
@@ -168,7 +174,7 @@ class Clock:
 async def test_how_long_a_call_may_keep_its_server_silent(limit: float | None, expected: float) -> None:
     clock, link = Clock(), SilentLink()
     upstream = Upstream(UpstreamSpec("srv", command="x"), clock=clock)
-    call = Call(clock(), limit, sent=True)
+    call = sent_call(clock(), limit)
     upstream.calls.add(call)
 
     async def sleep(seconds: float) -> None:
@@ -188,7 +194,7 @@ async def test_calls_that_come_to_a_silent_server_later_do_not_speak_for_it() ->
 
     async def sleep(seconds: float) -> None:
         await clock.sleep(seconds)
-        upstream.calls.add(Call(clock(), None, sent=True))
+        upstream.calls.add(sent_call(clock(), None))
 
     upstream.calls.suspects = set()
     began = clock()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.lowlevel
 import pytest
+from fake_link import admitted
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -290,30 +291,30 @@ async def test_the_default_limit_counts_for_each_owner_and_a_limit_of_the_operat
         gate = FairLimiter(limit)
         async with AsyncExitStack() as held:
             for _ in range(gate.limit):
-                await held.enter_async_context(gate.admitted("ada", "run"))
+                await held.enter_async_context(admitted(gate, "ada", "run"))
             with anyio.move_on_after(0.05) as late:
-                async with gate.admitted("bob", "run"):
+                async with admitted(gate, "bob", "run"):
                     pass
             assert late.cancelled_caught is not is_free
             with anyio.move_on_after(0.05) as late:
-                async with gate.admitted("ada", "run"):
+                async with admitted(gate, "ada", "run"):
                     pass
             assert late.cancelled_caught
 
 
 async def test_a_call_that_steps_out_lets_the_next_one_in_and_counts_again_afterwards() -> None:
     gate = FairLimiter(1)
-    async with gate.admitted("ada", "a") as place:
+    async with admitted(gate, "ada", "a") as place:
         place.step_out()
         with anyio.fail_after(20):
-            async with gate.admitted("bob", "b"):
+            async with admitted(gate, "bob", "b"):
                 place.step_in()
         with anyio.move_on_after(0.05) as late:
-            async with gate.admitted("bob", "b"):
+            async with admitted(gate, "bob", "b"):
                 pass
         assert late.cancelled_caught
     with anyio.fail_after(20):
-        async with gate.admitted("bob", "b"):
+        async with admitted(gate, "bob", "b"):
             pass
 
 

@@ -17,16 +17,14 @@ import copy
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import anyio
 import httpx2
 
 from upstream_clients.address_guard import NotPublic
-from upstream_clients.direct import THREAD_BYTES
 from upstream_clients.http import NEVER_SENT
-from upstream_clients.openapi.answer_bytes import RawAnswer
-from upstream_clients.openapi.exchanges import USER_AGENT, Address, Http, Outgoing, encoding_of
+from upstream_clients.openapi.exchanges import USER_AGENT, Address, Http, Outgoing
 from upstream_clients.openapi.redirects import MAX_REDIRECTS, SAFE_METHODS, following, origin_of
 from upstream_clients.openapi.response_body import ACCEPTED_ENCODINGS, UnreadableBody
 from upstream_clients.openapi.retries import RETRIED_STATUSES, pause_before_retry
@@ -42,10 +40,6 @@ class Credentials(Protocol):
 
     async def apply(self, request: Outgoing) -> None:
         """Add the credentials to a request. Raises `LoginError` if there are none now."""
-        ...
-
-    def apply_now(self, request: Outgoing) -> bool:
-        """Add the credentials if they never change; otherwise return False."""
         ...
 
     async def renew(self, refused: Outgoing) -> bool:
@@ -159,32 +153,18 @@ class ApiClient:
             f'if you trust it, write "baseUrl": "{self._base.base_url}" in mcpServers.{self._base.entry}'
         )
 
-    def try_send(
-        self, request: ApiRequest, on_end: Callable[[RawAnswer | Exception], None]
-    ) -> Callable[[], None] | None:
-        """Send a request of an operation without waiting, if that is possible. See `Http.try_exchange`.
-
-        The answer or exception may not be the end of the call (`is_final`). Then `send` takes it.
-        """
-        outgoing = self._outgoing(request)
-        if self._credentials is not None and not self._credentials.apply_now(outgoing):
-            return None
-        return self._http.try_exchange(outgoing, on_end)
-
     async def send(
         self,
         request: ApiRequest,
         *,
         is_repeatable: bool,
         deadline: Callable[[], float] | None = None,
-        first: RawAnswer | Exception | None = None,
     ) -> ApiResponse:
         """Send a request of an operation, and return its answer after redirects and retries.
 
         Args:
             is_repeatable: True if the operation has the same effect when it is done twice.
             deadline: returns the end of the call's time, in seconds on the clock of the event loop.
-            first: the outcome of the request, if `try_send` has sent it.
 
         Raises:
             NoAnswer: there is no answer that can be used.
@@ -195,7 +175,7 @@ class ApiClient:
             failure: NoAnswer | None = None
             response: ApiResponse | None = None
             try:
-                response = await self._send_once(request, first)
+                response = await self._send_once(request)
             except NotPublic:
                 raise NoAnswer(self._not_public, sent=False) from None
             except httpx2.TransportError as error:
@@ -215,23 +195,23 @@ class ApiClient:
                 assert failure is not None
                 raise failure
             await self._sleep(pause)
-            retries, first = retries + 1, None
+            retries += 1
 
     def _outgoing(self, request: ApiRequest) -> Outgoing:
         headers = {**self._defaults, **_lower(request.headers), **self._headers}
         return Outgoing(request.method, self._base.address.followed_by(request.target), headers, request.body)
 
-    async def _send_once(self, request: ApiRequest, first: RawAnswer | Exception | None) -> ApiResponse:
+    async def _send_once(self, request: ApiRequest) -> ApiResponse:
+        """Send a request and follow its redirects."""
         outgoing = self._outgoing(request)
         response: ApiResponse | None = None
         for _ in range(MAX_REDIRECTS + 1):
             try:
-                response = await self._exchange(outgoing, first)
+                response = await self._exchange(outgoing)
             except NEVER_SENT as error:
                 if response is None:
                     raise
                 raise _after_redirect(error) from None
-            first = None
             method, address = outgoing.method, outgoing.address
             next_one = _following(method, address, response)
             if next_one is None:
@@ -246,12 +226,8 @@ class ApiClient:
         assert response is not None
         return response
 
-    async def _exchange(self, request: Outgoing, first: RawAnswer | Exception | None) -> ApiResponse:
+    async def _exchange(self, request: Outgoing) -> ApiResponse:
         """Send one request with the credentials; after a 401 once more with renewed ones."""
-        if isinstance(first, Exception):
-            raise first
-        if first is not None:  # credentials that are added without waiting are not renewed
-            return await self._http.decoded(first)
         credentials = self._credentials
         if credentials is None:
             return await self._http.exchange(request)
@@ -281,16 +257,6 @@ class ApiClient:
                 break
             following = next_found
         return response
-
-
-def is_final(answer: RawAnswer | Exception) -> TypeGuard[RawAnswer]:
-    """Return True for an answer that ends its call as it is: a success of a common size, without an encoding."""
-    return (
-        isinstance(answer, RawAnswer)
-        and 200 <= answer.status < 300
-        and len(answer.body) < THREAD_BYTES
-        and not encoding_of(answer)
-    )
 
 
 class _Following(NamedTuple):

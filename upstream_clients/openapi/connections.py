@@ -23,12 +23,13 @@ import anyio.to_thread
 import httpx2
 
 from upstream_clients.address_guard import resolve, resolve_permitted
+from upstream_clients.eager import Reply
 from upstream_clients.http import socket_options
 from upstream_clients.openapi.answer_bytes import BLANK_LINE, MAX_HEAD_BYTES, AnswerParser, RawAnswer, read_head
 from upstream_clients.openapi.response_body import UnreadableBody, too_large
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from upstream_clients.openapi.answer_bytes import Head
 
@@ -100,17 +101,6 @@ class Connections:
             return await connection.exchange(method, head + body if body else head, max_body_bytes)
         finally:
             self.release(endpoint, connection)
-
-    def try_take(self, endpoint: Endpoint) -> Connection | None:
-        """Return a connection for one request, if there is one that was just used; otherwise None."""
-        kept = self._kept.get(endpoint)
-        if not kept:
-            return None
-        connection = kept[-1]
-        unused = asyncio.get_running_loop().time() - connection.unused_since
-        if unused > QUIET_SECONDS or not connection.is_reusable:
-            return None
-        return kept.pop()
 
     def release(self, endpoint: Endpoint, connection: Connection) -> None:
         """Take a connection back: keep it, or close it."""
@@ -233,7 +223,7 @@ class _Exchange:
     """
 
     method: str
-    on_end: Callable[[RawAnswer | Exception], None]
+    answer: Reply[RawAnswer]
     max_body_bytes: int
     head: Head | None = None
     parser: AnswerParser | None = None
@@ -264,32 +254,15 @@ class Connection(asyncio.Protocol):
 
     async def exchange(self, method: str, data: bytes, max_body_bytes: int) -> RawAnswer:
         """Send a request and return its answer."""
-        answer: asyncio.Future[RawAnswer] = asyncio.get_running_loop().create_future()
-
-        def end(outcome: RawAnswer | Exception) -> None:
-            if answer.done():  # the caller is cancelled
-                return
-            if isinstance(outcome, Exception):
-                answer.set_exception(outcome)
-            else:
-                answer.set_result(outcome)
-
-        self.begin(method, data, max_body_bytes, end)
-        # If this is cancelled, `_exchange` stays, and so the connection is not used again.
-        return await answer
-
-    def begin(
-        self, method: str, data: bytes, max_body_bytes: int, on_end: Callable[[RawAnswer | Exception], None]
-    ) -> None:
-        """Send a request. `on_end` is called once, with its answer, or with the reason why there is none."""
         if not self.is_reusable:  # closed between its opening and now
             self._is_over = True
-            why = httpx2.ConnectError("the server closed the connection before a request was sent")
-            asyncio.get_running_loop().call_soon(on_end, why)
-            return
+            raise httpx2.ConnectError("the server closed the connection before a request was sent")
         assert self._transport is not None
-        self._exchange = _Exchange(method, on_end, max_body_bytes)
+        answer: Reply[RawAnswer] = Reply(loop=asyncio.get_running_loop())
+        self._exchange = _Exchange(method, answer, max_body_bytes)
         self._transport.write(data)
+        # If this is cancelled, `_exchange` stays, and so the connection is not used again.
+        return await answer
 
     # Called by the event loop.
 
@@ -395,7 +368,9 @@ class Connection(asyncio.Protocol):
         self._exchange, self._received = None, b""
         if isinstance(outcome, Exception):
             self._is_over = True
-        exchange.on_end(outcome)
+            exchange.answer.fail(outcome)
+        else:
+            exchange.answer.bring(outcome)
 
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")

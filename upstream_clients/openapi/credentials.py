@@ -91,9 +91,6 @@ class FixedCredentials:
                 self._cookie = f"{settings.name}={settings.value}"
 
     async def apply(self, request: Outgoing) -> None:
-        self.apply_now(request)
-
-    def apply_now(self, request: Outgoing) -> bool:
         if self._header is not None:
             name, value = self._header
             request.headers[name] = value
@@ -104,7 +101,6 @@ class FixedCredentials:
             before = request.headers.get("cookie", "").split("; ")
             others = [each for each in before if each and each.partition("=")[0] != name]
             request.headers["cookie"] = "; ".join([*others, self._cookie])
-        return True
 
     async def renew(self, refused: Outgoing) -> bool:
         return False
@@ -125,9 +121,6 @@ class LoginToken:
         if token is None:
             raise LoginError(login_needed(self._spec))
         request.headers["authorization"] = _SCHEME + token
-
-    def apply_now(self, request: Outgoing) -> bool:
-        return False
 
     async def renew(self, refused: Outgoing) -> bool:
         if await self._bearer.renew_token(_token_of(refused)) is None:
@@ -165,9 +158,6 @@ class ClientToken:
 
     async def apply(self, request: Outgoing) -> None:
         request.headers["authorization"] = _SCHEME + await self._token()
-
-    def apply_now(self, request: Outgoing) -> bool:
-        return False
 
     async def renew(self, refused: Outgoing) -> bool:
         token = _token_of(refused)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote, unquote_plus
 from urllib.request import getproxies
@@ -22,7 +21,7 @@ from upstream_clients.openapi.connections import Connections, Endpoint, encode_h
 from upstream_clients.openapi.response_body import UnreadableBody, decompressed, read_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 USER_AGENT: Final = "codemode-mcp"
 """Value of `User-Agent`, until the client has named itself. Some APIs refuse requests without one."""
@@ -123,38 +122,6 @@ class Http:
         else:
             raw = await self._direct.exchange(endpoint, request.method, head, request.body, MAX_MESSAGE_BYTES)
         return await self.decoded(raw)
-
-    def try_exchange(
-        self, request: Outgoing, on_end: Callable[[RawAnswer | Exception], None]
-    ) -> Callable[[], None] | None:
-        """Send a request without waiting, if a connection is free.
-
-        Args:
-            on_end: called once, in a later round of the event loop, with the answer or the exception. The exceptions
-                are those of `exchange`.
-
-        Returns:
-            A function that gives the request up; None if anything has to be awaited first.
-        """
-        endpoint = request.address.endpoint
-        if self._is_proxied.get(endpoint) is not False:
-            return None
-        connection = self._direct.try_take(endpoint)
-        if connection is None:
-            return None
-
-        def ended(outcome: RawAnswer | Exception) -> None:
-            self._direct.release(endpoint, connection)
-            on_end(outcome)
-
-        try:
-            head, _ = _encode(request)
-        except httpx2.LocalProtocolError:
-            self._direct.release(endpoint, connection)
-            return None
-        connection.begin(request.method, head + request.body if request.body else head, MAX_MESSAGE_BYTES, ended)
-        # A connection with a request in flight is closed, and forgotten.
-        return partial(self._direct.release, endpoint, connection)
 
     async def decoded(self, raw: RawAnswer) -> ApiResponse:
         """Return an answer without its content encoding. Raises `UnreadableBody`."""

@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from upstream_clients.error_mapping import HttpWatch
     from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.line_messages import Incoming
-    from upstream_clients.openapi.calls import ApiCalls
     from upstream_clients.openapi.client import Credentials
-    from upstream_clients.questions import CallQuestions
     from upstream_clients.spec import UpstreamSpec
 
 logger = logging.getLogger(__name__)
@@ -70,7 +68,8 @@ class ApiTransport:
         match message:
             case {"method": "tools/call", "id": request_id}:
                 # The calls now, and not when the task begins: the call was admitted by the list that is in use now.
-                self._begin(request_id, partial(_call, self._served.calls, params, CURRENT.get()))
+                arguments = params.get("arguments") or {}
+                self._begin(request_id, partial(self._served.calls.call, params.get("name"), arguments, CURRENT.get()))
             case {"method": "tools/list", "id": request_id}:
                 result = self._served.begin_list()
                 if result is None:
@@ -129,11 +128,6 @@ class ApiTransport:
             error = {"code": answer.code, "message": answer.message, "data": answer.data}
             message = {"jsonrpc": "2.0", "id": request_id, "error": error}
         self._answers.put_nowait(message)
-
-
-async def _call(calls: ApiCalls, params: Mapping[str, Any], questions: CallQuestions | None) -> Answer | Refusal:
-    prepared = calls.prepare(params.get("name"), params.get("arguments") or {}, questions)
-    return prepared if isinstance(prepared, Refusal) else await calls.finish(prepared)
 
 
 @asynccontextmanager
