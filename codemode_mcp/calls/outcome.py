@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +43,7 @@ class CallRecord:
         is_task: True if the server has answered with a task (see `upstream_clients.tasks`).
         is_unknown: True if it cannot be found out whether the tool has acted.
         refused: why policy, a person or a budget refused the call; empty if they did not.
-        challenges: authentication challenges in its result; see `calls.challenges`.
+        challenges: authentication challenges in its result; see `challenges_of`.
         server_error: the code, the message and the data of the JSON-RPC error with which the server has answered. For a
             server that did not answer: the code of an internal error, and the reason.
         began, ended: monotonic seconds. `began` is when the program made the call.
@@ -188,3 +189,37 @@ class Outcome:
     unanswerable: bool = False
     challenges: tuple[str, ...] = ()
     made: tuple[MadeCall, ...] = ()
+
+
+# A tool that needs a login of the user may answer with `_meta["mcp/www_authenticate"]`: values of the HTTP header
+# `WWW-Authenticate` (RFC 9110, section 11.6.1). Clients that know this key then let the user log in. The result of a
+# nested call ends in a program, so the challenges are passed on with the answer to its request.
+
+CHALLENGES_KEY: Final = "mcp/www_authenticate"
+"""Key in the `_meta` of a tool result."""
+
+MAX_CHALLENGES: Final = 8
+"""Maximum number of challenges of one result, and of one answer."""
+
+MAX_LENGTH: Final = 2_000
+"""Maximum length of one challenge in characters."""
+
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_VALUE = rf'(?:{_TOKEN}|"(?:[\t !\x23-\x5b\x5d-\x7e]|\\[\t\x20-\x7e])*")'
+_PARAMETER = rf"{_TOKEN}[ \t]*=[ \t]*{_VALUE}"
+_CHALLENGE: Final = re.compile(rf"{_TOKEN} +{_PARAMETER}(?:[ \t]*,[ \t]*{_PARAMETER})*")
+"""A scheme with parameters."""
+
+
+def challenges_of(result: Any) -> tuple[str, ...]:
+    """Return the challenges in the result of a tool. Malformed ones are left out."""
+    meta = result.get("_meta") if isinstance(result, dict) else None
+    found = meta.get(CHALLENGES_KEY) if isinstance(meta, dict) else None
+    if found is None:
+        return ()
+    listed = found if isinstance(found, list) else [found]
+    return tuple(filter(_is_challenge, listed[:MAX_CHALLENGES]))
+
+
+def _is_challenge(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_LENGTH and _CHALLENGE.fullmatch(value) is not None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit import sizes
-from codemode_mcp.calls.challenges import challenges_of
 from codemode_mcp.calls.hooks import event_of
+from codemode_mcp.calls.outcome import challenges_of
 from codemode_mcp.errors import Exceeded, ProgramError, UpstreamError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.sandbox.messages import GuestError

@@ -7,17 +7,19 @@ the room until it ends or is suspended. It waits for a turn before each turn. Bo
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from typing import TYPE_CHECKING, Any
+from collections import Counter, deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from codemode_mcp.errors import Exceeded, ProgramError
-from codemode_mcp.runs.slots import Slots
-from codemode_mcp.runs.spare import SpareGuest
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD
 from codemode_mcp.sandbox.guest import Guest, finish
+from upstream_clients.fair_queue import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.store import SuspendedRun
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Steps, Turn
+    from codemode_mcp.sandbox.images import Image
     from codemode_mcp.settings import CodeModeSettings
 
 SHORT_TURN = 0.002
@@ -226,3 +229,154 @@ def _finish_timed(steps: Steps) -> tuple[Turn, float]:
     """Compute a turn to its end. Return the turn and the seconds that it took."""
     began = time.perf_counter()
     return finish(steps), time.perf_counter() - began
+
+
+class Slots:
+    """A bounded number of slots. Waiting shares take turns, and so do the owners of a share.
+
+    A share is an authenticated owner, or an address with all owners behind it. Because of the two levels, an address
+    cannot take the turns of others by using many owners, and owners behind one address take turns, too.
+
+    If there was ever more than one share, the last free slot is only for a share that has none. Otherwise a share whose
+    programs loop endlessly could have all slots, and others would have to wait until these programs are stopped. The
+    same holds for owners.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._count = count
+        self._held: Counter[str] = Counter()
+        self._held_by: Counter[tuple[str, str]] = Counter()
+        self._queue = FairQueue()
+        self._first: tuple[str, str] | None = None
+        self._many_shares = self._many_owners = False
+        """True if there was ever more than one share, or owner. Until then, one user can have all slots."""
+
+    def __repr__(self) -> str:
+        return f"<Slots: {self._free} of {self._count} free, {len(self._queue.groups)} shares waiting>"
+
+    def try_acquire(self, share: str, owner: str) -> bool:
+        """Take a slot if one is free now for this owner. Return False otherwise."""
+        if self._first is None:
+            self._first = (share, owner)
+        self._many_shares = self._many_shares or share != self._first[0]
+        self._many_owners = self._many_owners or owner != self._first[1]
+        if owner in self._queue.groups.get(share, ()) or not self._admits(share, owner):
+            return False
+        self._take(share, owner)
+        return True
+
+    async def acquire(self, share: str, owner: str) -> None:
+        """Wait for a slot and take it. Cancelling leaves the queue."""
+        if not self.try_acquire(share, owner):
+            await self._queue.wait(share, owner, partial(self.release, share, owner))
+
+    def release(self, share: str, owner: str) -> None:
+        """Give a slot back, and pass it on to the next one in the queue."""
+        self._free += 1
+        self._held[share] -= 1
+        if not self._held[share]:
+            self._held.pop(share)  # faster than `del` of a Counter
+        self._held_by[share, owner] -= 1
+        if not self._held_by[share, owner]:
+            self._held_by.pop((share, owner))
+        while self._free and self._queue.groups:
+            found = next((each for each in self._queue.members() if self._admits(*each)), None)
+            if found is None:
+                return
+            self._take(*found)
+            self._queue.give_turn(*found)
+
+    def _admits(self, share: str, owner: str) -> bool:
+        holds = (self._many_shares and self._held[share]) or (self._many_owners and self._held_by[share, owner])
+        return self._free > (1 if holds and self._count > 1 else 0)
+
+    def _take(self, share: str, owner: str) -> None:
+        self._free -= 1
+        self._held[share] += 1
+        self._held_by[share, owner] += 1
+
+
+log = logging.getLogger("codemode_mcp.runs")
+
+ROUNDS: Final = 6
+"""Rounds of the event loop between the end of a program and the freeing of its guest. The client has the answer by
+then. Earlier, this work would delay the answer."""
+
+MAX_OVER: Final = 2
+"""Maximum number of guests of ended programs that are not freed yet."""
+
+
+class SpareGuest:
+    """A provider of guests, which takes back the guests of ended programs.
+
+    It makes the next guest for the catalog and the memory limit of the previous program, because most programs have the
+    same.
+    """
+
+    def __init__(self) -> None:
+        self._next_form: tuple[Engine, Image, int] | None = None
+        self._guest: Guest | None = None
+        self._over: deque[Guest] = deque()
+        self._makes_next = False
+        self._next: asyncio.Handle | None = None
+
+    def take(self, engine: Engine, image: Image, memory_limit: int) -> Guest:
+        """Return a fresh guest. It is the spare one if that has this image. Raises the errors of `Guest`."""
+        form = engine, image, memory_limit
+        guest, self._guest = self._guest, None
+        if self._next_form == form and guest is not None:
+            return guest
+        if guest is not None:
+            guest.close()
+        self._free(0)
+        self._next_form = form
+        return Guest(engine, image, memory_limit=memory_limit)
+
+    def give_back(self, guest: Guest, *, make_next: bool = True) -> None:
+        """Free a guest and make the next one, later, when the process is idle.
+
+        Args:
+            make_next: False to make no next guest, for a program that is suspended. It is most likely resumed next.
+        """
+        self._over.append(guest)
+        self._makes_next = make_next
+        self._free(MAX_OVER)
+        if self._next is None:
+            self._after(ROUNDS)
+
+    def close(self) -> None:
+        """Free all guests."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        self._free(0)
+        self._next_form = None
+        if self._guest is not None:
+            self._guest.close()
+            self._guest = None
+
+    def _after(self, rounds: int) -> None:
+        """Call `_tidy` after some rounds of the event loop."""
+        loop = asyncio.get_running_loop()
+        self._next = loop.call_soon(self._after, rounds - 1) if rounds else loop.call_soon(self._tidy)
+
+    def _tidy(self) -> None:
+        self._next = None
+        self._free(0)
+        if self._makes_next:
+            self._make()
+
+    def _free(self, max_left: int) -> None:
+        """Free guests of ended programs, the oldest first, until at most `max_left` are left."""
+        while len(self._over) > max_left:
+            self._over.popleft().close()
+
+    def _make(self) -> None:
+        if self._next_form is not None and self._guest is None:
+            engine, image, memory_limit = self._next_form
+            try:
+                self._guest = Guest(engine, image, memory_limit=memory_limit)
+            except Exception as error:
+                log.debug("no guest could be made in advance: %r", error)
+                self._next_form = None  # the next program gets the error

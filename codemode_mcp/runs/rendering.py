@@ -15,8 +15,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from codemode_mcp.calls.challenges import CHALLENGES_KEY
-from codemode_mcp.calls.outcome import Usage
+from codemode_mcp.calls.outcome import CHALLENGES_KEY, Usage
 from codemode_mcp.errors import CodeModeError, Exceeded
 from codemode_mcp.json_text import compact_json
 from codemode_mcp.runs.made_calls import repeat_note

@@ -230,7 +230,7 @@ class Takeover:
             if run.guest is not None:
                 run.guest.interrupt()
             # No program waits for the calls now. Those of a completed run that may change something continue, as in
-            # `left_calls`.
+            # `driver.leave_calls`.
             if news.ended in ("aborted", "expired", "failed"):
                 run.cancel_calls()
             elif news.ended == "completed":

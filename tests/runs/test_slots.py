@@ -8,7 +8,7 @@ from collections import Counter
 import anyio
 import pytest
 
-from codemode_mcp.runs.slots import Slots
+from codemode_mcp.runs.guests import Slots
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ import pytest
 from guest_harness import MANIFEST
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.runs import spare
-from codemode_mcp.runs.spare import SpareGuest
+from codemode_mcp.runs import guests as module
+from codemode_mcp.runs.guests import SpareGuest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ async def test_none_is_made_ahead_after_a_program_was_suspended(
 ) -> None:
     first = guests.take(engine, image, LIMIT)
     guests.give_back(first, make_next=False)
-    for _ in range(2 * spare.ROUNDS):
+    for _ in range(2 * module.ROUNDS):
         await anyio.lowlevel.checkpoint()
     assert first._closed
     assert guests._guest is None
@@ -83,7 +83,7 @@ async def test_where_programs_follow_each_other_immediately_each_gets_its_own(
     for guest in seen:
         guests.give_back(guest)
     assert len({id(guest) for guest in seen}) == 3
-    assert sum(not guest._closed for guest in seen) <= spare.MAX_OVER
+    assert sum(not guest._closed for guest in seen) <= module.MAX_OVER
     await until_made(guests)
     assert all(guest._closed for guest in seen)
 
@@ -109,7 +109,7 @@ async def test_a_guest_that_cannot_be_made_ahead_is_left_to_the_program_that_wan
 
     first = guests.take(engine, image, LIMIT)
     with monkeypatch.context() as patched:
-        patched.setattr(spare, "Guest", refuse)
+        patched.setattr(module, "Guest", refuse)
         guests.give_back(first)
         with anyio.fail_after(10):
             await tried.wait()

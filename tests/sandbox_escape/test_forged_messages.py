@@ -12,7 +12,7 @@ import pytest
 from guest_harness import READ, called, ok
 
 from codemode_mcp.errors import InternalError
-from codemode_mcp.runs import guests, spare
+from codemode_mcp.runs import guests
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.guest import Turn
 from codemode_mcp.sandbox.messages import Completion, GuestError, Timer, decode_turn
@@ -208,8 +208,7 @@ def puppet(monkeypatch: pytest.MonkeyPatch, *texts: str) -> list[list[Any]]:
 
         def close(self) -> None: ...
 
-    for module in (guests, spare):  # those that restore guests and those that make them
-        monkeypatch.setattr(module, "Guest", Puppet)
+    monkeypatch.setattr(guests, "Guest", Puppet)
     return delivered
 
 
