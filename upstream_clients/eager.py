@@ -141,8 +141,8 @@ class EagerTasks:
         self._spawn = spawn
         self._idle: list[_Worker] = []
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine up to its first wait, or begin it in the next round if no task is idle.
+    def start(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Run a coroutine up to its first wait. Return False if it begins in the next round, since no task is idle.
 
         An exception of the coroutine is one of a task in the group.
         """
@@ -150,8 +150,9 @@ class EagerTasks:
             worker = self._idle.pop()
             if worker.is_idle:
                 worker.start(work)
-                return
+                return True
         Context().run(self._spawn, _Worker(self._idle).run, work)
+        return False
 
 
 class _Worker:

@@ -167,11 +167,11 @@ class Upstream(ResourceState):
     ) -> Answer:
         """Send a request until the server gives its result.
 
+        If the server has refused the request because it has lost the session, the request is repeated once.
+
         Args:
             decide: called right before the request is sent. If it raises, the request is not sent.
             by_list: the list on which the decision depends.
-
-        If the server has refused the request because it has lost the session, the request is repeated once.
         """
         begin, task = options.get("begin"), options.get("task")
         on_progress, on_sent = options.get("on_progress"), options.get("on_sent")
@@ -202,13 +202,12 @@ class Upstream(ResourceState):
                         if decide is not None:
                             decide()
                         asked_for_task = method == "tools/call" and self._asks_for_task(params["name"], link)
-                        if asked_for_task:
-                            params = {**params, "task": {}}
+                        sent = {**params, "task": {}} if asked_for_task else params
                         if on_sent is not None:
                             on_sent()
                         call.sent = True
                         store = self.storing(method, params) if link.modern and method != "tools/call" else None
-                        last = await link.exchange(method, params, on_progress, questions)
+                        last = await link.exchange(method, sent, on_progress, questions)
                         if store is not None and not is_unfinished(last.result):
                             store(last.result)
                         return last.result

@@ -26,7 +26,7 @@ from upstream_clients.direct import (
     has_surrogates,
     read_large_json,
 )
-from upstream_clients.eager import EagerTasks
+from upstream_clients.eager import EagerTasks, Scope
 from upstream_clients.error_mapping import HttpFault
 from upstream_clients.errors import LoginError
 from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, without_surrogates
@@ -177,7 +177,7 @@ class DirectCalls(RequestsInFlight):
         super().__init__()
         self._current = current
         self._eager = EagerTasks(tasks.start_soon)
-        self._scopes: dict[int, anyio.CancelScope] = {}
+        self._scopes: dict[int, Scope] = {}
 
     def send(
         self,
@@ -205,7 +205,7 @@ class DirectCalls(RequestsInFlight):
     ) -> None:
         if request_id not in self._pending:
             return  # given up before it was sent
-        scope = self._scopes[request_id] = anyio.CancelScope()
+        scope = self._scopes[request_id] = Scope()
         answer: Answer | Refusal
         try:
             with scope:
