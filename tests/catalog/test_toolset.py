@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from codemode_mcp.calls.context import Calling
 from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.catalog.build import build
@@ -336,7 +337,7 @@ def test_calls_by_name_and_by_id_take_the_same_path() -> None:
 
     def call(target: str, given: str | None, *, by_id: bool) -> tuple[str, str]:
         made = ToolCall(1, target, given, by_id=by_id)
-        ended = anyio.run(dispatcher.call, made, context, CallRecord(1, target, time.monotonic()), None)
+        ended = anyio.run(dispatcher.call, Calling(made, context, CallRecord(1, target, time.monotonic())))
         return ended.value, "" if ended.error is None else ended.error.message
 
     listing = "plugin:issues:list"
