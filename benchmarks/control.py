@@ -17,13 +17,11 @@ import anyio
 from mcp.client.client import Client
 from measure import ECHO, ours, report
 
-from codemode_mcp.calls.context import Calling
 from codemode_mcp.calls.dispatch import Dispatcher
-from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.catalog.build import build
+from codemode_mcp.calls.outcome import Calling, CallRecord
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.plugins.interception import Interceptors, Registered
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.policy.policy import Policy
+from codemode_mcp.policy.policy import Caller, Policy
 from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from upstream_clients.testing import ScriptedSource, text_result

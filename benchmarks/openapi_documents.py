@@ -16,11 +16,11 @@ from typing import Any
 
 from measure import report
 
-from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules
+from upstream_clients.list_repair import read_tools
 from upstream_clients.openapi.api import Api
-from upstream_clients.tool_list_repair import read_tools
 from upstream_clients.tools import UpstreamView
 
 ROOT = Path(__file__).resolve().parents[1]

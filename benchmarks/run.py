@@ -38,7 +38,7 @@ from mcp.client.stdio import StdioServerParameters
 from measure import ECHO, ours, report
 from tools import BY_MODELS, LISTS, QUERIES, many, search
 
-from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.sandbox.engine import Engine, open_engine
 from codemode_mcp.sandbox.guest import Guest

@@ -58,16 +58,16 @@ def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
                 run(**{name: value for name, value in options.items() if name != "private"})
                 return
         case ["instance", "run", *rest]:
-            from codemode_mcp.cli.common_options import read_options, spelled
+            from codemode_mcp.cli.relaying import read_options, spelled
 
             read = read_options(rest, spelled(("key", "config")), spelled(("detach",)))
             if read is not None and not read[0] and "key" in read[1]:
                 from codemode_mcp.cli.command_service import run_command
-                from codemode_mcp.instance.process import run as run_instance
+                from codemode_mcp.instance.host import run as run_instance
 
                 sys.exit(run_instance(config=read[1].pop("config", None), run_command=run_command, **read[1]))
         case ["call" | "run" | "tools", *_]:
-            from codemode_mcp.cli.quick_commands import run_quickly
+            from codemode_mcp.cli.running_instance import run_quickly
 
             try:
                 code = run_quickly(arguments)

@@ -10,7 +10,7 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from declarations.definitions import refs
+from declarations.kinds import refs
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE
 from declarations.schema import compile_schema
 from declarations.typetree import (

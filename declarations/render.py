@@ -22,11 +22,19 @@ from declarations.expressions import (
     TypeWriter,
     indented,
 )
-from declarations.functions import FunctionText, WrittenFunction, comment_block, common_parameters
+from declarations.functions import (
+    FunctionText,
+    WrittenFunction,
+    argument_type,
+    comment_block,
+    common_parameters,
+    result_text,
+    signature,
+    value_text,
+)
 from declarations.jsdoc import MAX_PROPERTY_TEXT, comment_line, comment_lines
 from declarations.operations import OPERATIONS
 from declarations.schema import compile_schema
-from declarations.signatures import argument_type, result_text, signature, value_text
 from declarations.typetree import string_literal
 
 if TYPE_CHECKING:

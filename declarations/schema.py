@@ -33,23 +33,24 @@ The module is long because one compiler has these limits and the definitions in 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from declarations import kinds
-from declarations.conditions import (
+from declarations.jsdoc import MAX_PROPERTY_TEXT, property_doc
+from declarations.kinds import (
     COMBINING,
     CONDITIONAL,
     MAX_CONJUNCTS,
     MAX_LITERAL,
+    Document,
+    Place,
     add_names,
     apply_dependent_required,
     conditional_names,
+    inline_definitions,
 )
-from declarations.definitions import inline_definitions
-from declarations.jsdoc import MAX_PROPERTY_TEXT, property_doc
-from declarations.name_patterns import matches, template_of
-from declarations.references import Document, Place
 from declarations.typetree import (
     ANY_OBJECT,
     BOOLEAN,
@@ -443,3 +444,23 @@ def _count(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 2**31:
         return None
     return int(value)
+
+
+_SIMPLE_PATTERN: Final = re.compile(r"(?P<start>\^?)(?P<text>(?:[\w:@/ -]|\\[-./$])+)(?P<end>\$?)", re.ASCII)
+
+
+def template_of(pattern: str) -> str | None:
+    """Return the template literal type of names that match a simple pattern: `^x-` becomes `x-${string}`."""
+    match = _SIMPLE_PATTERN.fullmatch(pattern)
+    if match is None or (match["start"] and match["end"]):
+        return None
+    text = match["text"].replace("\\", "")
+    return ("" if match["start"] else "${string}") + text + ("" if match["end"] else "${string}")
+
+
+def matches(template: str, name: str) -> bool:
+    """Return True if a name has a template literal type that `template_of` returned."""
+    text = template.removeprefix("${string}").removesuffix("${string}")
+    if not template.startswith("${string}"):
+        return name.startswith(text)
+    return text in name if template.endswith("${string}") else name.endswith(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from codemode_mcp.search.thesaurus import compiled
+from codemode_mcp.search.index import compiled
 
 FOLDER = Path(__file__).resolve().parents[1] / "codemode_mcp" / "search"
 

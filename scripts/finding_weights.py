@@ -26,7 +26,7 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]  # it carrie
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]  # it carries no types
 
 from codemode_mcp.trust.definition_texts import FoldedTexts, texts_of
-from codemode_mcp.trust.finding_weights import WEIGHTS_FILE, passages
+from codemode_mcp.trust.finding_checks import WEIGHTS_FILE, passages
 from codemode_mcp.trust.finding_words import read_sentences
 
 LABELLED: Final = Path(__file__).resolve().parents[1] / "tests" / "trust" / "labelled"

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse  # type: ignore[import-untyped]  # it carries no types
 
+from codemode_mcp.search.finder import MAGIC
+from codemode_mcp.search.index import content_words
 from codemode_mcp.search.semantic import Embedder
-from codemode_mcp.search.vectors import MAGIC
-from codemode_mcp.search.words import content_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,9 +20,9 @@ import typer
 
 from codemode_mcp import settings
 from codemode_mcp.cli import app
-from codemode_mcp.config import api_document, load, servers
-from codemode_mcp.config.clients import OUTPUT_CLAMP
+from codemode_mcp.config import load, server_entry, servers
 from codemode_mcp.config.server_auth import AUTH_KEYS
+from codemode_mcp.config.tools import OUTPUT_CLAMP
 from codemode_mcp.exposure.selection import Exposure
 from codemode_mcp.server.profiles import Profile
 from codemode_mcp.trust.comparison import MODES
@@ -208,7 +208,7 @@ _SERVER = (
     ),
     (
         "refreshSeconds",
-        f"whole number, {api_document.REFRESH_CLAMP.lowest} to {api_document.REFRESH_CLAMP.highest}",
+        f"whole number, {server_entry.REFRESH_CLAMP.lowest} to {server_entry.REFRESH_CLAMP.highest}",
         f"{_UPSTREAM.refresh_seconds:.0f}",
         "Seconds after which a document at a URL is read again, if the server is used.",
     ),

@@ -27,7 +27,7 @@ from codemode_mcp.program.esbuild import find_esbuild
 from codemode_mcp.program.intl import find_intl, intl_reader
 from codemode_mcp.sandbox.compiled import compiled_path
 from codemode_mcp.sandbox.engine import open_engine
-from codemode_mcp.type_check.typescript_pin import VERSION
+from codemode_mcp.type_check.compiler import VERSION
 from tests.properties import examples
 from tests.stores.postgres_server import NoServer, postgres_server
 

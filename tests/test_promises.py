@@ -7,35 +7,35 @@ from pathlib import Path
 
 import pytest
 
-from codemode_mcp.app import notify
+from codemode_mcp.app import terminal_access
 from codemode_mcp.calls import arguments
-from codemode_mcp.catalog import operations, topics
+from codemode_mcp.catalog import entries, topics
 from codemode_mcp.cli import instance_control
 from codemode_mcp.errors import ERROR_CODES
-from codemode_mcp.instance import attaching, relayed_lines
+from codemode_mcp.instance import attaching, clients
 from codemode_mcp.plugins import host, interception, scopes
 from codemode_mcp.plugins.api import PluginTool
 from codemode_mcp.policy import approval
-from codemode_mcp.runs import approvals, next_step
-from codemode_mcp.runs.memory_store import MemoryStore
+from codemode_mcp.runs import questions as questions_of_runs
+from codemode_mcp.runs import rendering
+from codemode_mcp.runs.store import MemoryStore
 from codemode_mcp.sandbox import guest
-from codemode_mcp.saved_programs import proposals
-from codemode_mcp.server import descriptions, forwarded_logs, protocol_fit
-from codemode_mcp.server.http import connection, oauth
-from codemode_mcp.server.http.bodies import BodyBudget
+from codemode_mcp.saved_programs import versions
+from codemode_mcp.server import descriptions, direct_forms, notifications
+from codemode_mcp.server.http import oauth, sockets
+from codemode_mcp.server.http.listener import BodyBudget
 from codemode_mcp.settings import GIB, KIB, MIB, CodeModeSettings, DuplicateSettings, HttpSettings, InstanceSettings
-from codemode_mcp.stores import ending, postgres, values
-from codemode_mcp.stores.lease import Lease
-from codemode_mcp.type_check import checker, compiler_process
+from codemode_mcp.stores import postgres, suspending, values
+from codemode_mcp.stores.schema import Lease
+from codemode_mcp.type_check import checker, compiler
 from tests.instance import test_serve_by_relay
 from upstream_clients import (
-    answer_cache,
-    item_members,
     line_messages,
-    liveness,
+    list_repair,
+    live_connection,
     question_routing,
     questions,
-    resource_subscriptions,
+    resource_state,
     schema_expansion,
     spec,
 )
@@ -59,11 +59,11 @@ def size(count: int) -> str:
 FIGURES = {
     "A program that computes past its deadline": f"`timeoutMs`, {code_mode.timeout_ms // 1000} s",
     "A program that takes too much memory": f"`memoryLimitBytes`, {size(code_mode.memory_limit_bytes)};",
-    "Proposals are bounded": f"{proposals.MAX_PROPOSALS_PER_OWNER} of one owner, {proposals.MAX_PROPOSALS} in all",
+    "Proposals are bounded": f"{versions.MAX_PROPOSALS_PER_OWNER} of one owner, {versions.MAX_PROPOSALS} in all",
     "An answer is no larger than its limit": f"`maxOutputBytes`, {size(code_mode.max_output_bytes)};",
-    "`next` and `pendingToolCalls`": f"{size(next_step.NEXT_BYTES)} each",
+    "`next` and `pendingToolCalls`": f"{size(rendering.NEXT_BYTES)} each",
     "A check ends, and the program then runs unchecked": f"{checker.CHECK_SECONDS:g} s",
-    "The system limits the process of the compiler": f"{size(compiler_process.MEMORY_BYTES)} of data on Linux,",
+    "The system limits the process of the compiler": f"{size(compiler.MEMORY_BYTES)} of data on Linux,",
     "A value that is too large to leave": f"{size(guest.MAX_TURN_BYTES)} of JSON",
     "Of a flood of calls": (
         f"`maxPendingToolCalls`, {code_mode.max_pending_tool_calls}, "
@@ -73,27 +73,28 @@ FIGURES = {
     "One owner cannot take the storage": f"`storeMaxBytes`, {size(code_mode.store_max_bytes)} for each owner;",
     "Results of ended programs": (
         f"{MemoryStore.MAX_ENDED} and {size(MemoryStore.MAX_ENDED_BYTES)} in memory; "
-        f"{ending.MAX_ENDED:,} and {size(ending.MAX_ENDED_BYTES)} in a durable store"
+        f"{suspending.MAX_ENDED:,} and {size(suspending.MAX_ENDED_BYTES)} in a durable store"
     ),
     "A request is answered in time": f"`maxRequestMs`, {code_mode.max_request_ms // 1000} s",
     "A schema that refers to something outside": f"{schema_expansion.MAX_EXPANDED_NODES:,} nodes;",
     "Arguments may be nested": f"{arguments.MAX_DEPTH} levels",
     "A client gets each documented error code": f"{len(ERROR_CODES)} codes",
     "A call ends at its own timeout": f"`timeoutMs` of the call, 1 to {arguments.MAX_TIMEOUT_MS:,}",
-    "An answer to `resources.read` is used again": f"{size(answer_cache.MAX_CACHE_BYTES)} for each process",
-    "A subscription continues": f"{resource_subscriptions.MAX_SUBSCRIPTIONS:,} resources",
-    "No list of a server loses": f"up to {size(item_members.MAX_METADATA_BYTES)} of metadata",
-    "All pages of resources": f"up to {operations.MAX_PAGES} pages, {operations.MAX_ITEMS:,} items",
+    "An answer to `resources.read` is used again": f"{size(resource_state.MAX_CACHE_BYTES)} for each process",
+    "A subscription continues": f"{resource_state.MAX_SUBSCRIPTIONS:,} resources",
+    "No list of a server loses": f"up to {size(list_repair.MAX_METADATA_BYTES)} of metadata",
+    "All pages of resources": f"up to {entries.MAX_PAGES} pages, {entries.MAX_ITEMS:,} items",
     "With `tools.duplicates`": f"after {DuplicateSettings().max} in {DuplicateSettings().window_seconds} s;",
     "All calls of a turn": f"{approval.MAX_SHOWN} calls,",
-    "A program cannot ask again": f"{approvals.MAX_DENIED} denied questions",
-    "A question that the client dismisses": f"in less than {approvals.MIN_DISMISS_SECONDS:.0f} s",
-    "The `notify` command": f"1 argument, {notify.LIMIT_SECONDS:.0f} s",
+    "A program cannot ask again": f"{questions_of_runs.MAX_DENIED} denied questions",
+    "A question that the client dismisses": f"in less than {questions_of_runs.MIN_DISMISS_SECONDS:.0f} s",
+    "The `notify` command": f"1 argument, {terminal_access.LIMIT_SECONDS:.0f} s",
     "A person who thinks": f"under {2 * question_routing.TURN_SECONDS} s",
     "Questions of one call": f"{questions.MAX_QUESTIONS}, of up to {size(questions.MAX_QUESTION_BYTES)}",
     "A hung server is replaced": (
-        f"probed after a timeout or {liveness.QUIET:.0f} s of silence; {liveness.PROBE_TIMEOUT:.0f} s to react; "
-        f"a call without a timeout may take {liveness.PATIENCE_SECONDS / 60:.0f} min"
+        f"probed after a timeout or {live_connection.QUIET:.0f} s of silence; "
+        f"{live_connection.PROBE_TIMEOUT:.0f} s to react; "
+        f"a call without a timeout may take {live_connection.PATIENCE_SECONDS / 60:.0f} min"
     ),
     "A message that is too large": size(line_messages.MAX_MESSAGE_BYTES),
     "A server whose tools are known": f"{spec.IDLE_SECONDS:.0f} s without calls",
@@ -106,7 +107,7 @@ FIGURES = {
     "Values that are not used": f"{values.STORED_DAYS} days; results {values.RESULT_DAYS} days",
     "A token that is signed by a short key": f"RSA under {oauth.MIN_RSA_BITS} bits",
     "Headers and bodies": (
-        f"{size(connection.MAX_HEADER_BYTES)}, 431; `maxRequestBytes`, {size(http.max_request_bytes)}, 413"
+        f"{size(sockets.MAX_HEADER_BYTES)}, 431; `maxRequestBytes`, {size(http.max_request_bytes)}, 413"
     ),
     "A request that does not arrive": f"`requestReadMs`, {http.request_read_ms // 1000} s,",
     "Half-sent bodies": f"{size(budget.share)} of {size(budget.total)}",
@@ -114,7 +115,7 @@ FIGURES = {
         f"`requestsPerSecond`, {http.requests_per_second}, after `requestBurst`, {http.request_burst:,};"
     ),
     "Sessions and connections": f"`maxSessions` and `maxConnections`, {http.max_sessions:,} each",
-    "The answers that a client does not read": f"{size(relayed_lines.MAX_UNSENT)},",
+    "The answers that a client does not read": f"{size(clients.MAX_UNSENT)},",
     "A relay needs little memory": f"{test_serve_by_relay.MAX_RESIDENT // 1024} MB",
     "An instance without clients ends": f"`instance.idleSeconds`, {InstanceSettings().idle_seconds:.0f} s",
     "An instance that hangs": f"{attaching.ATTACH_SECONDS:.0f} s; terminals {instance_control.ANSWER_SECONDS:.0f} s",
@@ -129,9 +130,9 @@ FIGURES = {
         f"{descriptions.TOOLS_BYTES_NAMESPACES:,} with namespaces"
     ),
     "A server that floods its log": (
-        f"{forwarded_logs.BURST:.0f} messages at a time, {forwarded_logs.RATE:.0f} per second"
+        f"{notifications.BURST:.0f} messages at a time, {notifications.RATE:.0f} per second"
     ),
-    "A result in pass-through": f"{protocol_fit.MAX_PARTS:,} parts, {protocol_fit.MAX_VALUES:,} values",
+    "A result in pass-through": f"{direct_forms.MAX_PARTS:,} parts, {direct_forms.MAX_VALUES:,} values",
 }
 """The beginnings of promises and of their figures."""
 

@@ -4,27 +4,24 @@ General layout, from top to bottom:
 
 - Values: `tools` (tools, options of calls, the Protocol of every source of tools), `spec` (the definition of a server),
   `errors`. `testing` has fakes.
-- Owners: `pool` has all upstreams of one application. `shared_servers` has the running servers of several pools,
-  `client_processes` the processes of one server and the clients that they serve, `client_roots` the roots of clients.
-  `upstream` is one upstream as its callers see it. It is built on `reported_state` and `call` (its calls in flight).
-  `fair_limiter` and `fair_queue` order waiting calls. `connection` is the task that connects an upstream, with
-  `backoff`, `liveness`, `list_changed`, `list_state` and `subscription`.
+- Owners: `pool` has all upstreams of one application, and the running servers that several pools share.
+  `client_processes` has the processes of one server and the clients that they serve. `upstream` is one upstream as its
+  callers see it. It is built on `reported_state`. `fair_limiter` has its calls in flight and the order of waiting ones.
+  `connection` is the task that connects an upstream, with `backoff`, `live_connection`, `list_changed` and
+  `list_state`.
 - Protocol: `negotiate`, `live_connection`, `listing`, `dispatcher`, `jsonrpc`, `tracing`. Common calls are sent past
-  the dispatcher, by `direct` and `streamable`; `large_results` frees their memory.
-- Questions of servers: `questions`, `question_routing` (the call that a question belongs to), `input_required`.
-- Calls that are answered with tasks: `tasks` follows a task to its end, `task_call` is the task of one call.
-- Lists and resources: `list_state` (the age of a list), `cache_hints`, `resource_state` (resources as callers see
-  them), `answer_cache` (answers that are used again), `resource_subscriptions` and `resource_updates`; `observations`
-  has the subscriptions of a pool.
-- Transports: `transports`, `stdio`, `process`, `environment`, `executables`, `stderr`, `line_messages`, `http`, `sse`,
-  `events`. `handshake` starts a server on trial.
+  the dispatcher, by `direct` and `streamable`; `results` frees their memory.
+- Questions of servers: `questions`, `question_routing` (the call that a question belongs to).
+- Calls that are answered with tasks: `tasks` follows a task to its end.
+- Lists and resources: `list_state` (the age of a list), `cache_hints`, `list_changed` (announcements of changes) and
+  `resource_state` (resources as callers see them).
+- Transports: `stdio`, `process`, `environment`, `line_messages`, `http`, `streamable`, `sse`.
 - HTTP APIs: `openapi` has servers of this process whose tools are the operations of an OpenAPI document.
-- Lines and log messages of a server: `server_log` has the latest ones, `log_listeners` passes messages on.
-- Logins: `bearer` uses and renews a login. `oauth_discovery`, `challenge`, `oauth` and `fetch` obtain one.
-  `token_store` and `keychain` store it. `address_guard` and `loopback` judge addresses.
-- Untrusted input: `tool_list_repair`, `item_list_repair`, `item_members`, `results`, `schemas`, `schema_expansion`,
-  `error_mapping`, `redaction`.
-- On disk: `listing_cache`, `private_files`, `file_lock`.
+- Lines and log messages of a server: `server_log` has the latest ones, and passes messages on.
+- Logins: `http` uses and renews a login. `oauth` and `fetch` obtain one. `token_store` and `keychain` store it. `fetch`
+  and `loopback` judge addresses.
+- Untrusted input: `list_repair`, `results`, `schemas`, `schema_expansion`, `error_mapping`, `redaction`.
+- On disk: `listing`, `private_files`, `state_files`.
 
 Importing this package, `tools`, `spec`, `errors`, `pool` or `testing` does not import the MCP SDK.
 """

@@ -42,10 +42,10 @@ from __future__ import annotations
 import logging
 import math
 import time
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -55,32 +55,33 @@ from upstream_clients.backoff import Backoff
 from upstream_clients.dispatcher import Dispatcher
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.line_messages import MAX_QUOTED
-from upstream_clients.list_changed import ListChanges
+from upstream_clients.list_changed import ListChanges, keep_subscribed
 from upstream_clients.list_state import ITEM_LISTS
 from upstream_clients.listing import Listing
-from upstream_clients.live_connection import LiveConnection
-from upstream_clients.liveness import LivenessMonitor
-from upstream_clients.log_listeners import keep_log_level
+from upstream_clients.live_connection import LiveConnection, LivenessMonitor
 from upstream_clients.negotiate import negotiate
 from upstream_clients.question_routing import ConnectionQuestions
 from upstream_clients.redaction import redacted_start
-from upstream_clients.resource_updates import keep_subscribed
-from upstream_clients.stderr import StderrTail
+from upstream_clients.server_log import StderrTail, keep_log_level
+from upstream_clients.stdio import open_process
 from upstream_clients.token_store import LoginStore
 from upstream_clients.tools import UpstreamView
-from upstream_clients.transports import Kind, open_transport
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from upstream_clients.listing_cache import ListingCache
+    from upstream_clients.direct import RequestsInFlight
+    from upstream_clients.dispatcher import Transport
+    from upstream_clients.error_mapping import HttpWatch
+    from upstream_clients.jsonrpc import RequestId
+    from upstream_clients.listing import ListingCache
     from upstream_clients.negotiate import Agreement
-    from upstream_clients.process import StartedProcess
+    from upstream_clients.process import StartedProcess, StartPlace, StartPlaces
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.start_places import StartPlace, StartPlaces
     from upstream_clients.token_store import Stamp
     from upstream_clients.tools import RootsFn
     from upstream_clients.upstream import Upstream
+
 
 logger = logging.getLogger(__name__)
 
@@ -536,3 +537,70 @@ async def _first_listing(link: LiveConnection, agreement: Agreement) -> Listing:
         if agreement.capabilities.tools is None and error.code is not None:
             return Listing((), ())
         raise
+
+
+Kind = Literal["stdio", "http", "sse", "openapi"]
+
+
+class OpenTransport(NamedTuple):
+    """An open connection that is not read yet.
+
+    Attributes:
+        direct: requests that are sent past the transport; None if the transport has none.
+        set_cancel_sender: sets the function that tells the server that a direct request was given up.
+        pid: the process of a stdio server; None for other servers.
+        use_list: called in the step of the event loop in which the tools of the latest `tools/list` come into use.
+            Returns problems of this list that its answer does not have.
+    """
+
+    transport: Transport
+    direct: RequestsInFlight | None = None
+    set_cancel_sender: Callable[[Callable[[RequestId], None]], None] = lambda _: None
+    pid: int | None = None
+    use_list: Callable[[], tuple[str, ...]] = tuple
+
+
+@asynccontextmanager
+async def open_transport(
+    kind: Kind, spec: UpstreamSpec, watch: HttpWatch, stderr: StderrTail, process: Any = None
+) -> AsyncIterator[OpenTransport]:
+    """Connect to a server for the duration of the context.
+
+    Args:
+        process: the process of a stdio server that was started before; `stderr` is open then.
+
+    Raises:
+        Exception: any exception of the transport, alone or in a group; `error_mapping.start_failure` reads it.
+    """
+    if kind == "stdio":
+        with stderr:
+            async with open_process(spec, stderr, process) as (transport, direct):
+                yield OpenTransport(transport, direct, pid=transport.pid)
+        return
+    if kind == "openapi":
+        from upstream_clients.openapi.client import credentials_of
+        from upstream_clients.openapi.server import open_api
+
+        async with open_api(spec, watch, credentials_of(spec)) as (server, calls):
+            yield OpenTransport(server, calls, use_list=server.use_list)
+        return
+    from upstream_clients.http import Bearer, McpHttpClient
+
+    assert spec.url is not None
+    bearer = Bearer(spec) if spec.may_log_in else None
+    async with McpHttpClient(spec, watch, bearer, is_session=kind == "sse") as client:
+        if kind == "sse":
+            from upstream_clients.sse import open_events
+
+            async with open_events(spec.url, client) as events:
+                yield OpenTransport(events)
+            return
+        from upstream_clients.line_messages import MAX_MESSAGE_BYTES
+        from upstream_clients.streamable import open_streamable
+
+        async with open_streamable(spec.url, client, MAX_MESSAGE_BYTES) as (link, posts):
+
+            def set_cancel_sender(tell_cancelled: Callable[[RequestId], None]) -> None:
+                posts.tell_cancelled = tell_cancelled
+
+            yield OpenTransport(link, posts, set_cancel_sender)

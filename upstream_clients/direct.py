@@ -20,7 +20,7 @@ from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from upstream_clients.large_results import LargeResult
+from upstream_clients.results import LargeResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -29,10 +29,10 @@ from upstream_clients.jsonrpc import (
     key_of,
     sendable,
 )
-from upstream_clients.large_results import text_of
 from upstream_clients.line_messages import NotAMessage, ReadingAllowance
 from upstream_clients.list_state import ANNOUNCEMENTS
 from upstream_clients.questions import CURRENT, METHODS
+from upstream_clients.results import text_of
 from upstream_clients.tracing import span_of
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from upstream_clients.direct import RequestsInFlight
     from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.line_messages import Incoming
+    from upstream_clients.list_changed import Subscription
     from upstream_clients.list_state import ListName
     from upstream_clients.question_routing import ConnectionQuestions
-    from upstream_clients.subscription import Subscription
     from upstream_clients.tools import JsonObject, ProgressFn
 
 logger = logging.getLogger(__name__)

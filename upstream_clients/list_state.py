@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
-from upstream_clients.cache_hints import NO_HINT
+from upstream_clients.tools import NO_HINT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from upstream_clients.cache_hints import CacheHint
+    from upstream_clients.tools import CacheHint
 
 ItemListName = Literal["prompts", "templates", "resources"]
 ListName = Literal["tools", "prompts", "templates", "resources"]

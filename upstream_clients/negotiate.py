@@ -14,7 +14,6 @@ import anyio
 import msgspec
 
 from upstream_clients.error_mapping import InvalidAnswer, is_logged_out, is_transport_failure
-from upstream_clients.item_members import ICONS, MAX_METADATA_BYTES, MetadataReader
 from upstream_clients.jsonrpc import (
     APP_MIME_TYPE,
     APPS_EXTENSION,
@@ -29,6 +28,7 @@ from upstream_clients.jsonrpc import (
     UNSUPPORTED_PROTOCOL_VERSION,
     JsonRpcError,
 )
+from upstream_clients.list_repair import ICONS, MAX_METADATA_BYTES, MetadataReader
 
 if TYPE_CHECKING:
     from upstream_clients.dispatcher import Dispatcher

@@ -1,4 +1,4 @@
-"""Files and folders that only this user (or root) can change: create, check and open them.
+"""Files and folders that only this user (or root) can change, and locks on files.
 
 To check a path and then open it is a race: another user who can write to a folder of the path may replace the file in
 between. So a file is opened first, without following a link, and the descriptor is checked. Some files have to be used
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from io import BufferedReader
+
 
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _MAX_LINKS: Final = 40
@@ -180,3 +181,28 @@ def _unmapped_users() -> frozenset[int]:
         if not any(int(first) <= overflow < int(first) + int(count) for first, _, count in ranges):
             return frozenset({overflow})
     return frozenset()
+
+
+NO_LINK: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+"""Flags for `os.open`: do not follow a symbolic link, and close the file in children."""
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def try_lock(descriptor: int) -> bool:
+        """Lock an open file without waiting. Return False if another process has the lock."""
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+else:
+    import fcntl
+
+    def try_lock(descriptor: int) -> bool:
+        """Lock an open file without waiting. Return False if another process has the lock."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

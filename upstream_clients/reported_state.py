@@ -14,23 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from upstream_clients.cache_hints import NO_HINT
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
-from upstream_clients.item_list_repair import ITEM_KINDS, read_items
+from upstream_clients.list_repair import ITEM_KINDS, read_items
 from upstream_clients.list_state import ITEM_LISTS, ListState
 from upstream_clients.schemas import compile_check
 from upstream_clients.server_log import ServerLog
-from upstream_clients.tools import UpstreamView
+from upstream_clients.tools import NO_HINT, UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from upstream_clients.cache_hints import CacheHint
     from upstream_clients.list_state import ItemListName, ListName
     from upstream_clients.live_connection import LiveConnection
     from upstream_clients.results import OutputCheck
     from upstream_clients.spec import DocumentVersion, UpstreamSpec
-    from upstream_clients.tools import JsonObject, Tool
+    from upstream_clients.tools import CacheHint, JsonObject, Tool
 
 logger = logging.getLogger("upstream_clients.upstream")
 

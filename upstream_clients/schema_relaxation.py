@@ -19,7 +19,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
-from upstream_clients.schema_walk import (
+from upstream_clients.schema_repair import (
     ANNOTATIONS,
     LISTS,
     MAX_REASONS,

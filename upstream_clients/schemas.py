@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 from upstream_clients.schema_expansion import MAX_EXPANDED_NODES, SchemaExpansion, UnusableSchema, follow_pointer
 from upstream_clients.schema_relaxation import relax
-from upstream_clients.schema_repair import repair
-from upstream_clients.schema_walk import is_legacy, names
+from upstream_clients.schema_repair import is_legacy, names, repair
 
 if TYPE_CHECKING:
     import jsonschema_rs

@@ -1,21 +1,112 @@
-"""The definition of one upstream: an MCP server, or an HTTP API with an OpenAPI document. Pure: no I/O, no MCP SDK."""
+"""The definition of one upstream, its credentials and challenges. Pure: no I/O, no MCP SDK."""
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from upstream_clients.environment import PLAIN
-from upstream_clients.redaction import HIDDEN, basic_credentials, cut, hide, secrets_of
-from upstream_clients.secret_values import counts_as_secret, is_word, password_of
+from upstream_clients.redaction import (
+    HIDDEN,
+    basic_credentials,
+    counts_as_secret,
+    cut,
+    hide,
+    is_word,
+    password_of,
+    secrets_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from upstream_clients.credential_settings import CredentialSettings
+
+# The credentials of an HTTP API, as the entry in the configuration has them.
+#
+# `openapi.client` adds them to requests.
+
+
+KeyPlace = Literal["header", "query", "cookie"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BearerToken:
+    """A fixed token in the `Authorization` header."""
+
+    token: str = ""
+
+    @property
+    def named_secrets(self) -> dict[str, str]:
+        """The values that are never shown, each with the name of its place in the entry."""
+        return {self.token: "auth_token"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BasicLogin:
+    """A user name and a password in the `Authorization` header (RFC 7617)."""
+
+    username: str = ""
+    password: str = ""
+
+    @property
+    def header(self) -> str:
+        """The value of the header."""
+        return f"Basic {base64.b64encode(f'{self.username}:{self.password}'.encode()).decode()}"
+
+    @property
+    def named_secrets(self) -> dict[str, str]:
+        """The values that are never shown, each with the name of its place in the entry."""
+        found = {self.password: "auth_password", self.header.partition(" ")[2]: "auth_basic"}
+        # Some services take an API key as the user name.
+        return found if self.password else {**found, self.username: "auth_username"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ApiKey:
+    """A key in a header, in the query or in a cookie.
+
+    Attributes:
+        name: the name of the header, the parameter or the cookie.
+    """
+
+    place: KeyPlace
+    name: str
+    value: str = ""
+
+    @property
+    def named_secrets(self) -> dict[str, str]:
+        """The values that are never shown, each with the name of its place in the entry."""
+        return {self.value: "auth_value"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ClientCredentials:
+    """A client that gets tokens for itself, without a person (RFC 6749, section 4.4).
+
+    Attributes:
+        token_url: the address of the token endpoint. A person has written it, so it may be on this machine or private.
+        scopes: the scopes to request; empty for those that the authorization server chooses.
+        audience: the API for which tokens are requested, for authorization servers that require it.
+    """
+
+    token_url: str
+    client_id: str
+    client_secret: str = ""
+    scopes: tuple[str, ...] = ()
+    audience: str | None = None
+
+    @property
+    def named_secrets(self) -> dict[str, str]:
+        """The values that are never shown, each with the name of its place in the entry."""
+        return {self.client_secret: "client_secret"}
+
+
+CredentialSettings: TypeAlias = BearerToken | BasicLogin | ApiKey | ClientCredentials
+
 
 DocumentVersion = tuple[int, int]
 """The time of the last change of a file, in nanoseconds, and its size."""
@@ -319,3 +410,23 @@ class UpstreamSpec:
             f"{label} {sorted(names)}" for label, names in (("env", self.env), ("headers", self.headers)) if names
         ]
         return f"UpstreamSpec({', '.join(shown)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The parameters of a challenge."""
+
+    resource_metadata: str | None = None
+    scope: str | None = None
+    error: str | None = None
+
+
+def read_challenge(header: str | None) -> Challenge | None:
+    """Return the `Bearer` challenge of a `WWW-Authenticate` header, if there is one."""
+    if header is None or not re.search(r"(?:^|,)\s*bearer(?:\s|,|$)", header, re.IGNORECASE):
+        return None
+    found = {
+        name.lower(): quoted or plain
+        for name, quoted, plain in re.findall(r'(?:^|[\s,])([A-Za-z_]+)\s*=\s*(?:"([^"]*)"|([^\s,"]+))', header)
+    }
+    return Challenge(found.get("resource_metadata"), found.get("scope"), found.get("error"))

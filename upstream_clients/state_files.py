@@ -13,8 +13,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from upstream_clients.file_lock import NO_LINK, try_lock
-from upstream_clients.private_files import belongs_to_another, check_private
+from upstream_clients.private_files import NO_LINK, belongs_to_another, check_private, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -37,10 +37,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from upstream_clients.direct import THREAD_BYTES, EncodedRequests, read_answer
 from upstream_clients.error_mapping import HttpFault, is_session_lost
-from upstream_clients.events import read_events
 from upstream_clients.http import SESSION_HEADER, VERSION_HEADER, WANTS_ANSWER
 from upstream_clients.jsonrpc import INTERNAL_ERROR, JsonRpcError, form_of, key_of
 from upstream_clients.line_messages import read_line
+from upstream_clients.sse import read_events
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -11,10 +11,10 @@ import anyio
 import anyio.lowlevel
 
 from upstream_clients.errors import QuestionRefused, UpstreamCallError, UpstreamClientError, UpstreamUnavailable
-from upstream_clients.log_listeners import LogListeners
-from upstream_clients.resource_subscriptions import ResourceSubscriptions
+from upstream_clients.resource_state import ResourceSubscriptions
 from upstream_clients.results import read_outcome
 from upstream_clients.schemas import compile_check
+from upstream_clients.server_log import LogListeners
 from upstream_clients.tools import (
     CallOptions,
     JsonObject,

@@ -23,8 +23,7 @@ import platformdirs
 
 from upstream_clients import keychain
 from upstream_clients.errors import StoreError
-from upstream_clients.file_lock import NO_LINK, try_lock
-from upstream_clients.private_files import make_private_folder
+from upstream_clients.private_files import NO_LINK, make_private_folder, try_lock
 from upstream_clients.spec import OAuthSettings
 
 if TYPE_CHECKING:

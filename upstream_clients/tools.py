@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 JsonObject = Mapping[str, Any]
 
@@ -184,7 +188,7 @@ class ResourceListing(NamedTuple):
     """The resources that a server lists.
 
     Attributes:
-        items: as in MCP (`item_list_repair`).
+        items: as in MCP (`list_repair`).
         ttl_ms: milliseconds for which the list is fresh by the hint of its server; 0 without a hint.
         is_private: True unless the server allows that other users get the same list.
     """
@@ -211,7 +215,7 @@ class UpstreamView:
         server_name: the name of the server program, as the server states it.
         logged_in: True if the lists were requested with a stored login.
         tools: last known tools, also while the server is down.
-        prompt_list, template_list: the prompts and resource templates of the server, as in MCP (`item_list_repair`);
+        prompt_list, template_list: the prompts and resource templates of the server, as in MCP (`list_repair`);
             None while they are not listed yet.
         resource_list: the last known resources of the server, as in MCP; None if they were never requested. They are
             requested when they are first needed (`ItemSource.list_resources`).
@@ -270,7 +274,7 @@ class RequestOptions(TypedDict, total=False):
         on_hint: takes the caching hint of the answer of a modern server: the milliseconds for which it still is fresh,
             and whether it is for one login only. Not called for answers without such a time.
         on_cached: called in place of `begin` and `on_sent`, if an earlier answer of the server is used again
-            (`answer_cache`). If it raises, the answer is not used.
+            (`resource_state`). If it raises, the answer is not used.
     """
 
     asking: Asking | None
@@ -371,3 +375,43 @@ class ItemSource(ToolSource, Protocol):
             ValueError: the level is unknown.
         """
         ...
+
+
+# The caching hints of a modern server: how long a result may be used again, and by whom.
+#
+# Source: MCP 2026-07-28, Caching (SEP-2549). Results of older revisions have no hints, even if they have such members.
+
+
+MAX_TTL_MS: Final = 24 * 60 * 60 * 1000
+"""Longest time that is honoured, in milliseconds."""
+
+
+class CacheHint(NamedTuple):
+    """The hint of one result.
+
+    Attributes:
+        ttl_ms: milliseconds for which the result counts as fresh; 0 if it has no such time.
+        is_private: True if the result is for one login only.
+    """
+
+    ttl_ms: int = 0
+    is_private: bool = True
+
+
+NO_HINT: Final = CacheHint()
+
+
+def read_hint(result: Mapping[str, Any]) -> CacheHint:
+    """Return the hint of a result of a modern server. A malformed time counts as none."""
+    ttl_ms = result.get("ttlMs")
+    if isinstance(ttl_ms, bool) or not isinstance(ttl_ms, int):
+        ttl_ms = 0
+    return CacheHint(min(max(ttl_ms, 0), MAX_TTL_MS), result.get("cacheScope") != "public")
+
+
+def combined(hints: Iterable[CacheHint]) -> CacheHint:
+    """Return the hint of all pages of a list: the shortest time, and private if any page is."""
+    found = tuple(hints)
+    if not found:
+        return NO_HINT
+    return CacheHint(min(hint.ttl_ms for hint in found), any(hint.is_private for hint in found))

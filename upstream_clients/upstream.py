@@ -14,28 +14,25 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
-from upstream_clients.cache_hints import read_hint
-from upstream_clients.call import Call
 from upstream_clients.direct import Answer
 from upstream_clients.error_mapping import lost_again
 from upstream_clients.errors import SessionLost, UpstreamCallError, UpstreamClientError, UpstreamUnavailable
-from upstream_clients.fair_limiter import FairLimiter, Slot
-from upstream_clients.input_required import send_until_result
-from upstream_clients.log_listeners import LogListeners
-from upstream_clients.questions import CallQuestions
+from upstream_clients.fair_limiter import Call, FairLimiter, Slot
+from upstream_clients.questions import CallQuestions, send_until_result
 from upstream_clients.resource_state import ResourceState
 from upstream_clients.results import is_task, is_unfinished, read_outcome, without_client_fields
-from upstream_clients.tools import Admission, ToolOutcome
+from upstream_clients.server_log import LogListeners
+from upstream_clients.tools import Admission, ToolOutcome, read_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from upstream_clients.call import CallUser
+    from upstream_clients.fair_limiter import CallUser
     from upstream_clients.list_state import ListName
     from upstream_clients.live_connection import LiveConnection
     from upstream_clients.server_log import ServerLog
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.task_call import TaskOfCall
+    from upstream_clients.tasks import TaskOfCall
     from upstream_clients.tools import CallOptions, JsonObject, LogLevel, RequestOptions
 
 REQUESTS = frozenset(
@@ -270,7 +267,7 @@ class Upstream(ResourceState):
         return known is not None and known.needs_task
 
     def _task_of(self, call: Call, questions: CallQuestions, options: CallOptions) -> TaskOfCall:
-        from upstream_clients.task_call import TaskOfCall  # few servers have tasks
+        from upstream_clients.tasks import TaskOfCall  # few servers have tasks
 
         return TaskOfCall(self, call, questions, options)
 

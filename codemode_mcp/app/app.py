@@ -14,7 +14,7 @@ from codemode_mcp.app.lifecycle import Lifecycle
 from codemode_mcp.app.terminal_access import listen
 from codemode_mcp.audit.recording import recording
 from codemode_mcp.config import reload
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.config import Config, Reading
-    from codemode_mcp.runs.observation import ObserveOptions
-    from codemode_mcp.runs.polling import Polling
+    from codemode_mcp.runs.observation import ObserveOptions, Polling
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.values import ListedResult
     from codemode_mcp.settings import Language, ToolSettings
-    from upstream_clients.shared_servers import SharedServers
+    from upstream_clients.pool import SharedServers
     from upstream_clients.tools import ItemSource, RootsFn
 
 LIST_SECONDS = 2.0
@@ -146,7 +145,7 @@ class App(Lifecycle):
         programs = self.library().programs
         if not programs or caller is None:
             return tuple(each.name for each in programs)
-        from codemode_mcp.catalog.program_set import select_programs
+        from codemode_mcp.catalog.toolset import select_programs
 
         return tuple(each.name for each in select_programs(programs, self._visible.policies.of(caller)).programs)
 

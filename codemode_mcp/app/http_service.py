@@ -8,7 +8,7 @@ from codemode_mcp.errors import CodeModeError
 
 if TYPE_CHECKING:
     from codemode_mcp.app.app import App
-    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Caller
     from codemode_mcp.server.http.listener import Listener
 
 
@@ -18,7 +18,7 @@ async def begin_serving(listener: Listener, opened: App, restriction: Caller) ->
     Args:
         restriction: see `Caller.bound_as`.
     """
-    from codemode_mcp.server.http.front import callers_bound_as
+    from codemode_mcp.server.http.listener import callers_bound_as
 
     caller_of = callers_bound_as(restriction)
     opened.serve_http_callers()

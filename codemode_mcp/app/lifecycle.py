@@ -21,20 +21,24 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp import __version__
-from codemode_mcp.app.idle_denials import warn_of_idle_denials
 from codemode_mcp.app.terminal_access import clients_json, listen, terminal_command, terminal_control
-from codemode_mcp.app.visible_servers import VisibleServers
+from codemode_mcp.app.visible_servers import VisibleServers, warn_of_idle_denials
 from codemode_mcp.audit import Auditor, Redactor, set_level
-from codemode_mcp.catalog.caller_topics import CallerTopics
 from codemode_mcp.catalog.overrides import Overrides
-from codemode_mcp.catalog.topics import MAX_SERVERS
+from codemode_mcp.catalog.topics import MAX_SERVERS, CallerTopics
 from codemode_mcp.config import reload
 from codemode_mcp.config_path import command_option
 from codemode_mcp.nesting import with_depth
 from codemode_mcp.paths import cache_dir, config_dir, listings_dir, state_dir, vectors_dir
-from codemode_mcp.saved_programs.folder import EMPTY, folder_of, folder_state, read_folder
-from codemode_mcp.saved_programs.watch import LibraryWatcher, report_problems
-from codemode_mcp.server.connected_clients import ConnectedClients
+from codemode_mcp.saved_programs.folder import (
+    EMPTY,
+    LibraryWatcher,
+    folder_of,
+    folder_state,
+    read_folder,
+    report_problems,
+)
+from codemode_mcp.server.profiles import ConnectedClients
 from codemode_mcp.trust.pins_file import PinsFolder
 from codemode_mcp.trust.service import Trust
 
@@ -45,19 +49,18 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from codemode_mcp.app.engine_loader import EngineLoader
-    from codemode_mcp.calls.context import CallContext
     from codemode_mcp.calls.dispatch import Dispatcher
+    from codemode_mcp.calls.outcome import CallContext
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.per_caller import Catalogs
     from codemode_mcp.config import Config
     from codemode_mcp.control.answers import Control
-    from codemode_mcp.page.application import Application
+    from codemode_mcp.page.changes import Application
     from codemode_mcp.plugins.host import Plugins
     from codemode_mcp.policy.approval import RememberFn
     from codemode_mcp.policy.budgets import AccountView
-    from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.policy.policy import Policies
+    from codemode_mcp.policy.policy import Caller, Policies
     from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.recordings.recordings import Recordings
     from codemode_mcp.runs.manager import RunManager
@@ -65,13 +68,12 @@ if TYPE_CHECKING:
     from codemode_mcp.saved_programs.folder import FolderState, Library
     from codemode_mcp.saved_programs.proposing import Proposer
     from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.saved_programs.used_tools import DefinitionChange, UsedTool
     from codemode_mcp.saved_programs.version_keeper import VersionKeeper
+    from codemode_mcp.saved_programs.versions import DefinitionChange, UsedTool
     from codemode_mcp.settings import StoreKind
     from codemode_mcp.stores.opening import OpenedStore
     from codemode_mcp.type_check.checker import TypeChecker
-    from upstream_clients.pool import UpstreamPool
-    from upstream_clients.shared_servers import SharedServers
+    from upstream_clients.pool import SharedServers, UpstreamPool
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import RootsFn, ToolSource, UpstreamView
 
@@ -94,7 +96,7 @@ TRANSFORM_SECONDS = 30.0
 _IMPORTED_WHEN_OPENED = (
     "codemode_mcp.catalog.per_caller",
     "codemode_mcp.calls.dispatch",
-    "codemode_mcp.app.notify",
+    "codemode_mcp.app.terminal_access",
     "codemode_mcp.plugins.bundled",
     "codemode_mcp.plugins.host",
     "codemode_mcp.runs.manager",
@@ -106,7 +108,7 @@ _IMPORTED_WHEN_OPENED = (
 
 
 class Lifecycle:
-    """The parts of the application, and how they are opened, changed and closed. Implements `runs.services.Upstreams`.
+    """The parts of the application, and how they are opened, changed and closed. Implements `runs.manager.Upstreams`.
 
     Attributes:
         operator: the user who started this process. This is the caller over stdio and from a terminal.
@@ -406,7 +408,7 @@ class Lifecycle:
             await self._versions.pin_again(program, tools, by)
 
     def _version_keeper(self) -> VersionKeeper | None:
-        from codemode_mcp.app.live_definitions import LiveDefinitions
+        from codemode_mcp.app.server_control import LiveDefinitions
         from codemode_mcp.saved_programs.program_state import state_of
         from codemode_mcp.saved_programs.version_keeper import VersionKeeper
 
@@ -472,7 +474,7 @@ class Lifecycle:
         if self._transport is not None:
             with anyio.move_on_after(TOUCH_SECONDS):
                 await self._program_waits.wait()
-        from upstream_clients.listing_cache import ListingCache
+        from upstream_clients.listing import ListingCache
         from upstream_clients.pool import UpstreamPool
 
         if self.code_mode:
@@ -506,7 +508,7 @@ class Lifecycle:
     async def _run_with(self, pool: UpstreamPool, recordings: Recordings | None) -> None:
         """Open everything that depends on the upstream servers, and keep it open until cancelled."""
         from codemode_mcp.app.heap import keep_small
-        from codemode_mcp.app.notify import open_notifier
+        from codemode_mcp.app.terminal_access import open_notifier
         from codemode_mcp.calls.dispatch import Dispatcher
         from codemode_mcp.catalog.observed_types import ObservedTypes
         from codemode_mcp.catalog.per_caller import Catalogs
@@ -652,7 +654,7 @@ class Lifecycle:
 
 
 def _cached_views(specs: Sequence[UpstreamSpec]) -> tuple[UpstreamView, ...]:
-    from upstream_clients.listing_cache import ListingCache
+    from upstream_clients.listing import ListingCache
 
     cache = ListingCache(listings_dir())
     return tuple(cached.view for cached in map(cache.load, specs) if cached is not None)

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from codemode_mcp import __version__
-from codemode_mcp.recordings.folder import RecordingFolder, use_folder
-from codemode_mcp.recordings.kept import KeptRecordings
-from codemode_mcp.recordings.recordings import MaskSource, Recordings
+from codemode_mcp.recordings.recordings import KeptRecordings, MaskSource, RecordingFolder, Recordings, use_folder
 from codemode_mcp.recordings.writer import RecordingFile, RecordingWriter
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The servers of an application, as a person sees and restarts them. Implements `control.servers.Servers`."""
+"""The servers of an application and the definitions of their tools, as a person sees them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import without_tokens
+from codemode_mcp.trust.views import is_listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from codemode_mcp.audit import Auditor
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.config import Config
+    from codemode_mcp.saved_programs.versions import Definition
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.server_log import LogLine
     from upstream_clients.tools import UpstreamView
+
 
 MAX_PROBLEMS: Final = 20
 """Problems of a server's lists in one report."""
@@ -127,3 +131,35 @@ _DISABLED: Final[Mapping[str, Any]] = {
 
 def _short(text: str | None) -> str | None:
     return None if text is None else text[:MAX_TEXT]
+
+
+class LiveDefinitions:
+    """The implementation of `version_keeper.Definitions` by a catalog.
+
+    Args:
+        catalog: returns the present catalog.
+        servers: returns the configured names of servers, by identifier.
+        views: returns the views of servers.
+    """
+
+    def __init__(
+        self,
+        catalog: Callable[[], Catalog],
+        servers: Callable[[], Mapping[str, str]],
+        views: Callable[[], Sequence[UpstreamView]],
+    ) -> None:
+        self._catalog = catalog
+        self._servers = servers
+        self._views = views
+
+    def at(self, path: str) -> Definition | None:
+        return self._catalog().definition_at(path)
+
+    def present(self) -> object:
+        """Return the present catalog, which is another object after each change."""
+        return self._catalog()
+
+    def is_known(self, path: str) -> bool:
+        identifier = path.removeprefix("MCP.").partition(".")[0]
+        name = self._servers().get(identifier)
+        return name is None or any(view.name == name and is_listed(view) for view in self._views())

@@ -1,17 +1,20 @@
-"""The configured servers that each caller may see, as decided by its policy."""
+"""The effects of policy on servers: those that each caller may see, and rules that deny nothing."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from codemode_mcp.policy.policy import Policies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    import anyio
 
     from codemode_mcp.config import Config
-    from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.policy.policy import Policy
+    from codemode_mcp.policy.policy import Caller, Policy
+    from upstream_clients.tools import UpstreamView
 
 
 class VisibleServers:
@@ -52,7 +55,7 @@ class VisibleServers:
         }
 
     def named(self, caller: Caller, names: Collection[str] | None) -> set[str] | None:
-        """Return the configured names of servers that a program names; see `runs.services.Upstreams.servers_for`."""
+        """Return the configured names of servers that a program names; see `runs.manager.Upstreams.servers_for`."""
         visible = self.of(caller)
         if names is None:
             return None if len(visible) == len(self._names) else set(visible.values())
@@ -63,3 +66,32 @@ class VisibleServers:
         """Return True if the policy denies the caller every tool of every source."""
         policy = self.policies.of(caller)
         return not self.under(policy) and not any(map(policy.may_admit, ("plugin:", "core:", "client:")))
+
+
+log = logging.getLogger("codemode_mcp.app")
+
+
+async def warn_of_idle_denials(
+    config: Callable[[], Config], views: Callable[[], Sequence[UpstreamView]], change: Callable[[], anyio.Event]
+) -> None:
+    """Warn once about each deny rule that denies nothing, as soon as the tools of its server are listed.
+
+    Args:
+        change: returns an event for the next change of the configuration or of the tools.
+    """
+    warned: set[str] = set()
+    while True:
+        changed, current = change(), config()
+        tools = current.tools
+        if any(rules.deny for rules in (tools.policy, *(each.rules for each in tools.contexts))):
+            from codemode_mcp.policy.unused_rules import idle_denials  # most configurations have no such rules
+
+            listed = {
+                view.name: [tool.name for tool in view.tools] for view in views() if view.state in ("ready", "idle")
+            }
+            servers = (*(spec.name for spec in current.upstreams), *current.disabled, *current.left_out)
+            for sentence in idle_denials(tools, servers, listed):
+                if sentence not in warned:
+                    log.warning("%s", sentence)
+                warned.add(sentence)
+        await changed.wait()

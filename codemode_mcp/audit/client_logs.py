@@ -1,4 +1,4 @@
-"""The logs of single clients in a process with many.
+"""Logs that replace the standard error: those of single clients, and a file of bounded size.
 
 Records that are made for a client go to its own destination, and to the log of the process. A variable of the context
 says for whom a task works. Tasks that a task starts inherit it, and so do threads that wait for it.
@@ -10,15 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import logging.handlers
+import os
 import threading
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from codemode_mcp.audit.logs import Destination, RedactingFormatter, open_destination
+from codemode_mcp.audit.logs import Destination, QuietStream, RedactingFormatter, logging_by, open_destination
+from upstream_clients.private_files import make_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import TextIOWrapper
 
     from codemode_mcp.settings import LogLevel
 
@@ -150,3 +155,51 @@ def _dispatching() -> Iterator[None]:
         _users -= 1
         if not _users:
             logging.getLogger().removeHandler(_dispatcher)
+
+
+MAX_BYTES: Final = 1024 * 1024
+"""Size at which a file is renamed, and a new one begins."""
+
+EARLIER_FILES: Final = 2
+"""Number of earlier files: `NAME.1` is the latest of them."""
+
+_STDERR: Final = 2
+
+
+class RotatingFile(QuietStream, logging.handlers.RotatingFileHandler):
+    """A handler that writes to a file of this user with mode 0600, and follows no link in its place.
+
+    A record that cannot be written is lost, for example on a full disk.
+
+    Args:
+        stderr: True to send standard error to the file, too. A crash of the process is reported there.
+
+    Raises:
+        OSError: the file cannot be opened, or is not a regular file of this user.
+    """
+
+    def __init__(self, path: Path, *, stderr: bool) -> None:
+        self._stderr = stderr
+        super().__init__(path, maxBytes=MAX_BYTES, backupCount=EARLIER_FILES, encoding="utf-8", errors="replace")
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        descriptor = os.open(self.baseFilename, flags, 0o600)
+        try:
+            make_private(descriptor, Path(self.baseFilename))
+            if self._stderr:
+                os.dup2(descriptor, _STDERR)
+            return os.fdopen(descriptor, "a", encoding=self.encoding, errors=self.errors)
+        except BaseException:
+            with suppress(OSError):
+                os.close(descriptor)
+            raise
+
+
+@contextmanager
+def logging_to_rotating_file(
+    path: Path, level: LogLevel, redact: Callable[[str], str], *, stderr: bool = False
+) -> Iterator[None]:
+    """Send the records of this process to a `RotatingFile`, for the duration of the context. Raises as it does."""
+    with logging_by(RotatingFile(path, stderr=stderr), level, redact):
+        yield

@@ -1,12 +1,12 @@
-"""The configured listeners of events: the trajectory and OpenTelemetry."""
+"""The configured listeners of events, the trajectory and OpenTelemetry, and whether the latter is used."""
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from codemode_mcp.audit import telemetry
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def recording(settings: AuditSettings, auditor: Auditor, redact: Callable[[str],
             )
             auditor.add(trajectory.record)
             stack.callback(auditor.remove, trajectory.record)
-        if telemetry.is_configured():
+        if is_configured():
             from codemode_mcp.audit.spans import Spans
 
             spans = Spans(redact)
@@ -46,3 +46,20 @@ def recording(settings: AuditSettings, auditor: Auditor, redact: Callable[[str],
             auditor.add_meter(spans.measure)
             stack.callback(auditor.remove_meter, spans.measure)
         yield
+
+
+_VARIABLES: Final = ("OTEL_PYTHON_TRACER_PROVIDER", "OTEL_PYTHON_METER_PROVIDER")
+
+
+def is_configured() -> bool:
+    """Return True if OpenTelemetry is configured, so that spans or metrics have a receiver."""
+    if any(os.environ.get(name) for name in _VARIABLES):
+        return True
+    # Code that has set a provider has imported the module that keeps it.
+    trace, metrics = sys.modules.get("opentelemetry.trace"), sys.modules.get("opentelemetry.metrics")
+    providers = [module.__dict__[name]() for module, name in ((trace, _TRACE), (metrics, _METRICS)) if module]
+    return any("Proxy" not in type(provider).__name__ for provider in providers)
+
+
+_TRACE: Final = "get_tracer_provider"
+_METRICS: Final = "get_meter_provider"

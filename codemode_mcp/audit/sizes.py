@@ -1,11 +1,15 @@
-"""The sizes of the parts of a tool's result that a model sees. Pure."""
+"""The shapes and sizes of results, for events and for the log. Pure."""
 
 from __future__ import annotations
 
+import json
+import logging
 from typing import TYPE_CHECKING, Any
 
+from upstream_clients.redaction import cut
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 def _json_size(value: Any) -> int:
@@ -25,7 +29,7 @@ def seen(result: Any) -> dict[str, int]:
     content, structured = result.get("content"), result.get("structuredContent")
     if not isinstance(content, list) and structured is None:
         return {}
-    sizes = {"text_bytes": sum(map(_text, content)) if isinstance(content, list) else 0}
+    sizes = {"text_bytes": sum(map(_text_size, content)) if isinstance(content, list) else 0}
     if structured is not None:
         sizes["structured_bytes"] = _json_size(structured)
     return sizes
@@ -36,7 +40,7 @@ def size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _text(block: Any) -> int:
+def _text_size(block: Any) -> int:
     match block:
         case {"type": "text", "text": str(text)} | {"type": "resource", "resource": {"text": str(text)}}:
             return size(text)
@@ -48,3 +52,67 @@ def _text(block: Any) -> int:
 def of_arguments(arguments: Mapping[str, Any]) -> int:
     """Return the size of arguments as a model has written them."""
     return _json_size(arguments)
+
+
+# The shape and size of answers and results, for the log at level `debug`.
+#
+# A line has counts, bytes, names of fields, and types. It never has a value, because users send logs to others when
+# something fails. At other levels, nothing is computed.
+
+
+log = logging.getLogger("codemode_mcp.debug")
+
+MAX_SHAPE = 2_000
+"""Maximum characters of a shape."""
+
+MAX_LOOKED_AT = 1024 * 1024
+"""Maximum characters of a value whose shape is logged."""
+
+
+def log_listing(tools: Iterable[Mapping[str, Any]]) -> None:
+    """Log the answer to a `tools/list`, its tools in the form of the protocol."""
+    if not log.isEnabledFor(logging.DEBUG):
+        return
+    listed = list(tools)
+    text = _text(listed)
+    log.debug("answer to tools/list: %d tools, %d bytes, %s", len(listed), size(text), _shape(listed, text))
+
+
+def log_answer(tool: str, content: Sequence[Mapping[str, Any]], structured: Any) -> None:
+    """Log the answer to a `tools/call`. `tool`: its name, escaped for one line."""
+    if not log.isEnabledFor(logging.DEBUG):
+        return
+    blocks, text = _text(list(content)), _text(structured)
+    log.debug(
+        "answer to %s: %d blocks of content, %d bytes, %s; structured content, %d bytes, %s",
+        tool,
+        len(content),
+        size(blocks),
+        _shape(list(content), blocks),
+        0 if structured is None else size(text),
+        _shape(structured, text),
+    )
+
+
+def log_result(tool: str, text: str) -> None:
+    """Log the result of a nested call, given as JSON. `tool`: its id, escaped for one line."""
+    if not log.isEnabledFor(logging.DEBUG):
+        return
+    try:
+        value = json.loads(text) if len(text) <= MAX_LOOKED_AT else None
+    except (ValueError, RecursionError):  # ValueError: a number of thousands of digits
+        value = None
+    log.debug("result of %s: %d bytes, %s", tool, size(text), _shape(value, text))
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _shape(value: Any, text: str) -> str:
+    from codemode_mcp.audit.redaction import shape, without_tokens  # `serve` starts without it
+
+    if len(text) > MAX_LOOKED_AT:
+        return "too large to look at"
+    shown = _text(shape(value, without_tokens))
+    return shown if len(shown) <= MAX_SHAPE else cut(shown, MAX_SHAPE) + "…"

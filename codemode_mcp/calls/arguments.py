@@ -1,23 +1,33 @@
-"""The arguments of a nested call, checked against the tool's input schema before the call is sent."""
+"""The arguments of a nested call: their check, those that the configuration sets, and their secrets."""
 
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from collections import OrderedDict
+from dataclasses import replace
+from decimal import Decimal
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.calls import rounded_numbers
-from codemode_mcp.calls.phrases import seen, shown_name
 from codemode_mcp.calls.schema_check import SchemaCheck
-from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.calls.schema_phrases import path_text, seen, shown_name
+from codemode_mcp.catalog.entries import mcp_id
+from codemode_mcp.did_you_mean import nearest, normalize_name
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.json_text import replace_lone_surrogates
+from codemode_mcp.json_text import MAX_SAFE_INTEGER, replace_lone_surrogates
+from upstream_clients import redaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from codemode_mcp.calls.schema_phrases import Path
+    from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.sandbox.messages import ToolCall
-    from upstream_clients.tools import JsonObject
+    from codemode_mcp.settings import ToolOverride
+    from upstream_clients.tools import AskFn, JsonObject, ProgressFn, Question, ToolOutcome
+
 
 MAX_DEPTH = 100
 """Maximum levels of nesting. Every MCP implementation between the program and the tool accepts so many."""
@@ -60,7 +70,7 @@ class ArgumentChecker:
             signature: called for the tool's signature if something is wrong.
             refuse: returns the problem of each argument that programs may not give, whatever the schema says.
             note: takes a phrase about arguments that are sent although the schema does not declare them.
-            keeps_numbers: True for arguments that a program gets; see `rounded_numbers`.
+            keeps_numbers: True for arguments that a program gets; see `rounding_problems`.
 
         Raises:
             ProgramError: `nested_tool_failed`, with every problem by its path, and the signature.
@@ -75,15 +85,15 @@ class ArgumentChecker:
             given = {name: value for name, value in given.items() if name not in refused}
         check = self._check(schema)
         problems = check(given)
-        rounded = rounded_numbers.has_rounded(call)
+        rounded = has_rounded(call)
         if rounded and not problems:
-            problems = rounded_numbers.problems(given, check.is_valid)
+            problems = rounding_problems(given, check.is_valid)
         if problems or refused:
             raise _refusal(expression, [*refused.values(), *problems], signature())
         if note is not None and (undeclared := check.undeclared(given)):
             note(undeclared)
         if rounded and not keeps_numbers:
-            return {name: rounded_numbers.as_written(value) for name, value in given.items()}
+            return {name: as_written(value) for name, value in given.items()}
         return given
 
     def check_complete(
@@ -213,3 +223,252 @@ def _refusal(expression: str, problems: list[str], signature: str) -> ProgramErr
     listed = "\n".join(f"- {problem}" for problem in problems)
     last = f"\nSignature: {signature}" if signature else ""
     return ProgramError("nested_tool_failed", f"{expression}: invalid arguments, nothing was sent.\n{listed}{last}")
+
+
+# Numbers beyond 2^53 in arguments: Numbers of the program, whose last digits may be lost.
+#
+# The guest writes these with an exponent and `E`, and a bigint as its digits (`numberJson` in `prelude/20_values.js`).
+# Only the schema of a tool knows where an integer belongs: there, a Number is refused, because it is probably not the
+# integer that the program was given. Anywhere else it is sent as JavaScript writes it.
+
+
+_MARK = re.compile(r"[0-9]E[0-9+]")
+"""The exponent of a Number beyond 2^53, as the guest writes it. A string may have it, too."""
+
+_MAX_NAMED = 3
+_MAX_TRIED = 50
+"""Maximum number of Numbers that are tried one by one, to name those that are refused."""
+
+_EXPONENT_FROM = 1e21
+"""The first number that JavaScript writes with an exponent."""
+
+
+def has_rounded(call: ToolCall) -> bool:
+    """Return True if the arguments of a call may have a Number beyond 2^53."""
+    request = None if call.through is None else call.through.request
+    texts = (call.input, *(() if request is None else request.arguments))
+    return any(text is not None and "E" in text and _MARK.search(text) is not None for text in texts)
+
+
+def rounding_problems(arguments: dict[str, Any], is_valid: Callable[[Any], bool]) -> list[str]:
+    """Return a line for Numbers beyond 2^53 in places of integers.
+
+    Args:
+        is_valid: returns whether arguments fit the schema. `arguments` fit it.
+    """
+
+    # An integer belongs where it fits, and a fraction next to it does not, on either side.
+    def fits(chosen: Path | None) -> bool:
+        farther, nearer, whole = (_replaced(arguments, chosen, each, ()) for each in (_farther, _nearer, _digits))
+        return is_valid(farther) or is_valid(nearer) or not is_valid(whole)
+
+    if fits(None):
+        return []
+    tried = islice(_rounded(arguments, ()), _MAX_TRIED)
+    refused = list(islice(((path, number) for path, number in tried if not fits(path)), _MAX_NAMED))
+    lines = [f"{path_text(path)}: {_advice(number)}" for path, number in refused]
+    return lines or [f"input: {_advice(next(_rounded(arguments, ()))[1])}"]
+
+
+def _advice(number: float) -> str:
+    return (
+        f"expected an integer, got the Number {_as_written(number)}: beyond 2^53, a Number loses its last digits; pass "
+        "the bigint that the result gave (unwrap keeps it, JSON.parse rounds it), or write all digits with n at the "
+        "end, such as 725653563933458433n"
+    )
+
+
+def as_written(value: Any) -> Any:
+    """Return arguments with each Number beyond 2^53 as JavaScript writes it: its digits, up to 1e21."""
+    match value:
+        case float():
+            return _as_written(value)
+        case dict():
+            return {key: as_written(item) for key, item in value.items()}
+        case list():
+            return list(map(as_written, value))
+    return value
+
+
+def _as_written(number: float) -> int | float:
+    return _digits(number) if MAX_SAFE_INTEGER < abs(number) < _EXPONENT_FROM else number
+
+
+def _digits(number: float) -> int:
+    return int(Decimal(repr(number)))
+
+
+def _rounded(value: Any, path: Path) -> Iterator[tuple[Path, float]]:
+    match value:
+        case float() if abs(value) > MAX_SAFE_INTEGER:
+            yield path, value
+        case dict():
+            for key, item in value.items():
+                yield from _rounded(item, (*path, key))
+        case list():
+            for number, item in enumerate(value):
+                yield from _rounded(item, (*path, number))
+
+
+def _replaced(value: Any, chosen: Path | None, other: Callable[[float], Any], path: Path) -> Any:
+    """Return a copy with the other form of the chosen Number; None chooses all."""
+    match value:
+        case float() if abs(value) > MAX_SAFE_INTEGER and chosen in (None, path):
+            return other(value)
+        case dict():
+            return {key: _replaced(item, chosen, other, (*path, key)) for key, item in value.items()}
+        case list():
+            return [_replaced(item, chosen, other, (*path, number)) for number, item in enumerate(value)]
+    return value
+
+
+def _farther(number: float) -> Decimal:
+    return Decimal(f"{_digits(number)}.5")  # not by `+`, which rounds
+
+
+def _nearer(number: float) -> Decimal:
+    whole = _digits(number)
+    return Decimal(f"{whole - 1 if whole > 0 else whole + 1}.5")
+
+
+class ConfiguredArguments:
+    """The current overrides, applied to the arguments of calls.
+
+    A run may have begun under other overrides, so its catalog decides nothing here.
+
+    Attributes:
+        overrides: the overrides by the id of the tool.
+    """
+
+    def __init__(self, checker: ArgumentChecker, overrides: Mapping[str, ToolOverride]) -> None:
+        self._checker = checker
+        self.apply(overrides)
+
+    def apply(self, overrides: Mapping[str, ToolOverride]) -> None:
+        """Use these overrides from now on, also for runs that have begun."""
+        self.overrides = overrides
+        self._secrets: dict[str, RepeatedSecrets | None] = {}
+
+    def secrets(self, entry: Entry) -> RepeatedSecrets | None:
+        """Return the secret values that the server of a tool may repeat; None if there are none."""
+        if not self.overrides or entry.source != "mcp":
+            return None
+        server = entry.source_name
+        if server not in self._secrets:
+            self._secrets[server] = secrets_of(server, self.overrides)
+        return self._secrets[server]
+
+    def prepare(
+        self,
+        call: ToolCall,
+        entry: Entry,
+        override: ToolOverride | None,
+        signature: Callable[[], str],
+        note: Callable[[str], None] | None = None,
+    ) -> dict[str, Any]:
+        """Return the input of a program, checked against the schema that it sees; see `ArgumentChecker.prepare`."""
+        refuse = None
+        if override is not None and override.reserved:
+            own = override
+
+            def refuse(given: JsonObject) -> Mapping[str, str]:
+                return {name: f"{path_text((name,))}: {_REFUSED}" for name in _reserved(given, own, entry)}
+
+        keeps, schema = entry.source == "program", entry.tool.input_schema
+        return self._checker.prepare(call, entry.path, schema, signature, refuse, note, keeps_numbers=keeps)
+
+    def complete(
+        self, entry: Entry, override: ToolOverride | None, arguments: dict[str, Any], signature: Callable[[], str]
+    ) -> dict[str, Any]:
+        """Return the arguments to send: those of the program with those of the configuration.
+
+        They are checked against the tool's own schema, if the program sees another one.
+
+        Raises:
+            ProgramError: see `ArgumentChecker.check_complete`.
+        """
+        if override is None and entry.listed is None:
+            return arguments  # as nearly all calls
+        is_changed = override is not None and override.changes_arguments
+        if not is_changed and entry.original.input_schema is entry.tool.input_schema:
+            return arguments
+        schema = entry.original.input_schema
+        if override is not None:
+            arguments = {**_hidden_defaults(schema, override), **override.default, **arguments, **override.fixed}
+        reserved = () if override is None else (*override.reserved, *override.secret)
+        self._checker.check_complete(arguments, schema, reserved, entry.path, signature)
+        return arguments
+
+
+def _hidden_defaults(schema: JsonObject, override: ToolOverride) -> JsonObject:
+    """Return the defaults of hidden arguments that the tool requires, since programs cannot give them."""
+    if not override.hidden:
+        return {}
+    from codemode_mcp.catalog.shown_arguments import required_defaults  # not needed at the start
+
+    return {name: value for name, value in required_defaults(schema).items() if name in override.hidden}
+
+
+_REFUSED = "only the configuration of codemode-mcp may set this argument; leave it out"
+
+
+def _reserved(given: JsonObject, override: ToolOverride, entry: Entry) -> list[str]:
+    """Return the given arguments that are reserved, or that a server could take for a reserved one.
+
+    Some servers accept `repoName`, `REPO_NAME` and `repo_name` for the same argument. Such a name is refused, unless
+    the tool declares it.
+    """
+    properties = entry.original.input_schema.get("properties")
+    declared = properties if isinstance(properties, dict) else {}
+    spellings = {spelling for name in override.reserved if (spelling := _spelling(name))}
+    return [
+        name for name in given if name in override.reserved or (name not in declared and _spelling(name) in spellings)
+    ]
+
+
+def _spelling(name: str) -> str:
+    return normalize_name(unicodedata.normalize("NFKC", name).casefold())
+
+
+class RepeatedSecrets:
+    """The secret values that overrides set for any tool of one server.
+
+    The server may remember a value, and repeat it when another one of its tools is called.
+    """
+
+    def __init__(self, texts: tuple[str, ...]) -> None:
+        self._secrets = redaction.secrets_of(texts)
+
+    def hide(self, value: Any) -> Any:
+        """Return JSON data with `***` for each secret value."""
+        return self._secrets.hide_in(value)
+
+    def hide_in_outcome(self, outcome: ToolOutcome) -> ToolOutcome:
+        """Return the end of a call with `***` for each secret value in its result and its notes."""
+        result = self._secrets.hide_in(outcome.result, outcome.text)
+        text = outcome.text if result is outcome.result else None
+        return replace(outcome, result=result, notes=tuple(map(self.hide, outcome.notes)), text=text)
+
+    def hide_in_progress(self, on_progress: ProgressFn) -> ProgressFn:
+        """Return a function that passes on progress with `***` for each secret value in its message."""
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            await on_progress(progress, total, self.hide(message))
+
+        return report
+
+    def hide_in_questions(self, ask: AskFn) -> AskFn:
+        """Return a function that passes on questions with `***` for each secret value."""
+
+        def ask_without(question: Question) -> Any:
+            params: JsonObject = self.hide(question.params)
+            return ask(replace(question, params=params))
+
+        return ask_without
+
+
+def secrets_of(server: str, overrides: Mapping[str, ToolOverride]) -> RepeatedSecrets | None:
+    """Return the secret values for a server; None if there are none. `overrides`: by the id of the tool."""
+    prefix = mcp_id(server, "")
+    texts = {text for each, override in overrides.items() if each.startswith(prefix) for text in override.secret_texts}
+    return RepeatedSecrets(tuple(sorted(texts, key=len, reverse=True))) if texts else None

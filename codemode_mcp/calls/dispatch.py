@@ -38,11 +38,10 @@ only if they have changed, and each result is copied and searched once. In an ea
 Look-ups in the catalog (`answer`) are not calls. They are answered immediately, because policy has already decided
 which tools the catalog shows.
 
-The parts: `rules` decides, `arguments` checks, `configured_arguments` adds arguments of the configuration, `Sender`
-sends, `repeated_secrets` hides secrets of these arguments in what the server sends, `results` makes the text of a
-result, `hooks` applies hooks to the outer `exec`, and `lookups` answers look-ups. `plugins.interception` has the hooks
-and middleware. `saved_calls` has saved programs: their calls take steps 1 to 5 and 8, and are answered here with what
-the guest needs to run them.
+The parts: `rules` decides. `arguments` checks arguments, adds those of the configuration, and hides their secrets in
+what the server sends. `sending` sends a call, makes the text of its result, and follows tasks of earlier processes.
+`plugins.interception` has the hooks and middleware. `host_calls` answers look-ups and calls of saved programs. The
+latter take steps 1 to 5 and 8, and are answered with what the guest needs to run them.
 """
 
 from __future__ import annotations
@@ -57,18 +56,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 from msgspec import structs
 
-from codemode_mcp.audit import debugging, sizes
-from codemode_mcp.calls.arguments import ArgumentChecker
-from codemode_mcp.calls.budgets import CallBudgets
-from codemode_mcp.calls.configured_arguments import ConfiguredArguments
-from codemode_mcp.calls.context import CallContext
-from codemode_mcp.calls.held_items import HeldItems, HeldResource
-from codemode_mcp.calls.hooks import admit_program, event_of
-from codemode_mcp.calls.lookups import answer
-from codemode_mcp.calls.results import Results, refuse_app, tool_call_error, without_apps
-from codemode_mcp.calls.rules import CallRules
-from codemode_mcp.calls.saved_calls import SavedCalls, begin_text, check_chain
-from codemode_mcp.catalog.operations import RESOURCE_LIST, perform
+from codemode_mcp.audit import sizes
+from codemode_mcp.calls.arguments import ArgumentChecker, ConfiguredArguments
+from codemode_mcp.calls.host_calls import SavedCalls, answer, begin_text, check_chain
+from codemode_mcp.calls.outcome import CallContext
+from codemode_mcp.calls.rules import CallBudgets, CallRules, HeldItems, HeldResource
+from codemode_mcp.calls.sending import Results, admit_program, event_of, refuse_app, tool_call_error, without_apps
+from codemode_mcp.catalog.entries import RESOURCE_LIST, perform
 from codemode_mcp.catalog.servers import login_advice
 from codemode_mcp.errors import (
     BudgetExceeded,
@@ -91,20 +85,18 @@ from upstream_clients.jsonrpc import INTERNAL_ERROR
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
-    from codemode_mcp.calls.context import Calling
-    from codemode_mcp.calls.outcome import CallRecord
-    from codemode_mcp.calls.repeated_secrets import RepeatedSecrets
+    from codemode_mcp.calls.arguments import RepeatedSecrets
+    from codemode_mcp.calls.outcome import Calling, CallRecord
     from codemode_mcp.calls.rules import Decision
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.observed_types import ObservedTypes
     from codemode_mcp.plugins.interception import Interceptors
-    from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.program.compile import Transform
+    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.program.prepare import Transform
     from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.sandbox.messages import Lookup
-    from codemode_mcp.settings import CodeModeSettings, Language, ToolSettings, Via
-    from codemode_mcp.tool_override import ToolOverride
+    from codemode_mcp.settings import CodeModeSettings, Language, ToolOverride, ToolSettings, Via
     from codemode_mcp.trust.service import Trust
     from declarations.operations import Operation
     from upstream_clients.tools import JsonObject, SentFn, TaskOptions, ToolSource, UpstreamView
@@ -216,8 +208,8 @@ class Dispatcher:
         record.size = completion.size
         if completion.error is None:
             record.status = "completed"
-            if debugging.log.isEnabledFor(logging.DEBUG):
-                debugging.log_result(escape_line(record.tool), completion.value)
+            if sizes.log.isEnabledFor(logging.DEBUG):
+                sizes.log_result(escape_line(record.tool), completion.value)
         else:
             record.status = "failed"
             record.seen = {"text_bytes": sizes.size(completion.error.message)}

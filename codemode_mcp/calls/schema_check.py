@@ -6,11 +6,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.calls.phrases import clip, listed_names, path_text, shown_name
-from codemode_mcp.calls.problems import Problem
 from codemode_mcp.calls.schema_errors import SchemaErrors
+from codemode_mcp.calls.schema_phrases import Problem, clip, listed_names, path_text, shown_name
 from codemode_mcp.did_you_mean import misspells, nearest, normalize_name
-from upstream_clients.schema_walk import names
+from upstream_clients.schema_repair import names
 from upstream_clients.schemas import usable, with_optional_defaults
 
 if TYPE_CHECKING:

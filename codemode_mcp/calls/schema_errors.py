@@ -17,31 +17,36 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.calls.phrases import (
+from codemode_mcp.calls.schema_phrases import (
     LARGE,
-    MAX_OPTIONS,
-    Path,
-    bare,
-    clip,
-    either,
-    is_large,
-    listed_names,
-    literal,
-    options,
-    seen,
-    shown_name,
-)
-from codemode_mcp.calls.problems import THERE_ARE, Problem, did_you_mean, distance, lacks, merged, no_such, with_others
-from codemode_mcp.calls.subschemas import (
     LIMITS,
+    MAX_OPTIONS,
+    THERE_ARE,
+    Path,
+    Problem,
     Subschema,
     Subschemas,
+    bare,
     choices_of,
     choices_with_null,
+    clip,
     dict_in,
+    did_you_mean,
+    distance,
+    either,
+    is_large,
+    lacks,
     limit_words,
     list_in,
+    listed_names,
+    literal,
+    merged,
+    no_such,
+    options,
     same,
+    seen,
+    shown_name,
+    with_others,
 )
 from codemode_mcp.did_you_mean import misspells, nearest
 

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from codemode_mcp.catalog.entries import Entry, Source, one_line
 from codemode_mcp.catalog.files import INDEX, DeclarationFiles
-from codemode_mcp.catalog.program_set import SAVED
 from codemode_mcp.catalog.servers import lookup_error, method, nearest_names, quoted
-from codemode_mcp.catalog.toolset import NO_TOOLS
+from codemode_mcp.catalog.toolset import NO_TOOLS, SAVED
 from codemode_mcp.did_you_mean import nearest, normalize_name
-from codemode_mcp.search.found import Found
+from codemode_mcp.search import Found
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.catalog.servers import Server, ServerIndex
     from codemode_mcp.catalog.toolset import Toolset
-    from declarations.namespaces import ScopeObject
+    from declarations.functions import ScopeObject
     from upstream_clients.tools import JsonObject, Tool
 
 _GROUP_WORDS = {"resource": "resources", "template": "resources", "prompt": "prompts"}

@@ -1,18 +1,22 @@
-"""Tools before policy, and the entries of a catalog: tools and operations that policy does not deny. Pure."""
+"""Tools, apps and operations before policy, and the entries of a catalog that policy permits. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
 
 from codemode_mcp.policy.policy import TOOL_MARK
 from declarations.operations import OPERATIONS
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
-    from codemode_mcp.policy.effects import Effects
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from codemode_mcp.policy.rules import Effects
     from declarations.operations import Operation
-    from upstream_clients.tools import Annotations
+    from upstream_clients.tools import Annotations, UpstreamView
+
 
 Source = Literal["core", "plugin", "mcp", "client", "program"]
 """The origin of a tool: this product, a plugin, an upstream server, the connected client or the saved programs."""
@@ -156,3 +160,135 @@ def one_line(text: str, limit: int = 200) -> str:
     """Return the beginning of a text on one line. `…` marks a cut."""
     line = " ".join(text[: 4 * limit].split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+# MCP Apps: user interfaces that servers offer for the results of their tools.
+#
+# An app is a resource with a `ui://` URI. A tool names its app in `_meta.ui.resourceUri`. With `_meta.ui.visibility`,
+# it says who may call it: the model, the app or both. Source: the extension `io.modelcontextprotocol/ui`, 2026-01-26.
+
+
+SCHEME: Final = "ui://"
+
+MAX_URI: Final = 2_000
+"""Maximum length of the URI of an app in characters."""
+
+LEGACY_KEY: Final = "ui/resourceUri"
+"""Key of the URI in `_meta` before the key `ui` was introduced."""
+
+_URI: Final = re.compile(r"ui://[!-~]+")
+
+
+def is_app_uri(value: object) -> TypeGuard[str]:
+    """Return True for the URI of an app: printable ASCII that begins with `ui://`."""
+    return isinstance(value, str) and len(value) <= MAX_URI and _URI.fullmatch(value) is not None
+
+
+def app_uri(tool: Tool) -> str | None:
+    """Return the URI of a tool's app, as its server names it; None if it has none, or an invalid one."""
+    meta = tool.meta or {}
+    uri = _ui(tool).get("resourceUri", meta.get(LEGACY_KEY))
+    return uri if is_app_uri(uri) else None
+
+
+def is_for_apps_only(tool: Tool) -> bool:
+    """Return True if only apps of its server may call a tool."""
+    visibility = _visibility(tool)
+    return visibility is not None and "model" not in visibility
+
+
+def is_for_apps(tool: Tool) -> bool:
+    """Return True if apps of its server may call a tool."""
+    visibility = _visibility(tool)
+    return visibility is None or "app" in visibility
+
+
+def without_app_tools(view: UpstreamView) -> UpstreamView:
+    """Return a view without the tools that only apps may call; the same object if there are none."""
+    if not any(map(is_for_apps_only, view.tools)):
+        return view
+    return replace(view, tools=tuple(tool for tool in view.tools if not is_for_apps_only(tool)))
+
+
+def app_tools_alone(view: UpstreamView) -> UpstreamView:
+    """Return a view with the tools that only apps may call, and nothing else."""
+    tools = tuple(filter(is_for_apps_only, view.tools))
+    return replace(view, tools=tools, withheld={}, resources=False, prompts=False)
+
+
+def _ui(tool: Tool) -> Mapping[str, Any]:
+    ui = (tool.meta or {}).get("ui")
+    return ui if isinstance(ui, dict) else {}
+
+
+def _visibility(tool: Tool) -> list[Any] | None:
+    found = _ui(tool).get("visibility")
+    return found if isinstance(found, list) else None
+
+
+# Operations on resources and prompts of a server, as MCP requests.
+#
+# All pages of a list are fetched, within bounds, because programs would take the first page for the whole list.
+
+
+RESOURCE_LIST: Final = next(each for each in OPERATIONS["resources"] if each.id == "resources/list")
+
+MAX_PAGES: Final = 100
+MAX_ITEMS: Final = 10_000
+
+
+def params(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of the MCP request for the arguments of the program."""
+    if operation.method != "completion/complete":
+        return dict(arguments)
+    rest = {name: value for name, value in arguments.items() if name not in ("name", "uri")}
+    if operation.id.startswith("prompts/"):
+        return {"ref": {"type": "ref/prompt", "name": arguments["name"]}, **rest}
+    return {"ref": {"type": "ref/resource", "uri": arguments["uri"]}, **rest}
+
+
+async def perform(
+    operation: Operation,
+    arguments: Mapping[str, Any],
+    request: Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]],
+    has_room: Callable[[Mapping[str, Any]], bool],
+) -> Mapping[str, Any]:
+    """Return the result of an operation.
+
+    A list has all pages, unless the arguments have a `cursor`. A very long list is cut, and has the cursor of the next
+    page.
+
+    Args:
+        request: sends one MCP request.
+        has_room: returns True if a page can be added to the pages before. It is called for each page, except for a list
+            that has one page only.
+    """
+    sent = params(operation, arguments)
+    first = await request(operation.method, sent)
+    items = operation.items
+    if items is None or "cursor" in arguments or not _has_more(first, items):
+        return first
+    others = {name: value for name, value in first.items() if name != "nextCursor"}
+    found = list(first[items])
+    cursors = set()
+    cursor = first["nextCursor"]
+    # A faulty server can send pages without end: it repeats a cursor, or sends empty pages.
+    has_room(first)
+    for _ in range(MAX_PAGES - 1):
+        if cursor in cursors or len(found) >= MAX_ITEMS:
+            break
+        page = await request(operation.method, {**sent, "cursor": cursor})
+        if not isinstance(page.get(items), list) or not has_room(page):
+            break
+        cursors.add(cursor)
+        found.extend(page[items])
+        if not _has_more(page, items):
+            return {**others, items: found}
+        cursor = page["nextCursor"]
+    rest = {} if cursor in cursors else {"nextCursor": cursor}
+    return {**others, items: found, **rest}
+
+
+def _has_more(page: Mapping[str, Any], items: str) -> bool:
+    cursor = page.get("nextCursor")
+    return isinstance(page.get(items), list) and isinstance(cursor, str) and cursor != ""

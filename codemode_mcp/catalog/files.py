@@ -11,7 +11,7 @@ from codemode_mcp.catalog.entries import Entry, one_line
 from codemode_mcp.catalog.servers import lookup_error, method, nearest_names, quoted
 from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.saved_programs.saved_program import program_id
-from declarations.namespaces import NamespaceSummary, ScopeObject, render_namespaces
+from declarations.functions import NamespaceSummary, ScopeObject, render_namespaces
 from declarations.render import MAX_SHOWN, short_list
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.catalog.entries import mcp_id
 from codemode_mcp.did_you_mean import nearest, normalize_name
-from codemode_mcp.policy.effects import with_own
+from codemode_mcp.policy.rules import with_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from codemode_mcp.tool_override import ToolOverride
+    from codemode_mcp.settings import ToolOverride
     from upstream_clients.tools import Tool, UpstreamView
 
 

@@ -15,19 +15,17 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec.structs import asdict
 
-from codemode_mcp.catalog.apps import app_uri
 from codemode_mcp.catalog.catalog import Catalog
-from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, mcp_id, operation_entry, operation_id
-from codemode_mcp.catalog.program_set import ProgramSet
+from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, app_uri, mcp_id, operation_entry, operation_id
 from codemode_mcp.catalog.servers import Server, ServerIndex
-from codemode_mcp.catalog.toolset import Toolset, entry_of
+from codemode_mcp.catalog.toolset import ProgramSet, Toolset, entry_of
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.effects import Effects
+from codemode_mcp.policy.rules import Effects
 from codemode_mcp.saved_programs.saved_program import SavedProgram, name_problem
 from codemode_mcp.settings import Language
 from codemode_mcp.strict_json import Form, convert_versioned, form_from, rejecting_damage
 from declarations.operations import OPERATIONS
-from upstream_clients.tool_list_repair import with_relaxed_schemas
+from upstream_clients.list_repair import with_relaxed_schemas
 from upstream_clients.tools import Annotations, Tool
 
 if TYPE_CHECKING:

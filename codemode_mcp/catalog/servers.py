@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.catalog.apps import app_uri
+from codemode_mcp.catalog.entries import app_uri
 from codemode_mcp.did_you_mean import nearest, normalize_name
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.trust.items import tool_item
+from declarations.functions import signature
 from declarations.names import aliases, identifiers, is_displaced, is_of_another
 from declarations.operations import OPERATIONS
 from declarations.render import ServerFile, ServerSummary, render_index
-from declarations.signatures import signature
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:

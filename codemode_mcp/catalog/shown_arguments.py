@@ -22,7 +22,7 @@ from upstream_clients.schemas import SchemaParts, is_legacy
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from codemode_mcp.tool_override import ToolOverride
+    from codemode_mcp.settings import ToolOverride
     from upstream_clients.tools import JsonObject
 
 MAX_STEPS: Final = 2_000

@@ -2,7 +2,7 @@
 
 `parser` parses with typer, and `commands` has a module for each command or pair of commands. `serving` imports neither,
 so that `serve` starts faster. `relaying` imports even less, because each client of a shared instance waits for it.
-`quick_commands` has what the shared instance does for other commands, and imports as little.
+`running_instance` has what the shared instance does for other commands, and imports as little.
 """
 
 from __future__ import annotations

@@ -94,22 +94,22 @@ async def log_in(spec: UpstreamSpec, show: Callable[[str], None], *, timeout: fl
     Raises:
         LoginError: the login failed.
     """
-    from upstream_clients import oauth, oauth_discovery
-    from upstream_clients.challenge import Challenge
+    from upstream_clients import oauth
     from upstream_clients.fetch import Fetcher
+    from upstream_clients.spec import Challenge
     from upstream_clients.token_store import LoginStore
 
     assert spec.login_url is not None
     store = LoginStore(spec)
     # The messages of a probe are MCP, which an API does not understand.
-    status, challenge = (HTTPStatus.UNAUTHORIZED, None) if spec.is_api else await oauth_discovery.probe(spec)
+    status, challenge = (HTTPStatus.UNAUTHORIZED, None) if spec.is_api else await oauth.probe(spec)
     refused = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
     if not refused:
         challenge = None
     elif challenge is None and spec.oauth is not None and not spec.is_api:
         challenge = Challenge()
     async with Fetcher(spec.login_url, trusted=spec.names_endpoints) as fetcher:
-        offer = await oauth_discovery.discover(spec, fetcher, challenge)
+        offer = await oauth.discover(spec, fetcher, challenge)
         if offer is None and spec.is_api:
             raise LoginError(
                 "it publishes no metadata of a login; write the addresses of its authorization server: "

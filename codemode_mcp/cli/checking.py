@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.config import Config
-    from codemode_mcp.program.compile import Transform
     from codemode_mcp.program.inspection import Preflight
+    from codemode_mcp.program.prepare import Transform
     from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.settings import Language
-    from codemode_mcp.type_check.checked_text import CheckedText
     from codemode_mcp.type_check.checker import Checked
+    from codemode_mcp.type_check.declared import CheckedText
 
     Types = Callable[[CheckedText], Awaitable[Checked]]
     """A function that checks a text against the catalog."""
@@ -90,8 +90,8 @@ async def _in_app(
 async def _cell(
     source: str, language: Language | None, file: str, catalog: Catalog, transform: Transform, types: Types
 ) -> CheckedFiles:
-    from codemode_mcp.program.type_annotations import has_types
-    from codemode_mcp.type_check.checked_text import of_cell
+    from codemode_mcp.program.prepare import has_types
+    from codemode_mcp.type_check.declared import of_cell
 
     language = language or ("typescript" if has_types(source) else "javascript")
     found = _inspected(source, language, file, catalog)
@@ -106,7 +106,7 @@ async def _saved(
     programs: Sequence[SavedProgram], catalog: Catalog, transform: Transform, types: Types
 ) -> CheckedFiles:
     from codemode_mcp.saved_programs.compiling import function_body
-    from codemode_mcp.type_check.checked_text import of_module
+    from codemode_mcp.type_check.declared import of_module
 
     found = []
     for program in programs:
@@ -140,7 +140,7 @@ async def _syntax(source: str, file: str, transform: Transform) -> CheckedFiles 
 def _inspected(source: str, language: Language, file: str, catalog: Catalog) -> Preflight | CheckedFiles:
     """Return the preflight of a program, or its errors if it would be refused."""
     from codemode_mcp.program.inspection import CELL_FILES
-    from codemode_mcp.program.members import check_members
+    from codemode_mcp.program.mcp_uses import check_members
     from codemode_mcp.program.preflight import inspect
 
     try:
@@ -152,7 +152,7 @@ def _inspected(source: str, language: Language, file: str, catalog: Catalog) -> 
 
 
 def _lines(text: CheckedText, checked: Checked, file: str, catalog: Catalog) -> CheckedFiles:
-    from codemode_mcp.type_check.reports import positions, signatures
+    from codemode_mcp.type_check.cells import positions, signatures
 
     if checked.unchecked is not None:
         return CheckedFiles(unchecked=[f"{file}: not checked: {checked.unchecked}"])

@@ -1,20 +1,167 @@
-"""The commands that the shared instance runs for terminals, each in an application that serves other clients, too.
+"""Commands of terminals as requests, and the shared instance's part of carrying them out.
 
 Relays wait for the start of the instance, so the first command imports what commands need.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from codemode_mcp.cli.messages import COLUMNS, stop
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
 
     from codemode_mcp.app.app import App
-    from codemode_mcp.cli.command_requests import ProgramRequest
-    from codemode_mcp.cli.terminal_client import UnattendedClient
-    from codemode_mcp.instance.command_terminal import CommandTerminal
-    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.cli.following import UnattendedClient
+    from codemode_mcp.instance.clients import CommandTerminal
+    from codemode_mcp.policy.policy import Caller
+
+
+# The requests of commands, as they were typed, which the command or the shared instance carries out.
+
+
+UNCUT: Final = 10_000
+"""Width for output to a pipe, which is not cut."""
+
+
+class CallRequest(NamedTuple):
+    """A call of one tool.
+
+    Attributes:
+        server: the name of the server, or its identifier in programs.
+        values: the arguments.
+        are_strings: the values are strings, and are to be converted as the tool's schema requires.
+    """
+
+    server: str
+    tool: str
+    values: Mapping[str, Any]
+    are_strings: bool
+
+
+def read_call(tool: str, arguments: Sequence[str], text: str | None) -> CallRequest:
+    """Return the request of a command line. End the command if it is not valid.
+
+    Args:
+        tool: `SERVER.TOOL`.
+        arguments: `KEY=VALUE` each.
+        text: the value of `--json`.
+    """
+    server, _, name = tool.removeprefix("MCP.").removeprefix("mcp:").replace(":", ".", 1).partition(".")
+    if not name:
+        stop(2, f"{tool!r} names no tool: write SERVER.TOOL, as in github.listIssues; codemode-mcp tools lists them")
+    return CallRequest(server, name, _parse(arguments, text), text is None)
+
+
+def _parse(arguments: Sequence[str], text: str | None) -> Mapping[str, Any]:
+    """Return the arguments: JSON values, or the strings of KEY=VALUE."""
+    if text is None:
+        pairs = [each.partition("=") for each in arguments]
+        for key, equals, _ in pairs:
+            if not equals or not key:
+                stop(2, f"{key!r}: write arguments as KEY=VALUE, or all of them as --json '{{...}}'")
+        return {key: value for key, _, value in pairs}
+    if arguments:
+        stop(2, "give either KEY=VALUE or --json, not both")
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        stop(2, f"--json: this is not JSON ({error}); write it in single quotes, as in --json '{{\"a\": 1}}'")
+    if not isinstance(value, dict):
+        stop(2, "--json: arguments are one JSON object, as in --json '{\"a\": 1}'")
+    return value
+
+
+class ToolsRequest(NamedTuple):
+    """A list of tools.
+
+    Attributes:
+        query: what to search for; None for all tools.
+        server: the only server or plugin; None for all.
+        long: show whole signatures and descriptions, on several lines.
+        width: the columns of a line.
+    """
+
+    query: str | None
+    server: str | None
+    long: bool
+    as_json: bool
+    width: int
+
+
+def read_tools(words: Sequence[str], server: str | None, *, long: bool, as_json: bool) -> ToolsRequest:
+    """Return the request of a command line. The lines fit the terminal; those for a pipe are not cut."""
+    import shutil
+
+    piped = COLUMNS if long else UNCUT
+    width = shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stdout.isatty() else piped
+    return ToolsRequest(" ".join(words) if words else None, server, long, as_json, width)
+
+
+class ProgramRequest(NamedTuple):
+    """A program to run.
+
+    Attributes:
+        language: `javascript`, `typescript` or a wrong name; None to find it out by trying.
+        args: the values of `args` in the program.
+        as_json: print answers as JSON.
+        saved: the name of the saved program to run instead of `code`.
+        input: the input of a saved program, as unchecked JSON text.
+        accept_changes: run a saved program even if definitions of its tools have changed.
+    """
+
+    code: str | None
+    language: str | None
+    args: Sequence[str]
+    as_json: bool
+    quiet: bool
+    saved: str | None = None
+    input: str | None = None
+    accept_changes: bool = False
+
+
+def read_program(file: Path, language: str | None) -> tuple[str, str | None]:
+    """Return the text of a program, and its language by the name of the file. End the command if it cannot be read."""
+    if language is None and file.suffix in (".ts", ".mts", ".cts"):
+        language = "typescript"
+    elif language is None and file.suffix in (".js", ".mjs", ".cjs"):
+        language = "javascript"
+    return _read(file), language
+
+
+def read_input(text: str | None) -> str | None:
+    """Return the value of `--input`: JSON text, `@FILE`, or `-` for stdin. End the command if it cannot be read."""
+    from pathlib import Path
+
+    if text is None or (text != "-" and not text.startswith("@")):
+        return text
+    if text == "-" and sys.stdin is None:
+        stop(2, "--input -: standard input is closed; give the input itself, or @FILE")
+    path = Path(text.removeprefix("@"))
+    if text != "-" and not path.exists():
+        stop(2, f"--input: there is no file {path}")
+    return _read(path)
+
+
+def _read(file: Path) -> str:
+    import re
+    import shlex
+
+    try:
+        if str(file) == "-":
+            return sys.stdin.buffer.read().decode("utf-8")
+        return file.read_text("utf-8")
+    except FileNotFoundError:
+        if re.search(r"[\s(;=]", str(file)):
+            stop(2, f"there is no file {str(file)!r}; to run this text: codemode-mcp run -e {shlex.quote(str(file))}")
+        stop(2, f"there is no file {file}; to give the program itself, use -e CODE")
+    except (OSError, UnicodeDecodeError) as error:
+        name = "the program from stdin" if str(file) == "-" else str(file)
+        stop(1, f"cannot read {name}: {getattr(error, 'strerror', None) or error}")
 
 
 async def run_command(
@@ -34,10 +181,9 @@ async def _call(
     """Make one call. The result has the exit code of the command."""
     from functools import partial
 
-    from codemode_mcp.cli.command_requests import CallRequest
+    from codemode_mcp.cli.command_programs import program_of
     from codemode_mcp.cli.following import FollowedRun
-    from codemode_mcp.cli.selection import configured, unknown_server
-    from codemode_mcp.cli.tool_call import program_of
+    from codemode_mcp.cli.loading import configured, unknown_server
 
     call = CallRequest(**request)
     known = configured(app.config, in_programs=True)
@@ -53,10 +199,9 @@ async def _call(
 
 async def _run(app: App, caller: Caller, terminal: CommandTerminal, *, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Run a program. The result has the exit code of the command."""
-    from codemode_mcp.cli.command_requests import ProgramRequest
+    from codemode_mcp.cli.command_programs import NO_SERVERS, BadProgram, check
     from codemode_mcp.cli.following import FollowedRun
-    from codemode_mcp.cli.program import NO_SERVERS, BadProgram, check
-    from codemode_mcp.cli.selection import for_program
+    from codemode_mcp.cli.loading import for_program
 
     asked = ProgramRequest(**request)
     await app.manager()
@@ -88,8 +233,8 @@ async def _run(app: App, caller: Caller, terminal: CommandTerminal, *, request: 
 
 async def _run_saved(app: App, caller: Caller, terminal: CommandTerminal, asked: ProgramRequest) -> Mapping[str, Any]:
     """Run a saved program. The result has the exit code of the command."""
+    from codemode_mcp.cli.command_programs import SavedRun
     from codemode_mcp.cli.following import FollowedRun
-    from codemode_mcp.cli.saved_runs import SavedRun
     from codemode_mcp.config_path import command_option
     from codemode_mcp.paths import config_dir
 
@@ -108,7 +253,7 @@ async def _run_saved(app: App, caller: Caller, terminal: CommandTerminal, asked:
 
 async def _repl(app: App, caller: Caller, terminal: CommandTerminal) -> Mapping[str, Any]:
     """Run the programs of a prompt until it leaves."""
-    from codemode_mcp.cli.repl.program_service import serve_programs
+    from codemode_mcp.cli.repl.app_programs import serve_programs
 
     return await serve_programs(app, caller, terminal)
 
@@ -117,9 +262,7 @@ async def _tools(
     app: App, caller: Caller, terminal: CommandTerminal, *, request: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """List or search tools. The result has the exit code of the command."""
-    from codemode_mcp.cli.command_requests import ToolsRequest
-    from codemode_mcp.cli.listing import printed
-    from codemode_mcp.cli.tool_catalog import emptiness, tools_of, unknown_source
+    from codemode_mcp.cli.listing import emptiness, printed, tools_of, unknown_source
 
     asked = ToolsRequest(**request)
     found = await tools_of(app, caller, asked.query, asked.server)
@@ -134,7 +277,7 @@ async def _tools(
 
 
 async def _types(app: App, caller: Caller, _: CommandTerminal) -> Mapping[str, Any]:
-    from codemode_mcp.cli.tool_catalog import emptiness, types_of
+    from codemode_mcp.cli.listing import emptiness, types_of
 
     files, errors = await types_of(app, caller)
     return {"files": files, "notes": [*errors, *emptiness(app.config)]}
@@ -148,7 +291,7 @@ def _say(terminal: CommandTerminal, text: str) -> None:
 
 def _client_of(terminal: CommandTerminal) -> UnattendedClient:
     """Return the client of a program whose output is shown at a terminal."""
-    from codemode_mcp.cli.terminal_client import TerminalClient, UnattendedClient
+    from codemode_mcp.cli.following import TerminalClient, UnattendedClient
 
     return TerminalClient(terminal) if terminal.attended else UnattendedClient()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from codemode_mcp.cli.command_requests import read_program
+from codemode_mcp.cli.command_service import read_program
 from codemode_mcp.cli.messages import stop_line
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.drafts.parameters import ValueSchema
-    from codemode_mcp.recordings.reader import Recording
+    from codemode_mcp.recordings.format import Recording
     from codemode_mcp.settings import Language
     from upstream_clients.tools import JsonObject
 
@@ -53,7 +53,7 @@ def read_source(source: str, config: str | None) -> DraftSource:
     """
     path = Path(source)
     if _RUN.fullmatch(source) and not path.exists():
-        from codemode_mcp.cli.exported_runs import exported_run
+        from codemode_mcp.cli.recording_files import exported_run
 
         found = exported_run(source, config)
         return _recorded(found.data, f"the recording of run {found.run_id}")
@@ -68,7 +68,7 @@ def read_source(source: str, config: str | None) -> DraftSource:
 
 
 def _read(path: Path) -> bytes:
-    from codemode_mcp.recordings.reader import MAX_BYTES
+    from codemode_mcp.recordings.format import MAX_BYTES
 
     try:
         # Opening a pipe would wait for a writer.
@@ -84,7 +84,7 @@ def _read(path: Path) -> bytes:
 def _recorded(data: bytes, name: str) -> DraftSource:
     from codemode_mcp.catalog.serialize import read_catalog
     from codemode_mcp.errors import CodeModeError
-    from codemode_mcp.recordings.reader import NotReadable, recording_of
+    from codemode_mcp.recordings.format import NotReadable, recording_of
 
     try:
         recording = recording_of(io.BytesIO(data))
@@ -121,7 +121,7 @@ class _Schemas:
         self._by_id = {entry.id: entry.tool.input_schema for entry in entries}
 
     def __call__(self, call: tuple[str, ...], path: tuple[str, ...]) -> JsonObject | None:
-        from codemode_mcp.drafts.value_schemas import value_schema
+        from codemode_mcp.drafts.parameters import value_schema
 
         schema = self._by_path.get(".".join(call)) or self._by_id.get(call[-1])
         return None if schema is None else value_schema(schema, path)

@@ -1,13 +1,14 @@
-"""The lists and search results of `codemode-mcp tools`, and their lines on a terminal. Pure."""
+"""The lists, declarations and search results of `codemode-mcp tools` and `codemode-mcp types`."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.catalog.catalog import EVERYTHING
+from codemode_mcp.cli.loading import configured, server_suggestion, unknown_server, with_servers
 from codemode_mcp.cli.messages import suggestion
 from codemode_mcp.control.display import columns, counted, cut, plain
 from codemode_mcp.errors import ProgramError
@@ -17,11 +18,15 @@ from declarations.untrusted_text import escape_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from codemode_mcp.app.app import App
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
-    from codemode_mcp.cli.command_requests import ToolsRequest
+    from codemode_mcp.cli.command_service import ToolsRequest
+    from codemode_mcp.config import Config
+    from codemode_mcp.policy.policy import Caller
     from codemode_mcp.trust.service import Trust
     from upstream_clients.tools import UpstreamView
+
 
 WEAK = 0.3
 """Part of the best score that a hit needs. A larger part loses answers to our labelled test queries."""
@@ -123,7 +128,7 @@ def _listed(catalog: Catalog, entry: Entry) -> dict[str, Any]:
 def _held(catalog: Catalog, views: Sequence[UpstreamView], trust: Trust) -> Iterator[dict[str, Any]]:
     """Yield the held tools that policy would not hide, in the form of `_listed`, with a status."""
     from codemode_mcp.catalog.entries import mcp_id
-    from codemode_mcp.trust.references import reference
+    from codemode_mcp.trust.items import reference
 
     servers = {server.name: server for server in catalog.servers if server.held}
     for view in views:
@@ -282,3 +287,68 @@ def _by_server(counts: Mapping[str, int]) -> str:
     """Return the counts of at most three servers, the highest first."""
     most = sorted(counts, key=lambda name: -counts[name])
     return ", ".join(f"{counts[name]} of {name}" for name in most[:3]) + (", ..." if len(most) > 3 else "")
+
+
+# The tools and the declaration files of an application, for `codemode-mcp tools` and `codemode-mcp types`.
+
+
+CONNECT_SECONDS: Final = 30.0
+"""Timeout for connecting servers."""
+
+
+def of_server(config: Config, server: str | None) -> Config:
+    """Return the configuration for the tools of one server or plugin; None for all."""
+    if server is None:
+        return config
+    return with_servers(config, [server] if server in configured(config) else [], called=False)
+
+
+async def tools_of(opened: App, caller: Caller, query: str | None, server: str | None) -> ToolList | None:
+    """List or search the tools. Return None if there is no such server or plugin.
+
+    The tools of a single server may come from its kept list, so that it need not start.
+    """
+    pool = await opened.pool()
+    names = {spec.name for spec in of_server(opened.config, server).upstreams}
+    if server is None or any(view.state != "idle" for view in pool.views() if view.name in names):
+        await pool.connect(names, CONNECT_SECONDS)
+    catalog = await opened.catalog_for(caller, None)
+    if server is not None:
+        catalog = catalog.with_servers(names)
+    views = [view for view in pool.views() if view.name in names]
+    try:
+        limit = opened.settings().code_mode.search_default_limit
+        return list_tools(catalog, views, query, server, limit, opened.trust)
+    except ProgramError:
+        return None
+
+
+def unknown_source(server: str, config: Config) -> str:
+    """Return the message about an unknown server or plugin."""
+    if server in config.disabled:
+        return f"--server: {unknown_server(server, config)}"
+    return f"--server: there is no server or plugin {server!r}; {server_suggestion(server, config)}"
+
+
+async def types_of(opened: App, caller: Caller) -> tuple[dict[str, str], list[str]]:
+    """Return the declaration files by their paths, and the errors of servers that are down."""
+    from importlib import resources
+
+    await opened.connect(CONNECT_SECONDS)
+    catalog = await opened.catalog_for(caller, None)
+    files = {path: catalog.files.text(path) for path in catalog.files.paths if not path.startswith("programs/")}
+    if catalog.programs:
+        files["programs.d.ts"] = catalog.toolset.programs.declarations()
+    if catalog.toolset:
+        files["tools.d.ts"] = catalog.toolset.declarations()
+    package = resources.files("declarations")
+    files["guest.d.ts"] = (package / "guest.d.ts").read_text("utf-8")
+    files["codemode-mcp.schema.json"] = (package / "configuration.schema.json").read_text("utf-8")
+    return files, server_errors(catalog)
+
+
+def emptiness(config: Config) -> list[str]:
+    """Return the remark that there is nothing to show, if there is nothing."""
+    if config.upstreams or config.plugins:
+        return []
+    return ["no server is enabled: see codemode-mcp import and add, or name a configuration with --config"]

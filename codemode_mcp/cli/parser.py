@@ -1,34 +1,154 @@
-"""The command line parser. The module of a command is imported when the command is used."""
+"""The command line parser, its messages and its completion. A command is imported when it is used."""
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from importlib import import_module
 from io import TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer._click.exceptions import UsageError
+from typer._click.exceptions import BadOptionUsage, MissingParameter, NoSuchOption, UsageError
 from typer.core import TyperGroup
 
+from codemode_mcp.did_you_mean import nearest
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
     from typer._click import Command, Context, Parameter
 
+
+_COMMANDS: Final = {
+    "exec": "codemode-mcp run -e CODE",
+    "eval": "codemode-mcp run -e CODE",
+    "execute": "codemode-mcp run -e CODE",
+    "tool": "codemode-mcp tools",
+    "search": "codemode-mcp tools QUERY",
+    "servers": "codemode-mcp tools",
+    "list": "codemode-mcp tools, or codemode-mcp runs list",
+    "ls": "codemode-mcp tools, or codemode-mcp runs list",
+    "uninstall": "codemode-mcp install --client NAME --undo",
+    "rm": "codemode-mcp remove NAME",
+    "delete": "codemode-mcp remove NAME",
+    "check": "codemode-mcp doctor",
+    "start": "codemode-mcp serve",
+    "shell": "codemode-mcp repl",
+    "version": "codemode-mcp --version",
+    "help": "codemode-mcp --help",
+}
+"""Our commands, by the names of similar commands in other programs."""
+
+_OPTIONS: Final = {
+    "--eval": "-e",
+    "--code": "-e",
+    "-c": "--config",
+    "-f": "--config",
+    "--conf": "--config",
+    "--verbose": "--log-level",
+    "-v": "--log-level",
+    "--name": "--server",
+    "-s": "--server",
+    "--client": "--from",
+    "--file": "--config",
+    "--output": "--out",
+    "-o": "--out",
+}
+"""Our options, by the names of similar options in other programs."""
+
+_EXAMPLES: Final = {
+    "install": "codemode-mcp install --client cursor",
+    "add": "codemode-mcp add https://example.com/mcp",
+    "remove": "codemode-mcp remove docs; codemode-mcp doctor shows the servers",
+    "enable": "codemode-mcp enable docs; codemode-mcp doctor shows the servers",
+    "disable": "codemode-mcp disable docs; codemode-mcp doctor shows the servers",
+    "login": "codemode-mcp login docs; codemode-mcp doctor shows the servers",
+    "logout": "codemode-mcp logout docs; codemode-mcp doctor shows the servers",
+    "call": "codemode-mcp call github.listIssues state=open; codemode-mcp tools lists all tools",
+}
+"""An example of each command that has a required argument, for the message if the argument is missing."""
+
+_WITH_ARGUMENT: Final = {
+    "types": "codemode-mcp types --out",
+    "repl": "codemode-mcp run",
+    "serve": "codemode-mcp serve --config",
+}
+"""Command lines to suggest, by a command that takes no argument. The given argument is added to them."""
+
+_REWORDED: Final = {
+    "Value error, ": "",
+    "Input should be a valid number, unable to parse string as a number": "write a number, such as 7",
+    "Input should be a valid integer, unable to parse string as an integer": "write a whole number, such as 8808",
+    "Input should be less than or equal to": "write a number of at most",
+    "Input should be greater than or equal to": "write a number of at least",
+}
+"""Replacements for phrases of the libraries that parse options."""
+
+_EXTRA: Final = re.compile(r"Got unexpected extra arguments? ?\(?s?\)? ?\((.*)\)")
+
+
+def unknown_command(name: str, commands: Collection[str]) -> str:
+    """Return the message for an unknown command."""
+    meant = _COMMANDS.get(name.lower())
+    if meant is None:
+        close = nearest(name, commands)
+        meant = " or ".join(f"codemode-mcp {each}" for each in close) or "codemode-mcp --help, which lists all"
+    return f"There is no command {name!r}. Write {meant}."
+
+
+def improve(error: UsageError) -> None:
+    """Change the message of a usage error so that it says what to write."""
+    command = "" if error.ctx is None else str(error.ctx.info_name)
+    if isinstance(error, NoSuchOption) and error.ctx is not None:
+        options = [each for parameter in error.ctx.command.get_params(error.ctx) for each in parameter.opts]
+        options = [each for each in options if each.startswith("-")]
+        meant = [_OPTIONS[error.option_name]] if _OPTIONS.get(error.option_name) in options else []
+        close = meant or nearest(error.option_name, [each for each in options if each.startswith("--")])
+        advice = f"Did you mean {' or '.join(close)}?" if close else f"See codemode-mcp {command} --help."
+        error.message, error.possibilities = f"There is no option {error.option_name}. {advice}", None
+    elif isinstance(error, MissingParameter):
+        if error.param is not None and error.param.name == "run":
+            error.message = "codemode-mcp runs list shows the ids of runs"
+        elif command in _EXAMPLES:
+            error.message = f"Write it as in: {_EXAMPLES[command]}"
+    elif isinstance(error, BadOptionUsage):
+        example = "codemode-mcp run -e 'return 1'" if error.option_name == "-e" else ""
+        error.message += f" Write it as in: {example}" if example else f" See codemode-mcp {command} --help."
+    elif (extra := _EXTRA.match(error.message)) is not None:
+        if command == "import":
+            error.message = f"Name a file or a client with --from: codemode-mcp import --from {extra[1]}"
+        elif command == "run":
+            error.message += ". Write arguments of the program after --, and the text of a program after -e, in quotes."
+        else:
+            without = f"codemode-mcp {command}, without it"
+            advice = f"{_WITH_ARGUMENT[command]} {extra[1]}" if command in _WITH_ARGUMENT else without
+            error.message = f"{command} takes no argument, but got {extra[1]}. Write {advice}."
+    elif error.message.startswith("No such command ") and "Did you mean" not in error.message:
+        subcommands = getattr(getattr(error.ctx, "command", None), "commands", {})
+        error.message += f" Write {' or '.join(f'codemode-mcp {command} {each}' for each in subcommands)}."
+    else:
+        for library_words, ours in _REWORDED.items():
+            error.message = error.message.replace(library_words, ours)
+
+
 COMMANDS: Final = {
-    "demo": "demo",
+    "demo": "serve",
     "install": "install",
     "import": "import_",
     "add": "add",
-    "remove": "remove",
-    "enable": "remove",
-    "disable": "remove",
+    "remove": "add",
+    "enable": "add",
+    "disable": "add",
     "doctor": "doctor",
     "setup": "doctor",
     "serve": "serve",
     "run": "run",
     "new": "new",
-    "test": "testing",
-    "call": "call",
+    "test": "new",
+    "call": "run",
     "repl": "repl",
     "tools": "tools",
     "types": "tools",
@@ -37,11 +157,11 @@ COMMANDS: Final = {
     "trust": "trust",
     "servers": "servers",
     "policy": "policy",
-    "clients": "clients",
+    "clients": "ui",
     "instance": "instance",
     "trace": "trace",
     "ui": "ui",
-    "savings": "savings",
+    "savings": "trace",
     "login": "login",
     "logout": "login",
 }
@@ -65,8 +185,6 @@ class _Commands(TyperGroup):
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            from codemode_mcp.cli.usage import unknown_command
-
             ctx.fail(unknown_command(args[0], COMMANDS))
         return super().resolve_command(ctx, args)
 
@@ -74,8 +192,6 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except UsageError as error:
-            from codemode_mcp.cli.usage import improve
-
             improve(error)
             raise
 
@@ -124,3 +240,143 @@ def main(
 
         print(metadata.version("codemode-mcp"))  # noqa: T201
         raise typer.Exit
+
+
+# Shell completions for arguments: names of servers and clients, ids of runs.
+#
+# Nothing here connects to a server, runs a program or expands a variable. Errors lead to no completions, since a shell
+# would show their messages in the middle of the user's line. Some shells evaluate completions (zsh while it completes),
+# and the configuration of a folder may be by others, so only plain names are offered.
+
+
+MAX_RUNS: Final = 50
+TAIL_BYTES: Final = 1 << 20
+"""Bytes at the end of a trajectory that are searched for runs."""
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,199}")
+_ASK_SECONDS: Final = 0.5
+
+
+def server_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return names of the servers in the configuration that the command would use."""
+    return _complete(incomplete, lambda: _servers(ctx))
+
+
+def remote_server_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return names of the servers that have a URL: only these have a login."""
+    return _complete(incomplete, lambda: _servers(ctx, with_key=("url", "serverUrl", "openapi")))
+
+
+def listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return names of servers, and those of the items of a server whose name is complete."""
+    return _complete(incomplete, lambda: _listed_items(ctx, incomplete))
+
+
+def saved_programs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return names of saved programs and of proposals."""
+    return _complete(incomplete, lambda: _saved_programs(ctx))
+
+
+def client_names(incomplete: str) -> list[str]:
+    """Return names of MCP clients."""
+    from codemode_mcp.cli.mcp_clients.locations import CLIENTS
+
+    return _complete(incomplete, lambda: CLIENTS)
+
+
+def recorded_runs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return ids of the latest runs in the trajectory, newest first."""
+    return _complete(incomplete, lambda: _recorded_runs(ctx))
+
+
+def live_runs(incomplete: str) -> list[str]:
+    """Return ids of the runs of serving processes, which are asked over their control sockets."""
+    return _complete(incomplete, _live_runs)
+
+
+def _complete(incomplete: str, names: Callable[[], Iterable[Any]]) -> list[str]:
+    try:
+        found = [name for name in names() if isinstance(name, str) and _PLAIN.fullmatch(name)]
+    except Exception:  # an error cannot be shown
+        return []
+    return [name for name in found if name.startswith(incomplete)]
+
+
+def _configuration(ctx: typer.Context) -> tuple[Path, dict[str, Any]]:
+    """Return the configuration file and its value as written, without expanding variables or running programs."""
+    from codemode_mcp.cli.deciding import find
+    from codemode_mcp.config.source import file_states, parse, read_text
+
+    path = find(ctx.params.get("config"), lambda _: None)
+    if path is None or file_states((path,)) == (None,):
+        raise FileNotFoundError("there is no configuration, or it is not a regular file")
+    value = parse(read_text(path))
+    return path, value if isinstance(value, dict) else {}
+
+
+def _servers(ctx: typer.Context, with_key: tuple[str, ...] = ()) -> list[str]:
+    """Return names of servers, or of those whose entries have one of some keys."""
+    _, value = _configuration(ctx)
+    tables = [value[key] for key in ("mcpServers", "servers") if isinstance(value.get(key), dict)]
+    return [
+        name
+        for table in tables
+        for name, entry in table.items()
+        if not with_key or any(key in (entry or ()) for key in with_key)
+    ]
+
+
+def _listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
+    from codemode_mcp.paths import state_dir
+    from codemode_mcp.trust.items import reference
+    from codemode_mcp.trust.pins_file import PinsFolder
+
+    path, _ = _configuration(ctx)
+    folder, names = PinsFolder(state_dir() / "pins", path), _servers(ctx)
+    for server in [each for each in names if incomplete.startswith(f"{each}.")]:
+        pins = folder.load(server)
+        items = {} if pins is None else {**pins.accepted, **pins.present.items}
+        names += [reference(server, *key) for key in items]
+    return names
+
+
+def _saved_programs(ctx: typer.Context) -> list[str]:
+    from codemode_mcp.saved_programs.folder import folder_of, name_of, program_files
+    from codemode_mcp.saved_programs.program_state import state_of
+
+    path, _ = _configuration(ctx)
+    folder = folder_of(path)
+    proposed = [each.name for each in state_of(path).proposals().waiting]
+    return [*([] if folder is None else map(name_of, program_files(folder))), *proposed]
+
+
+def _recorded_runs(ctx: typer.Context) -> list[str]:
+    import json
+
+    from codemode_mcp.config.source import file_states
+
+    trajectory = ctx.params.get("trajectory")
+    if trajectory is None:
+        path, value = _configuration(ctx)
+        trajectory = path.parent / os.path.expanduser(value["audit"]["trajectory"])
+    if file_states((Path(trajectory),)) == (None,):
+        return []
+    with open(trajectory, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+        started = [line for line in file.read(TAIL_BYTES).splitlines()[::-1] if b'"kind":"run_started"' in line]
+    return [json.loads(line)["id"] for line in started[:MAX_RUNS] if line.startswith(b"{")]
+
+
+def _live_runs() -> list[str]:
+    import anyio
+
+    from codemode_mcp.control.client import ask_all
+    from codemode_mcp.control.protocol import Request
+
+    async def ask() -> list[str]:
+        with anyio.move_on_after(_ASK_SECONDS):
+            found = await ask_all(Request("list"))
+            return [run["id"] for _, answer in found.answers for run in answer["runs"]]
+        return []
+
+    return anyio.run(ask)

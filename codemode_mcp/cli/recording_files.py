@@ -6,19 +6,30 @@ import base64
 import json
 import os
 import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.cli.messages import say, say_line, stop, stop_line
-from codemode_mcp.recordings.folder import SUFFIX
-from codemode_mcp.recordings.format import Answer, Opening, Requests
+from codemode_mcp.cli.serving_processes import find_run, recording_folder
+from codemode_mcp.recordings.format import (
+    MAX_BYTES,
+    Answer,
+    NotReadable,
+    Opening,
+    Requests,
+    decode,
+    read_recording,
+    requested,
+)
 from codemode_mcp.recordings.masking import masked_names
-from codemode_mcp.recordings.reader import MAX_BYTES, NotReadable, decode, read_recording, requested
+from codemode_mcp.recordings.recordings import SUFFIX
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from codemode_mcp.control.endpoints import Endpoint
-    from codemode_mcp.recordings.reader import Recording
+    from codemode_mcp.recordings.format import Recording
+
 
 _MIN_PREFIX: Final = 12
 _MAX_MASKED: Final = 20
@@ -140,3 +151,40 @@ def _tools(recording: Recording) -> int:
         return sum(len(each["tools"]) for each in servers)
     except (ValueError, LookupError, TypeError):
         return 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRun:
+    """The recording of a run.
+
+    Attributes:
+        run_id: the whole id of the run.
+        path: its file; None if it was in the memory of a process.
+    """
+
+    run_id: str
+    data: bytes
+    path: Path | None
+
+
+def exported_run(run: str, config: str | None, folder: Path | None = None) -> ExportedRun:
+    """Return the recording of a run. End the command if there is none.
+
+    Args:
+        run: the id of a run, or its unique beginning.
+        config: only processes that serve this configuration; None for all.
+        folder: the folder of `serve --record`; None for the configured one.
+    """
+    folder = recording_folder(config) if folder is None else folder
+    path = None if folder is None else find_in_folder(folder, run)
+    if path is not None:
+        return ExportedRun(path.stem, path.read_bytes(), path)
+    endpoint, answer = find_run(run, config)
+    run_id = answer["run"]["id"]
+    if endpoint is None:
+        stop_line(
+            1,
+            f"run {run_id} is in a store, and no running process has its recording; to record programs in files, "
+            "set audit.recordings, or start the server with serve --record DIR",
+        )
+    return ExportedRun(run_id, fetch(endpoint, run_id), None)

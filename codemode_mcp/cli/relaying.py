@@ -1,4 +1,4 @@
-"""The relay of `codemode-mcp serve`: it connects the client on the standard streams to the shared instance.
+"""The relay of `codemode-mcp serve` to the shared instance, and the command lines that need no typer.
 
 A client waits for this, so the module imports little. If there can be no shared instance for this client, the command
 serves it by a process of its own (`serving`).
@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.cli.common_options import read_options, spelled
 from codemode_mcp.cli.messages import say
 from codemode_mcp.config_path import find_config
 from codemode_mcp.errors import ConfigError
@@ -20,9 +19,45 @@ from codemode_mcp.nesting import depth
 from codemode_mcp.paths import config_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from codemode_mcp.instance.attaching import Attached, Client
+
+
+def read_options(
+    arguments: Sequence[str], options: Mapping[str, str], flags: Mapping[str, str]
+) -> tuple[list[str], dict[str, Any]] | None:
+    """Return the words and the options of a command line. Return None for any other one, which typer has to read.
+
+    Args:
+        options: the names of the options with a value, by their spelling.
+        flags: the names of the options without a value, by their spelling.
+    """
+    words: list[str] = []
+    found: dict[str, Any] = {}
+    rest = iter(arguments)
+    for each in rest:
+        name = options.get(each) or flags.get(each)
+        if name is None:
+            if not each or each.startswith("-"):
+                return None
+            words.append(each)
+        elif name in found:
+            return None
+        elif each in flags:
+            found[name] = True
+        else:
+            value = next(rest, "")
+            if not value or value.startswith("-"):
+                return None
+            found[name] = value
+    return words, found
+
+
+def spelled(names: Collection[str]) -> dict[str, str]:
+    """Return the names of options by their usual spelling: `log_file` by `--log-file`."""
+    return {"--" + name.replace("_", "-"): name for name in names}
+
 
 _OPTIONS: Final = spelled(("config", "context", "log_file", "log_level"))
 _FLAGS: Final = spelled(("read_only", "locked", "private"))

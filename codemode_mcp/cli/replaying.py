@@ -16,7 +16,7 @@ from codemode_mcp.cli.messages import end, say, say_line, stop
 from codemode_mcp.cli.terminal import Screen
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.paths import cache_dir
-from codemode_mcp.recordings.reader import NotReadable, read_recording
+from codemode_mcp.recordings.format import NotReadable, read_recording
 from codemode_mcp.replay.replay import Options, OtherProgram, replay
 from declarations.untrusted_text import escape_line
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.recordings.reader import Recording
+    from codemode_mcp.recordings.format import Recording
     from codemode_mcp.replay.ending import Replayed
 
 DIVERGED: Final = 7
@@ -75,8 +75,8 @@ def replay_and_exit(
 
 
 def _other(code: str, language: str | None, args: tuple[str, ...] | None) -> OtherProgram:
-    from codemode_mcp.cli.command_requests import ProgramRequest
-    from codemode_mcp.cli.program import BadProgram, check
+    from codemode_mcp.cli.command_programs import BadProgram, check
+    from codemode_mcp.cli.command_service import ProgramRequest
 
     try:
         checked = check(ProgramRequest(code, language, args or (), as_json=False, quiet=True))
@@ -94,7 +94,7 @@ async def _replay(recording: Recording, other: OtherProgram | None, *, loose: bo
 
 
 async def _transform(source: str) -> Transformed:
-    """Compile TypeScript to JavaScript; see `program.compile.Transform`."""
+    """Compile TypeScript to JavaScript; see `program.prepare.Transform`."""
     from codemode_mcp.program.esbuild import find_esbuild
     from codemode_mcp.program.typescript import transform
 

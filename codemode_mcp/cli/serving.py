@@ -18,7 +18,7 @@ from codemode_mcp.app.heap import use_one_arena
 from codemode_mcp.cli.loading import load, logging_of, with_options
 from codemode_mcp.cli.messages import say, stop
 from codemode_mcp.cli.relaying import say_hint
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.search.warmup import THREAD_NAME
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def run(
     with logging_of(loaded) as redactor:
 
         def reload(reading: Reading) -> Config:
-            from codemode_mcp.cli.confirming import find, refuse_unknown
+            from codemode_mcp.cli.deciding import find, refuse_unknown
             from codemode_mcp.config import load_config
             from codemode_mcp.config.confirmation import Gate
 
@@ -115,7 +115,7 @@ def run(
 
 def _recording_to(folder: Path, config: Config) -> Config:
     """Return the configuration with a folder for recordings. End the command if the folder cannot be used."""
-    from codemode_mcp.recordings.folder import use_folder
+    from codemode_mcp.recordings.recordings import use_folder
 
     try:
         use_folder(folder)

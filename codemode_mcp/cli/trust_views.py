@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.text import Text
 
 from codemode_mcp.control.display import columns, counted, cut, plain
-from codemode_mcp.trust.finding_groups import Examples, grouped
-from codemode_mcp.trust.references import reference
+from codemode_mcp.trust.findings import Examples, grouped
+from codemode_mcp.trust.items import reference
 from codemode_mcp.trust.state_words import state_of
 from codemode_mcp.trust.text_diff import differences_of, shortened
 from declarations.untrusted_text import json_escape
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from codemode_mcp.cli.pinned_items import PinnedItems, PinnedServer
-    from codemode_mcp.cli.trust_lock import Difference
+    from codemode_mcp.cli.pinned_items import Difference, PinnedItems, PinnedServer
     from codemode_mcp.trust.comparison import ItemReport
     from codemode_mcp.trust.findings import Finding
     from codemode_mcp.trust.text_diff import Part

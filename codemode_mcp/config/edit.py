@@ -17,8 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from codemode_mcp.config.edit_json import with_items, with_members
-from codemode_mcp.config.edit_members import value_at
+from codemode_mcp.config.edit_json import value_at, with_items, with_members
 from codemode_mcp.config.source import MAX_BYTES, SourceError, parse, read_text
 from codemode_mcp.errors import ConfigError
 from upstream_clients.private_files import make_private_folder

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.config.edit_members import change_members, newline_of, value_at, verified, with_value
-from codemode_mcp.config.json_layout import COMMENT, QUOTED, JsonLayout, line_start
-from codemode_mcp.config.source import parse
+from codemode_mcp.config.source import SourceError, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from codemode_mcp.config.json_layout import Container
+    Parse = Callable[[str], Any]
+
+    Change = Callable[[str, Sequence[str], Mapping[str, object], Collection[str]], str]
+    """A function that changes a text: from the text, the keys of an object, and members to set and to remove."""
+
 
 _REST_OF_LINE = re.compile(r"(?:[ \t]*(?://[^\r\n\u2028\u2029]*|/\*(?:[^*\r\n]|\*(?!/))*\*/))*")
 """The comments on the rest of a line. They belong to the text before them."""
@@ -242,3 +245,233 @@ def _removed(piece: str, name: str) -> str:
 def _is_end_of_line(text: str, at: int) -> bool:
     """Return True if the rest of the line is blank."""
     return text[at:].lstrip(" \t")[:1] in ("", "\r", "\n", "\u2028", "\u2029")
+
+
+# Positions of members and items in the text of JSON with comments.
+
+
+COMMENT = r"//[^\r\n\u2028\u2029]*|/\*.*?\*/"
+QUOTED = r""""[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*'"""
+_BLANK = re.compile(rf"(?:[\s\ufeff]+|{COMMENT})*", re.DOTALL)
+_TOKEN = re.compile(rf"""[{{}}\[\]:,]|{QUOTED}|[^\s{{}}\[\]:,"'/\ufeff]+""", re.DOTALL)
+_NESTED = re.compile(rf"""[^"'{{}}\[\]/]*(?:([{{}}\[\]])|{QUOTED}|{COMMENT})""", re.DOTALL)
+"""Text up to the next bracket, or up to the end of a string or a comment. Brackets in these do not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The position of a member of an object, or of an item of a list.
+
+    Attributes:
+        name: the key of a member; empty for an item.
+        begin: where the key of the member, or the item, begins.
+        value: where the value begins.
+        end: where the value ends.
+        comma: where the comma after the value is; None if there is no comma.
+    """
+
+    name: str
+    begin: int
+    value: int
+    end: int
+    comma: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """The position of an object or a list.
+
+    Attributes:
+        begin: where the opening bracket is.
+        close: where the closing bracket is.
+        indent: the indentation of the first member; None if other text precedes it on its line.
+    """
+
+    begin: int
+    close: int
+    members: tuple[Member, ...]
+    indent: str | None
+
+
+class JsonLayout:
+    """The layout of a text. The text was parsed before, so it is valid JSON with comments."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def skip_blanks(self, at: int) -> int:
+        """Return the position after white space and comments."""
+        match = _BLANK.match(self._text, at)
+        assert match is not None
+        return match.end()
+
+    def token(self, at: int) -> str:
+        """Return the bracket, mark, string or word at a position.
+
+        Raises:
+            SourceError: something else is at the position.
+        """
+        match = _TOKEN.match(self._text, at)
+        if match is None:
+            raise not_changeable()
+        return match[0]
+
+    def end_of_value(self, at: int) -> int:
+        """Return where the value that begins at `at` ends."""
+        first = self.token(at)
+        if first not in ("{", "["):
+            return at + len(first)
+        depth, at = 1, at + 1
+        while depth:
+            match = _NESTED.match(self._text, at)
+            if match is None:
+                raise not_changeable()
+            if match[1]:
+                depth += 1 if match[1] in "{[" else -1
+            at = match.end()
+        return at
+
+    def container(self, at: int) -> Container:
+        """Return the object or list that begins at `at`."""
+        members = tuple(self._members(at))
+        if not members:
+            return Container(at, self.skip_blanks(at + 1), members, None)
+        last, first = members[-1], members[0].begin
+        close = self.skip_blanks(last.end if last.comma is None else last.comma + 1)
+        line = line_start(self._text, first)
+        is_first = line > at and not self._text[line:first].strip()
+        return Container(at, close, members, self._text[line:first] if is_first else None)
+
+    def _members(self, at: int) -> Iterator[Member]:
+        is_object = self.token(at) == "{"
+        at = self.skip_blanks(at + 1)
+        while (token := self.token(at)) not in ("}", "]"):
+            begin = at
+            name = ""
+            if is_object:
+                name = _name(token)
+                at = self.skip_blanks(self.skip_blanks(at + len(token)) + 1)
+            value, end = at, self.end_of_value(at)
+            at = self.skip_blanks(end)
+            comma = at if self.token(at) == "," else None
+            if comma is not None:
+                at = self.skip_blanks(at + 1)
+            yield Member(name, begin, value, end, comma)
+
+
+def line_start(text: str, at: int) -> int:
+    """Return where the line of a position begins."""
+    return max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1
+
+
+def _name(token: str) -> str:
+    if token[0] not in "\"'":
+        return token
+    try:
+        name = parse(token)
+    except SourceError:
+        return ""
+    return name if isinstance(name, str) else ""
+
+
+# Changes to the members of an object in a text of any format, and the check of the result.
+
+
+def change_members(
+    text: str,
+    keys: Sequence[str],
+    members: Mapping[str, object],
+    without: Collection[str],
+    *,
+    parse: Parse,
+    change: Change,
+    noun: str = "an object",
+) -> str:
+    """Return the text whose object at `keys` has these members, and none of `without`.
+
+    Args:
+        noun: the format's word for an object, for messages.
+
+    Raises:
+        SourceError: the text is not in the format, has another value at `keys`, or cannot be changed safely.
+    """
+    value = parse(text)
+    target = value_at(value, keys, dict, noun)
+    _refuse_repeated(target, (*members, *without))
+    old = target or {}
+    drop = [name for name in without if name in old and name not in members]
+    put = {name: new for name, new in members.items() if name not in old or _canonical(old[name]) != _canonical(new)}
+    if not drop and not put:
+        return text
+    new = {name: each for name, each in old.items() if name not in drop} | put
+    accepted = [with_value(value, keys, new)]
+    if not new and keys:
+        accepted.append(_without_value(value, keys))  # in TOML, a table without members may be missing
+    return verified(change(text, keys, put, drop), parse, *accepted)
+
+
+def value_at(value: Any, keys: Sequence[str], kind: type, noun: str) -> Any:
+    """Return the object or list at `keys`; None if it is missing or null.
+
+    Raises:
+        SourceError: the value has another type, or a key is given twice.
+    """
+    path = ".".join(key if key.isidentifier() else json.dumps(key) for key in keys)
+    for key in keys:
+        if not isinstance(value, dict):
+            raise SourceError(f"could not be changed: {path} does not lead to {noun}")
+        _refuse_repeated(value, (key,))
+        value = value.get(key)
+        if value is None:
+            return None
+    if not isinstance(value, kind):
+        raise SourceError(f"could not be changed: {path} is not {noun}" if keys else f"does not contain {noun}")
+    return value
+
+
+def with_value(value: Any, keys: Sequence[str], new: object) -> object:
+    """Return nested objects with another value at `keys`."""
+    if not keys:
+        return new
+    return {**(value or {}), keys[0]: with_value((value or {}).get(keys[0]), keys[1:], new)}
+
+
+def verified(changed: str, parse: Parse, *accepted: object) -> str:
+    """Return a changed text if its value is one of those accepted.
+
+    The check protects files that are written in a way which the code does not expect.
+
+    Raises:
+        SourceError: the text has another value.
+    """
+    with suppress(SourceError, RecursionError):
+        if parse(changed) in accepted:
+            return changed
+    raise not_changeable()
+
+
+def not_changeable() -> SourceError:
+    """Return the error for a text that is written in a way which the code does not support."""
+    return SourceError("could not be changed, because it is written in an unusual way; change it by hand")
+
+
+def newline_of(text: str) -> str:
+    """Return the line end of a text."""
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _without_value(value: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any]:
+    if len(keys) == 1:
+        return {key: each for key, each in value.items() if key != keys[0]}
+    return {**value, keys[0]: _without_value(value.get(keys[0]) or {}, keys[1:])}
+
+
+def _refuse_repeated(value: object, names: Collection[str]) -> None:
+    for name in getattr(value, "repeated", ()):
+        if name in names:
+            raise SourceError(f"could not be changed: {json.dumps(name)} is given twice; remove one of them")
+
+
+def _canonical(value: object) -> str:
+    """Return a text that is equal only for equal values. Unlike in Python, `1`, `1.0` and `true` are not equal."""
+    return json.dumps(value, sort_keys=True, default=str)

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from codemode_mcp.config.nodes import Node, quote
 from codemode_mcp.config.source import SourceError, read_text
 from codemode_mcp.config_path import resolve
-from upstream_clients.environment import PLAIN
-from upstream_clients.executables import path_to_start
-from upstream_clients.secret_values import counts_as_secret
+from upstream_clients.environment import PLAIN, path_to_start
+from upstream_clients.redaction import counts_as_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Secrets that are written into a server entry, and their positions. Pure.
+"""Server entries as they are written: the secrets in them, and the entry without secrets. Pure.
 
 A secret is recognized by its name (`GITHUB_TOKEN`, `--api-key`) or by its form. The forms are known kinds of tokens,
 credentials in URLs, and long words in which letters and digits alternate.
@@ -12,10 +12,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import tokens_in
-from upstream_clients.secret_values import is_named_secret
+from upstream_clients.redaction import HIDDEN, is_named_secret
+from upstream_clients.spec import KEY_IN_PATH, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from upstream_clients.tools import JsonObject
+
 
 REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
 
@@ -192,3 +196,52 @@ def _merge_overlapping(spans: list[tuple[int, int, str]]) -> list[tuple[int, int
         else:
             joined.append((begin, end, hint, order[span]))
     return [each[:3] for each in joined]
+
+
+# The command line, the URL or the document of a server entry, as it is written, without secrets.
+#
+# Pins compare it, so that a name that is given to another server is noticed. Variables stay as `${NAME}`. So the result
+# has none of their values, and is the same for each person and each machine with the same entry. Secrets that are
+# written into the entry are replaced, also in the query of a URL: a digest of a short secret could be guessed.
+
+
+_KEYS: Final = ("command", "args", "cwd", "url", "openapi", "baseUrl")
+
+_LOGIN: Final = re.compile(r"(?<=://)[^/?#]*@")
+_FRAGMENT: Final = re.compile(r"#.*", re.DOTALL)
+_PARAMETER: Final = re.compile(r"(?<=[?&])(?:([^=&]*=)[^&]*|[^=&]+)")
+"""A parameter in the query of a URL, with or without a name."""
+
+
+def written_entry(entry: Mapping[str, Any]) -> JsonObject:
+    """Return the members of a valid entry that decide which server it is.
+
+    These are `command`, `args` and `cwd`, or `url`, or `openapi` and `baseUrl`.
+    """
+    hidden = _without_secrets({key: entry[key] for key in _KEYS if key in entry})
+    if "url" not in entry and "serverUrl" in entry:
+        hidden |= _without_secrets({"url": entry["serverUrl"]})
+    for key in ("url", "openapi", "baseUrl"):
+        if isinstance(hidden.get(key), str) and (key == "url" or is_url(hidden[key])):
+            hidden[key] = _without_parameters(hidden[key])
+    # An empty list says the same as none.
+    return {key: value for key, value in hidden.items() if value not in (None, [])}
+
+
+def _without_secrets(members: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: [*value] if isinstance(value, list) else value for key, value in members.items()}
+    # From the end, so that the positions of earlier secrets stay true.
+    for secret in reversed(secrets_of(members)):
+        holder: Any = found
+        *way, last = secret.keys
+        for key in way:
+            holder = holder[key]
+        holder[last] = holder[last][: secret.begin] + HIDDEN + holder[last][secret.end :]
+    return found
+
+
+def _without_parameters(url: str) -> str:
+    """Return a URL without credentials, values of parameters, and parts of the path that look like a key."""
+    beginning, mark, query = _FRAGMENT.sub("", url).partition("?")
+    beginning = KEY_IN_PATH.sub(HIDDEN, _LOGIN.sub(f"{HIDDEN}@", beginning))
+    return beginning + _PARAMETER.sub(lambda found: (found[1] or "") + HIDDEN, mark + query)

@@ -9,17 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit.redaction import Known
-from codemode_mcp.config.clients import read_clients
 from codemode_mcp.config.expand import Expander, Reading
-from codemode_mcp.config.expose import read_expose
-from codemode_mcp.config.http import HttpSection
 from codemode_mcp.config.nodes import Node, Report, clamps, describe, nearest, one_of, quote
-from codemode_mcp.config.plugins import read_plugins
+from codemode_mcp.config.process_sections import HttpSection, StoreSection, read_plugins
 from codemode_mcp.config.secret_values import SecretValues
 from codemode_mcp.config.servers import ROOT_KEYS, read_servers
 from codemode_mcp.config.source import FileState, SourceError, file_states, parse, read_file
-from codemode_mcp.config.store import StoreSection
-from codemode_mcp.config.tools import read_tools
+from codemode_mcp.config.tools import read_clients, read_expose, read_tools
 from codemode_mcp.config_path import printable
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.settings import (
@@ -41,7 +37,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.audit.redaction import Secretive
     from codemode_mcp.trust.comparison import Mode
-    from codemode_mcp.trust.lock_file import LockFile
+    from codemode_mcp.trust.pins_file import LockFile
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import JsonObject
 
@@ -62,7 +58,7 @@ class Config:
         upstreams: the enabled servers, in the order of the file. One that lacks a value, such as an unset variable, is
             not usable; see `UpstreamSpec.unusable`.
         trust: the values of `trust` in server entries, by the names of servers.
-        written: the command lines and URLs of the enabled servers, as they are written; see `written_entry`.
+        written: the command lines and URLs of the enabled servers, as they are written; see `literals`.
         store: None if the file does not choose a store.
         secrets: secret values of the section `store`, which must never be shown.
         notes: warnings for `doctor`: clamped values, ignored keys of other clients, disabled servers.
@@ -143,7 +139,7 @@ def load_config(
     expander = Expander(environ, path.parent, reading or Reading())
     lock = None
     if locked:
-        from codemode_mcp.trust.lock_file import lock_path, read_lock_file
+        from codemode_mcp.trust.pins_file import lock_path, read_lock_file
 
         expander.reading.files.append(lock_path(path))
         lock = read_lock_file(lock_path(path))

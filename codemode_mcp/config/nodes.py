@@ -11,9 +11,11 @@ import re
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from codemode_mcp.did_you_mean import nearest as nearest_names
 from codemode_mcp.errors import ConfigError
+from codemode_mcp.policy.policy import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     Readers = Mapping[str, Callable[["Node"], Any]]
     """Functions that check and return the value of a key, by the names of keys."""
+
 
 _T = TypeVar("_T")
 _Text = TypeVar("_Text", bound=str)
@@ -316,3 +319,83 @@ def _join(path: str, key: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_$-]+", key):
         return f"{path}.{key}" if path else key
     return f"{path}[{quote(key)}]"
+
+
+# Rules: the patterns of `allow`, `deny`, `ask` and `approved`.
+#
+# A pattern that can match no tool is an error. In `deny`, a misspelled pattern would otherwise allow the tool.
+
+
+ANNOTATION_TESTS = ("readOnly", "destructive", "idempotent", "openWorld")
+"""Tests of annotations that `rules.matches` knows."""
+
+_ALLOWED = (
+    f'allowed: the annotation tests {", ".join(ANNOTATION_TESTS)} and id patterns like "mcp:github:*", '
+    f"which start with {' '.join(SOURCES)} or *"
+)
+
+
+def id_pattern(node: Node) -> str:
+    """Return an annotation test or a glob on whole ids."""
+    pattern = node.text()
+    literal = re.split(r"[*?]", pattern, maxsplit=1)[0]
+    if literal == pattern:
+        possible = pattern in ANNOTATION_TESTS or (pattern.startswith(SOURCES) and pattern.count(":") >= 2)
+    else:
+        possible = literal.startswith(SOURCES) or any(source.startswith(literal) for source in SOURCES)
+    if node.valid and not possible:
+        node.fail(f"{quote(pattern)} can match no tool{did_you_mean(pattern, ANNOTATION_TESTS)}; {_ALLOWED}")
+    return pattern
+
+
+RULES: Readers = dict.fromkeys(("allow", "deny", "ask", "approved"), array_of(id_pattern))
+"""Readers for the lists of rules of `tools` and of a context."""
+
+
+def tool_pattern(server: str, node: Node) -> str:
+    """Return a glob on ids for a tool name, or a glob on tool names, in the `allow` or `deny` of a server."""
+    pattern = node.nonblank()
+    if pattern in ANNOTATION_TESTS:
+        node.fail(f"{quote(pattern)} is an annotation test; write it in the lists under `tools`")
+    elif pattern.startswith(SOURCES):
+        node.fail(f'{quote(pattern)} is an id; write the tool name alone, or a glob like "delete_*"')
+    return f"mcp:{server}:{pattern}"
+
+
+# URLs and scopes in the OAuth settings of servers and of `http`.
+
+
+scope = text_that(
+    re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+").fullmatch,
+    "a scope is one word, without spaces and quotes; write each scope as a string",
+)
+"""A reader for a scope token of RFC 6749, section 3.3. Messages do not quote it: `auth` is a secret section."""
+
+
+def is_http_url(url: str) -> bool:
+    """Return True for an absolute URL with the scheme `http` or `https`."""
+    try:
+        parts = urlsplit(url)
+        has_host = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return has_host and url.isprintable() and " " not in url
+
+
+def is_metadata_url(url: str) -> bool:
+    """Return True for a URL that can be a client id: `https` with a path."""
+    return is_http_url(url) and url.startswith("https://") and url.count("/") > 2 and not url.endswith("/")
+
+
+def is_resource_url(url: str) -> bool:
+    """Return True for a URL that can name a server: without a query and a fragment."""
+    if not is_http_url(url) or not url.isascii() or re.search(r'["\\]', url):
+        return False
+    parts = urlsplit(url)
+    return not parts.fragment and not parts.query
+
+
+def is_safe_url(url: str) -> bool:
+    """Return True if others cannot read or change the traffic of a URL: it uses `https`, or is on this machine."""
+    parts = urlsplit(url) if is_resource_url(url) else None
+    return parts is not None and (parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1"))

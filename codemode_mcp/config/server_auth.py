@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from codemode_mcp.config.nodes import Node, array_of, one_of, read_fields
-from codemode_mcp.config.oauth_fields import is_http_url, is_metadata_url, scope
-from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials, KeyPlace
-from upstream_clients.spec import OAuthSettings
+from codemode_mcp.config.nodes import Node, array_of, is_http_url, is_metadata_url, one_of, read_fields, scope
+from upstream_clients.spec import ApiKey, BasicLogin, BearerToken, ClientCredentials, KeyPlace, OAuthSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from codemode_mcp.config.expand import Expander
     from codemode_mcp.config.secret_values import SecretValues
-    from upstream_clients.credential_settings import CredentialSettings
+    from upstream_clients.spec import CredentialSettings
 
 HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of HTTP: the name of a header or of a cookie."""
@@ -271,7 +269,7 @@ def is_endpoint(url: str) -> bool:
         return False
     if parts.scheme == "https":
         return True
-    from upstream_clients.address_guard import may_be_public  # few entries have such an endpoint
+    from upstream_clients.fetch import may_be_public  # few entries have such an endpoint
 
     return not may_be_public(parts.hostname or "")
 

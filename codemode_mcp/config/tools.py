@@ -1,25 +1,32 @@
-"""The section `tools`: code mode, rules, duplicate calls, budgets and approval."""
+"""The sections `tools`, `expose` and `clients`, and the contexts and budgets of callers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.config.contexts import read_budgets, read_contexts
-from codemode_mcp.config.nodes import Node, array_of, clamps, one_of
-from codemode_mcp.config.patterns import RULES
+from codemode_mcp.config.nodes import RULES, Node, array_of, clamps, did_you_mean, id_pattern, one_of, quote
+from codemode_mcp.exposure.selection import UI_TOOLS
 from codemode_mcp.settings import (
+    BUDGET_CLAMPS,
     CLAMPS,
     DUPLICATE_CLAMPS,
+    EXPOSE_MODES,
     ApprovalSettings,
+    BudgetSettings,
+    Clamp,
     CodeModeSettings,
     DuplicateSettings,
+    ExposeSettings,
+    PolicyContext,
     PolicyRules,
+    ProfileOverride,
     ToolSettings,
 )
 
 if TYPE_CHECKING:
     from codemode_mcp.config.expand import Expander
+    from codemode_mcp.config.nodes import Readers
 
 
 def read_tools(node: Node, expander: Expander) -> ToolSettings:
@@ -108,3 +115,121 @@ def _command_line(node: Node) -> tuple[str, ...]:
     if not words and node.valid:
         node.fail("must not be empty; the first string is the program to run")
     return tuple(word.text() if number else word.nonblank() for number, word in enumerate(words))
+
+
+# `tools.contexts` and `tools.budgets`: rules and budgets for some callers. A mistake makes the file invalid.
+
+
+_KINDS = ("stdio", "principal", "group", "anonymous")
+_ALLOWED = 'allowed: "stdio", "stdio:<login name>", "principal:<name>", "group:<name>" and "anonymous"'
+
+
+def read_contexts(node: Node, base: PolicyRules) -> tuple[PolicyContext, ...]:
+    """Return the contexts in the order of the file. Rules that a context does not set are those of `tools`."""
+    if node.value is None:
+        return ()
+    return tuple(_context(name, entry, base) for name, entry in node.entries().items())
+
+
+def read_budgets(node: Node) -> tuple[BudgetSettings, ...]:
+    """Return the budgets in the order of the file."""
+    if node.value is None:
+        return ()
+    return tuple(_budget(name, entry) for name, entry in node.entries('{"hourly": {"calls": 1000}}').items())
+
+
+def _budget(name: str, node: Node) -> BudgetSettings:
+    if not name.strip() or not name.isprintable():
+        node.fail("the name of a budget must not be blank or have control characters")
+    given = node.settings({"server": Node.nonblank, "for": array_of(_caller), **clamps(BUDGET_CLAMPS)})
+    if isinstance(node.value, dict) and not given.keys() & {"calls", "bytes", "running_ms"}:
+        node.fail("needs at least one of `calls`, `bytes` and `runningMs`")
+    return BudgetSettings(name, callers=given.pop("for", ()), **given)
+
+
+def _context(name: str, node: Node, base: PolicyRules) -> PolicyContext:
+    if not name.strip() or not name.isprintable():
+        node.fail("the name of a context must not be blank or have control characters")
+    own = node.settings({"for": array_of(_caller), **RULES, "readOnly": Node.flag, "expose": read_expose})
+    if "for" not in own and isinstance(node.value, dict):
+        node.fail(f"needs `for`, the callers that get these rules; {_ALLOWED}; [] if only `serve --context` chooses it")
+    callers, read_only = own.pop("for", ()), own.pop("read_only", False)
+    expose = own.pop("expose", ExposeSettings())
+    rules: dict[str, Any] = {key: getattr(base, key) for key in RULES} | own
+    rules["deny"] = (*base.deny, *own.get("deny", ()))
+    return PolicyContext(name, callers, PolicyRules(**rules, read_only=read_only), frozenset(own), expose)
+
+
+def _caller(node: Node) -> str:
+    """Return a kind of caller. Some kinds are followed by a name or a glob on names, as in `principal:ann`."""
+    caller = node.nonblank()
+    if not node.valid:
+        return caller
+    kind, colon, name = caller.partition(":")
+    if kind not in _KINDS:
+        node.fail(f"{quote(caller)} is not a kind of caller{did_you_mean(kind, _KINDS)}; {_ALLOWED}")
+    elif kind == "anonymous" and colon:
+        node.fail('"anonymous" takes no name: it is every caller over HTTP without credentials')
+    elif kind in ("principal", "group") and not name.strip():
+        node.fail(f'needs a name: "{kind}:<name>"')
+    elif kind == "stdio" and colon and not name.strip():
+        node.fail('needs a name after the colon, or no colon: "stdio" is the user who started this server')
+    return caller
+
+
+# `expose`: what clients see directly, in the file, in contexts, in profiles of clients and in server entries.
+
+
+def _pattern(node: Node) -> str:
+    return UI_TOOLS if node.value == UI_TOOLS else id_pattern(node)
+
+
+_ITEMS: Readers = {"prompts": Node.flag, "resources": Node.flag}
+_EXPOSE_READERS: Readers = {
+    "mode": one_of(*EXPOSE_MODES),
+    **_ITEMS,
+    "programs": Node.flag,
+    "direct": array_of(_pattern),
+}
+
+
+def read_expose(node: Node) -> ExposeSettings:
+    """Read `expose` of the file, of a context or of a client."""
+    return ExposeSettings() if node.value is None else ExposeSettings(**node.settings(_EXPOSE_READERS))
+
+
+def read_server_expose(node: Node) -> ExposeSettings:
+    """Read `expose` of a server entry: whether its prompts and resources are listed."""
+    return ExposeSettings() if node.value is None else ExposeSettings(**node.settings(_ITEMS))
+
+
+OUTPUT_CLAMP = Clamp(1024, 10 * 1024 * 1024)
+
+
+def _limit(node: Node) -> int | None:
+    """Return a number of bytes. Null removes the limit of a profile."""
+    return None if node.value is None else node.clamped(OUTPUT_CLAMP, "an integer or null")
+
+
+_CLIENT_READERS: Readers = {
+    **dict.fromkeys(("showsStructured", "losesPictures", "defersTools", "sendsNull", "repeatsFailures"), Node.flag),
+    "mishandlesLinks": Node.flag,
+    "maxOutputBytes": _limit,
+    "addsArguments": array_of(Node.nonblank),
+    "expose": read_expose,
+}
+
+
+def read_clients(node: Node) -> tuple[ProfileOverride, ...]:
+    """Return the entries in the order of the file. The first entry that matches a client is used."""
+    if node.value is None:
+        return ()
+    return tuple(_override(glob, entry) for glob, entry in node.entries().items())
+
+
+def _override(glob: str, node: Node) -> ProfileOverride:
+    if not glob.strip() or not glob.isprintable():
+        node.fail("the key must be the name of a client, or a glob such as claude-*; codemode-mcp clients lists names")
+    given = node.settings(_CLIENT_READERS)
+    expose = given.pop("expose", ExposeSettings())
+    return ProfileOverride(glob, tuple(given.items()), expose)

@@ -1,4 +1,4 @@
-"""The terminal's side of the control socket: the search for serving processes of this user, and requests to them."""
+"""The terminal's side of the control socket: serving processes of this user, and requests to them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import anyio.to_thread
 from anyio.abc import SocketAttribute
 
 from codemode_mcp.control import endpoints, protocol
-from codemode_mcp.control.identity import peer_user, proof, proves
-from codemode_mcp.control.lines import LineReader
+from codemode_mcp.control.endpoints import peer_user, proof, proves
+from codemode_mcp.control.protocol import BadMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from anyio.abc import SocketStream
+    from anyio.abc import ByteReceiveStream, SocketStream
 
     from codemode_mcp.control.endpoints import Endpoint
+
 
 ANSWER_SECONDS = 15.0
 """Timeout for the answer of one server."""
@@ -149,3 +150,33 @@ async def _authenticate(stream: SocketStream, lines: LineReader, token: str) -> 
     )
     if not proves(protocol.decode(await lines.next()).get("proof"), token, "server", (theirs, ours)):
         raise protocol.BadMessage("it does not know its own token")
+
+
+class LineReader:
+    """The reader of lines of at most `limit` bytes from a stream."""
+
+    def __init__(self, stream: ByteReceiveStream, limit: int) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._chunks: list[bytes] = []
+        self._size = 0
+
+    async def next(self) -> bytes:
+        """Return the next line, without its line feed.
+
+        Raises:
+            BadMessage: the line is too long, or the stream ended before the line.
+        """
+        while True:
+            if self._chunks and b"\n" in self._chunks[-1]:
+                line, _, rest = b"".join(self._chunks).partition(b"\n")
+                self._chunks, self._size = [rest] if rest else [], len(rest)
+                return line
+            if self._size > self._limit:
+                raise BadMessage(f"more than {self._limit} bytes in one line")
+            try:
+                chunk = await self._stream.receive(65536)
+            except anyio.EndOfStream:
+                raise BadMessage("the other side closed the connection in the middle of a line") from None
+            self._chunks.append(chunk)
+            self._size += len(chunk)

@@ -1,10 +1,11 @@
-"""The messages between a terminal and a serving process. Pure."""
+"""The messages on the control socket, and the choice between reports of several processes. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -12,7 +13,8 @@ from msgspec import Meta, Struct
 from codemode_mcp.policy.approval import Remember
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
 
 VERSION = 1
 """Version of the messages. Both sides must have the same version."""
@@ -114,3 +116,131 @@ def text_of(arguments: Any) -> str:
 def digest_of(text: str) -> str:
     """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+# The choice of one report for a run that several processes report.
+#
+# All processes that share a store report its runs. For a moment, two processes may report the same run as theirs: the
+# process that has taken it over, and the process that has not noticed this yet.
+
+
+Source = TypeVar("Source")
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRun(Generic[Source]):
+    """A run with the report of the process that is closest to it; see `rank`.
+
+    Attributes:
+        source: the process that has reported the run.
+        disputed: True if another process reports that it has the run too.
+    """
+
+    source: Source
+    view: Mapping[str, Any]
+    disputed: bool = False
+
+
+def merge_reports(reports: Iterable[tuple[Source, Iterable[Mapping[str, Any]]]]) -> list[ReportedRun[Source]]:
+    """Return each run once, in the order of the first reports.
+
+    Args:
+        reports: pairs of a source and its views of runs.
+    """
+    found: dict[str, ReportedRun[Source]] = {}
+    for source, views in reports:
+        for view in views:
+            other = found.get(str(view["id"]))
+            if other is None or rank(view) < rank(other.view):
+                found[str(view["id"])] = ReportedRun(source, view)
+            elif rank(view) == rank(other.view) and is_here(view):
+                found[str(view["id"])] = ReportedRun(other.source, other.view, disputed=True)
+    return list(found.values())
+
+
+def is_here(view: Mapping[str, Any]) -> bool:
+    """Return True if the reporting process has the run."""
+    return where(view) == "here"
+
+
+def where(view: Mapping[str, Any]) -> str:
+    """Return the place of a run from the view of the reporting process: `here`, `elsewhere` or `stored`."""
+    return str(view.get("where", "here"))  # a process of an earlier version reports only its own runs
+
+
+def rank(view: Mapping[str, Any]) -> int:
+    """Return a number that is lower, the closer the reporting process is to a run.
+
+    Among processes that have the run, a process with a client that waits for the run comes first.
+    """
+    if is_here(view):
+        return 0 if view["observed"] else 1 if view["endedMs"] is not None else 2
+    if where(view) == "elsewhere":
+        return 3
+    return 4 if view.get("adoptable") else 5
+
+
+# The servers of an application, as the control socket reports and restarts them, and the choice of one report for a
+# server that several applications share.
+
+
+class Servers(Protocol):
+    """The servers of one application. `app.server_control` implements it."""
+
+    def reports(self) -> list[dict[str, Any]]:
+        """Return facts about all servers, as JSON.
+
+        `number` identifies a server among all servers of this process; it is None for a disabled server.
+        """
+        ...
+
+    def number_of(self, name: str) -> int | None:
+        """Return the number of a server; None for an unknown or disabled server."""
+        ...
+
+    def lines_after(self, name: str, number: int) -> list[dict[str, Any]]:
+        """Return the latest lines of a server after a number, as JSON. Raise `KeyError` for an unknown server."""
+        ...
+
+    def latest_lines(self) -> dict[int, int]:
+        """Return the number of the latest line of each server, by the number of the server."""
+        ...
+
+    def restart(self, name: str, by: str) -> None:
+        """End the processes and calls of a server, and start it again. Raise `KeyError` for an unknown server.
+
+        Args:
+            by: the person who restarts it, in words.
+        """
+        ...
+
+
+class HasServers(Protocol):
+    """An application that can tell its servers; see `answers.Control`."""
+
+    def number_of(self, server: str) -> int | None: ...
+
+
+Application = TypeVar("Application", bound=HasServers)
+
+
+def holders(applications: Iterable[Application], server: str) -> list[Application]:
+    """Return the applications that have a server of this name, without those that only share one with an earlier one.
+
+    Applications whose configurations define the server differently have different servers of the same name.
+    """
+    found: dict[int, Application] = {}
+    for application in applications:
+        number = application.number_of(server)
+        if number is not None:
+            found.setdefault(number, application)
+    return [*found.values()]
+
+
+def merged_servers(reports: Iterable[Iterable[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
+    """Return the servers of several applications of one process. A server that they share is listed once."""
+    found: dict[tuple[str, int | None], Mapping[str, Any]] = {}
+    for servers in reports:
+        for server in servers:
+            found.setdefault((server["name"], server["number"]), server)
+    return [*found.values()]

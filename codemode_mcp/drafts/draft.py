@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import without_tokens
-from codemode_mcp.drafts.editing import Edit, edited, with_line
-from codemode_mcp.drafts.form import form_of
+from codemode_mcp.drafts.form import Edit, edited, form_of, identifiers, with_line
 from codemode_mcp.drafts.literals import UNKNOWN, find_literals
 from codemode_mcp.drafts.parameters import Parameter, name_parameters
-from codemode_mcp.drafts.syntax_nodes import identifiers
 from codemode_mcp.program.preflight import inspect, parse_program
 from codemode_mcp.program.program_form import take_fence
 from codemode_mcp.program.syntax import Span, from_utf16_units, utf16_units

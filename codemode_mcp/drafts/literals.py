@@ -16,10 +16,20 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.drafts.syntax_nodes import every_node
+from codemode_mcp.drafts.form import every_node
 from codemode_mcp.json_text import MAX_SAFE_INTEGER
-from codemode_mcp.program.node_names import MEMBER_ACCESS, is_callee, literal_of, member_of, name_of
-from codemode_mcp.program.syntax import TRANSPARENT, Span, span_of, text_of, words
+from codemode_mcp.program.syntax import (
+    MEMBER_ACCESS,
+    TRANSPARENT,
+    Span,
+    is_callee,
+    literal_of,
+    member_of,
+    name_of,
+    span_of,
+    text_of,
+    words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""MCP Apps of servers, as clients of this server get them. Pure.
+"""MCP Apps, listed items and stored results of programs, in the forms that clients get. Pure.
 
 A client that declares the extension `io.modelcontextprotocol/ui` gets the apps of all servers. Each server's apps have
 URIs of their own, `ui://<server>/<rest>` for the server's `ui://<rest>`, so no server can stand for another one.
@@ -18,6 +18,7 @@ Source: https://github.com/modelcontextprotocol/ext-apps, specification/2026-01-
 from __future__ import annotations
 
 import binascii
+import math
 import re
 from functools import cache
 from importlib import resources
@@ -26,16 +27,19 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from codemode_mcp.catalog.apps import SCHEME, app_uri, is_app_uri, is_for_apps, is_for_apps_only
-from codemode_mcp.exposure.item_forms import resource_form
+from codemode_mcp.catalog.entries import SCHEME, app_uri, is_app_uri, is_for_apps, is_for_apps_only
 from codemode_mcp.json_text import join_surrogates, json_text, replace_lone_surrogates
+from codemode_mcp.runs.values import REF_PREFIX
+from declarations.untrusted_text import HIDDEN, drop_hidden, escape_hidden
 from upstream_clients.jsonrpc import APP_MIME_TYPE as MIME_TYPE
 from upstream_clients.jsonrpc import APPS_EXTENSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from codemode_mcp.runs.values import ListedResult, ResultContents, ResultForm, StoredResult
     from upstream_clients.tools import JsonObject, Tool
+
 
 DECLARATION: Final[Mapping[str, Any]] = {APPS_EXTENSION: {"mimeTypes": [MIME_TYPE]}}
 """The extension in the capabilities of this server."""
@@ -266,3 +270,178 @@ def marked(tool: JsonObject) -> dict[str, Any]:
     """Return `exec` or `wait` with the page for apps that programs show. Apps may not call these tools."""
     ui = {"resourceUri": SHOWN_URI, "visibility": ["model"]}
     return {**tool, "_meta": {**tool.get("_meta", {}), "ui": ui, "ui/resourceUri": SHOWN_URI}}
+
+
+# Listed prompts, resources and templates in the form that clients get.
+#
+# A client reads one list with the items of all servers, and may refuse all of it for one invalid member. So invalid
+# members of an item are left out here. Hidden characters are removed from texts, and escaped in names and URIs, where
+# removing them could make two names equal.
+
+
+_TEXTS: Final = ("title", "description", "mimeType")
+_ROLES: Final = ("user", "assistant")
+_THEMES: Final = ("light", "dark")
+
+
+def prompt_form(prompt: JsonObject) -> dict[str, Any]:
+    """Return a prompt for clients, under the name that its server uses."""
+    shown = {"name": shown_name(prompt["name"]), **_members(prompt)}
+    arguments = prompt.get("arguments")
+    if isinstance(arguments, list):
+        shown["arguments"] = [_argument(each) for each in arguments if isinstance(each, dict)]
+    return shown
+
+
+def resource_form(resource: JsonObject) -> dict[str, Any]:
+    """Return a resource for clients, under the URI that its server uses."""
+    shown = {"uri": shown_uri(resource["uri"]), **_named(resource, "uri"), **_members(resource)}
+    size = resource.get("size")
+    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
+        shown["size"] = size
+    return {**shown, **_annotations(resource)}
+
+
+def template_form(template: JsonObject) -> dict[str, Any]:
+    """Return a resource template for clients, as its server uses it."""
+    shown = {"uriTemplate": shown_uri(template["uriTemplate"]), **_named(template, "uriTemplate")}
+    return {**shown, **_members(template), **_annotations(template)}
+
+
+def shown_name(name: str) -> str:
+    """Return the name of an item without hidden characters. Different names may have the same result."""
+    return escape_hidden(name)
+
+
+def shown_uri(uri: str) -> str:
+    """Return a URI without hidden characters, which are percent-encoded."""
+    return HIDDEN.sub(lambda found: quote(found[0], errors="replace"), uri)
+
+
+def _named(item: JsonObject, identifier: str) -> dict[str, Any]:
+    name = item.get("name")
+    return {"name": shown_name(name if isinstance(name, str) and name else item[identifier])}
+
+
+def _text(value: str) -> str:
+    return replace_lone_surrogates(drop_hidden(value, keep="\n\t"))
+
+
+def _members(item: JsonObject) -> dict[str, Any]:
+    """Return the members that all kinds of items have."""
+    shown: dict[str, Any] = {key: _text(item[key]) for key in _TEXTS if isinstance(item.get(key), str)}
+    if icons := icons_form(item.get("icons")):
+        shown["icons"] = icons
+    meta = item.get("_meta")
+    if isinstance(meta, dict) and meta:
+        shown["_meta"] = meta
+    return shown
+
+
+def icons_form(icons: object) -> list[dict[str, Any]]:
+    """Return the valid icons of a list, without other members."""
+    fitted = map(_icon, icons) if isinstance(icons, list | tuple) else ()
+    return [icon for icon in fitted if icon is not None]
+
+
+def _argument(argument: Mapping[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {"name": shown_name(str(argument.get("name", "")))}
+    shown |= {key: _text(argument[key]) for key in ("title", "description") if isinstance(argument.get(key), str)}
+    if isinstance(argument.get("required"), bool):
+        shown["required"] = argument["required"]
+    return shown
+
+
+def _icon(icon: object) -> dict[str, Any] | None:
+    if not isinstance(icon, dict) or not isinstance(icon.get("src"), str):
+        return None
+    shown: dict[str, Any] = {"src": icon["src"]}
+    if isinstance(icon.get("mimeType"), str):
+        shown["mimeType"] = icon["mimeType"]
+    sizes = icon.get("sizes")
+    if isinstance(sizes, list) and all(isinstance(each, str) for each in sizes):
+        shown["sizes"] = sizes
+    if icon.get("theme") in _THEMES:
+        shown["theme"] = icon["theme"]
+    return shown
+
+
+def _annotations(item: JsonObject) -> dict[str, Any]:
+    given = item.get("annotations")
+    if not isinstance(given, dict):
+        return {}
+    shown: dict[str, Any] = {}
+    audience, priority = given.get("audience"), given.get("priority")
+    if isinstance(audience, list) and all(each in _ROLES for each in audience):
+        shown["audience"] = audience
+    if isinstance(priority, int | float) and not isinstance(priority, bool) and _is_share(priority):
+        shown["priority"] = priority
+    if isinstance(given.get("lastModified"), str):
+        shown["lastModified"] = given["lastModified"]
+    return {"annotations": shown} if shown else {}
+
+
+def _is_share(number: float) -> bool:
+    return math.isfinite(number) and 0 <= number <= 1
+
+
+# Stored results of programs as MCP resources: their URIs, list entries, links, contents and pages.
+#
+# The URI of a result is `codemode://results/<key>`, where `result:<key>` is the ref that `load` takes. Keys are random,
+# and a URI is useful only to the owner of the result. Servers cannot use these URIs; see `exposure.items`.
+
+
+RESULTS: Final = "codemode://results/"
+"""Beginning of the URIs of results."""
+
+MAX_LINKS: Final = 8
+"""Maximum number of links in one answer. The list of resources has all results."""
+
+_KEY: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_CURSOR: Final = re.compile(r"results:([1-9][0-9]{0,17})", re.ASCII)
+
+
+def result_uri(ref: str) -> str:
+    """Return the URI of a result."""
+    return RESULTS + ref.removeprefix(REF_PREFIX)
+
+
+def ref_of(uri: str) -> str | None:
+    """Return the ref of the result that a URI names; None if the URI cannot be that of a result."""
+    key = uri.removeprefix(RESULTS) if uri.startswith(RESULTS) else ""
+    return REF_PREFIX + key if _KEY.fullmatch(key) else None
+
+
+def link(result: StoredResult) -> dict[str, Any]:
+    """Return the content block for a result in the answer of its program."""
+    return {"type": "resource_link", **_described(result.ref, result.form), "description": "stored in full"}
+
+
+def entry(result: ListedResult) -> dict[str, Any]:
+    """Return the entry of a result in `resources/list`."""
+    return {**_described(result.ref, result.form), "title": "Result of a program"}
+
+
+def _described(ref: str, form: ResultForm | None) -> dict[str, Any]:
+    key = ref.removeprefix(REF_PREFIX)
+    if form is None:
+        return {"uri": result_uri(ref), "name": f"result-{key}"}
+    name = f"result-{key}.{form.extension}"
+    return {"uri": result_uri(ref), "name": name, "mimeType": form.mime_type, "size": form.size}
+
+
+def contents(uri: str, found: ResultContents) -> dict[str, Any]:
+    """Return a result as the contents of a resource."""
+    data = {"text": found.text} if found.blob is None else {"blob": found.blob}
+    return {"uri": uri, "mimeType": found.form.mime_type, **data}
+
+
+def cursor_after(result: ListedResult) -> str:
+    """Return the cursor of the page that begins after a result."""
+    return f"results:{result.number}"
+
+
+def number_before(cursor: str | None) -> int | None:
+    """Return the number before which the page of a cursor begins; None if the cursor is not one of results."""
+    found = None if cursor is None else _CURSOR.fullmatch(cursor)
+    return None if found is None else int(found[1])

@@ -1,4 +1,4 @@
-"""The prompts, resources and templates that one client sees, their pages, and the server of each. Pure.
+"""The prompts, resources and templates that one client sees, with their names and pages. Pure.
 
 A listing is made from the lists of the servers that the client sees, in the order of the configuration. Lists are
 compared by identity, so the same lists give the same listing without any work.
@@ -19,14 +19,16 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from urllib.parse import quote, unquote
 
-from codemode_mcp.exposure import item_forms, names
-from codemode_mcp.trust.uri_templates import fixed_start, may_make, same_form
+from codemode_mcp.exposure import apps
+from codemode_mcp.trust.items import fixed_start, may_make, same_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from upstream_clients.tools import JsonObject
+
 
 Kind = Literal["prompts", "resources", "templates"]
 
@@ -173,7 +175,7 @@ def make_listing(
         (each.server, item[key], form.fit(item))
         for each in lists
         for item in each.items
-        if kind == "prompts" or not names.is_app_uri(item[key])
+        if kind == "prompts" or not is_app_uri(item[key])
     ]
     shared: dict[str, list[str]] = {}
     if kind != "prompts":
@@ -200,12 +202,12 @@ def make_listing(
     located: dict[str, Located] = {}
     for server, identifier, shown in fitted:
         is_wrapped = kind != "prompts" and (
-            shown[key] in shared or (server, identifier) in newer or names.is_own_uri(shown[key])
+            shown[key] in shared or (server, identifier) in newer or is_own_uri(shown[key])
         )
         if kind == "prompts":
-            name = names.prompt_name(server, shown[key])
+            name = prompt_name(server, shown[key])
         else:
-            name = names.wrapped_uri(server, shown[key]) if is_wrapped else shown[key]
+            name = wrapped_uri(server, shown[key]) if is_wrapped else shown[key]
         if name not in items:
             items[name] = {**shown, key: name}
             located[name] = Located(server, identifier, is_wrapped)
@@ -295,9 +297,9 @@ class _Form(NamedTuple):
 
 
 _FORMS: Final[Mapping[Kind, _Form]] = {
-    "prompts": _Form("name", item_forms.prompt_form),
-    "resources": _Form("uri", item_forms.resource_form, same_form),
-    "templates": _Form("uriTemplate", item_forms.template_form),
+    "prompts": _Form("name", apps.prompt_form),
+    "resources": _Form("uri", apps.resource_form, same_form),
+    "templates": _Form("uriTemplate", apps.template_form),
 }
 
 
@@ -375,4 +377,63 @@ def template_matches(
 
 def exposed_contents_uri(server: str, uri: str, *, is_wrapped: bool) -> str:
     """Return the URI of a part of a read resource for clients, which belongs to the URI that the client has sent."""
-    return names.wrapped_uri(server, uri) if is_wrapped or names.is_own_uri(uri) else uri
+    return wrapped_uri(server, uri) if is_wrapped or is_own_uri(uri) else uri
+
+
+# Names of prompts and URIs of resources of servers, as clients see them.
+#
+# A prompt is named `<server>/<prompt>`. A URI stays as it is, unless clients could not tell by it which server to ask:
+#
+# - two servers that the client sees list the same resource or template,
+# - another server had the URI first, or could have had it (see `items`), or
+# - a server uses the scheme `codemode`, which is that of this server.
+#
+# Then it is `codemode://servers/<server>/<URI>`. Clients may always use this form, for any URI of any server they see.
+
+
+SERVERS: Final = "codemode://servers/"
+"""Beginning of the URIs that name their server."""
+
+
+def prompt_name(server: str, prompt: str) -> str:
+    """Return the name of a prompt for clients."""
+    return f"{_segment(server)}/{prompt}"
+
+
+def split_prompt_name(name: str) -> tuple[str, str] | None:
+    """Return the server and the rest of the name of a prompt; None if the name is not that of a prompt."""
+    server, slash, prompt = name.partition("/")
+    return (unquote(server), prompt) if slash and server and prompt else None
+
+
+def wrapped_uri(server: str, uri: str) -> str:
+    """Return a URI, or a URI template, in the form that names its server."""
+    return f"{SERVERS}{quote(server, safe='')}/{uri}"
+
+
+def unwrap_uri(uri: str) -> tuple[str, str] | None:
+    """Return the server and its own URI; None if a URI does not name its server."""
+    if not uri.startswith(SERVERS):
+        return None
+    server, slash, rest = uri.removeprefix(SERVERS).partition("/")
+    return (unquote(server), rest) if slash and server and rest else None
+
+
+def is_own_uri(uri: str) -> bool:
+    """Return True if a URI has the scheme of this server."""
+    return _scheme_is("codemode", uri)
+
+
+def is_app_uri(uri: str) -> bool:
+    """Return True if a URI has the scheme of MCP Apps, however a server may read it."""
+    return _scheme_is("ui", uri)
+
+
+def _scheme_is(scheme: str, uri: str) -> bool:
+    # Clients and servers may compare schemes without regard to case, and ignore white space.
+    return uri.strip().casefold().startswith(scheme + ":")
+
+
+def _segment(server: str) -> str:
+    """Return the name of a server without slashes. Different names have different results."""
+    return server.replace("%", "%25").replace("/", "%2F")

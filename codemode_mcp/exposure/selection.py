@@ -1,13 +1,17 @@
-"""The choice of what a client sees directly: by its path, its context, its name, and the file. Pure."""
+"""The choice of what a client sees directly: by path, context, name, file, patterns and size. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from codemode_mcp.policy.rules import Rules
 from codemode_mcp.settings import ExposeSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.settings import ExposeMode, PolicyContext, ProfileOverride, ToolSettings
 
 
@@ -63,3 +67,62 @@ def exposure_of(
     programs = next((each.programs for each in parts if each.programs is not None), False)
     # In the mode `search` there is no `exec`, by which a prompt would run its program.
     return Exposure(mode, prompts, resources, direct, programs and mode != "search")
+
+
+# The choice that the mode `auto` stands for: by the size of a caller's tools, and so by their number.
+#
+# A client of `direct` has the definitions of all tools in each prompt. A program in `code` reads the declarations of
+# the tools that it needs, once for each task. So `direct` costs less if all definitions together are smaller than what
+# a task reads. In the ten tasks of `tests/tasks`, a task reads 900 bytes of declarations, programs included. `search`
+# is never chosen: its answers with several signatures cost more than the declarations of the right tools.
+
+
+Mode = Literal["code", "direct"]
+
+DIRECT_BYTES: Final = 1_000
+"""Most bytes of tools in a prompt with which clients get the tools themselves."""
+
+MARGIN: Final = 0.25
+"""Share by which a limit must be passed before the choice for a caller changes, so that it does not flip."""
+
+
+def choose_mode(size: int, before: Mode | None) -> Mode:
+    """Return the mode for tools of this size.
+
+    Args:
+        size: bytes of the tools in a prompt; see `descriptions.prompt_bytes`.
+        before: the choice for the same caller before; None for the first one.
+    """
+    room = {"direct": 1 + MARGIN, "code": 1 - MARGIN, None: 1.0}[before]
+    return "direct" if size <= DIRECT_BYTES * room else "code"
+
+
+def listed_tools(entries: Iterable[Entry]) -> list[dict[str, object]]:
+    """Return tools with the fields that clients pass to a model."""
+    return [
+        {"name": entry.tool.name, "description": entry.tool.description, "inputSchema": entry.tool.input_schema}
+        for entry in entries
+    ]
+
+
+UI_TOOLS = "ui"
+"""The pattern for tools with an app."""
+
+_SOURCES = ("mcp", "plugin")
+
+
+class DirectPatterns:
+    """Patterns as `ExposeSettings.direct` has them."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._rules = Rules(pattern for pattern in patterns if pattern != UI_TOOLS)
+        self.with_apps = UI_TOOLS in patterns
+        """True if tools with an app are chosen, for clients that show apps."""
+
+    def __bool__(self) -> bool:
+        return bool(self._rules) or self.with_apps
+
+    def choose(self, entry: Entry) -> bool:
+        """Return True if a pattern other than `ui` fits a tool of a server or of a plugin."""
+        is_tool = entry.source in _SOURCES and entry.operation is None
+        return is_tool and self._rules.first(entry.id, entry.effects) is not None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from codemode_mcp import __version__
 from codemode_mcp.control import endpoints
-from codemode_mcp.control.identity import peer_user, proof, proves, sha256
+from codemode_mcp.control.endpoints import peer_user, proof, proves, sha256
 from codemode_mcp.instance import registry, wire
 
 if TYPE_CHECKING:

@@ -8,41 +8,47 @@ connections. Each relay then finds or starts another instance. After a kill -9, 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
 
 from codemode_mcp import __version__
+from codemode_mcp.app.garbage import collect_seldom_soon
+from codemode_mcp.app.heap import use_one_arena
+from codemode_mcp.audit.client_logs import logging_to_rotating_file
 from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.control import protocol
+from codemode_mcp.control.protocol import BadMessage, holders, merged_servers
 from codemode_mcp.control.server import listening
 from codemode_mcp.instance import registry, wire
 from codemode_mcp.instance.hello import Hello, Refusal, is_newer, read_environment
-from codemode_mcp.instance.page import InstancePage
-from codemode_mcp.instance.process_memory import usage_of
-from codemode_mcp.instance.reports import Reports
+from codemode_mcp.instance.status import usage_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from anyio.abc import TaskGroup, TaskStatus
 
+    from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
-    from codemode_mcp.control.accepted import Accepted
-    from codemode_mcp.instance.apps import Apps
-    from codemode_mcp.instance.client_config import ClientConfig
-    from codemode_mcp.instance.clients import Client
-    from codemode_mcp.instance.command_terminal import RunCommand
+    from codemode_mcp.control.answers import Control
+    from codemode_mcp.control.server import Accepted
+    from codemode_mcp.instance.apps import Apps, ClientConfig
+    from codemode_mcp.instance.clients import Client, RunCommand
     from codemode_mcp.instance.hello import HttpOptions
+    from codemode_mcp.page.listener import Page
+    from codemode_mcp.settings import UiSettings
+
 
 log = logging.getLogger("codemode_mcp.instance")
 
@@ -205,10 +211,8 @@ class Host:
 
     async def _attach(self, connection: Accepted, request: dict[str, Any]) -> None:
         """Serve one relay until it leaves."""
-        from codemode_mcp.instance.apps import NotOpened
-        from codemode_mcp.instance.client_config import ClientConfig
-        from codemode_mcp.instance.client_log import logging_for
-        from codemode_mcp.instance.clients import Client
+        from codemode_mcp.instance.apps import ClientConfig, NotOpened
+        from codemode_mcp.instance.clients import Client, logging_for
 
         client: Client | None = None
         try:
@@ -386,3 +390,186 @@ async def _answer(connection: Accepted, facts: dict[str, Any]) -> None:
 async def _refuse(connection: Accepted, refusal: Refusal) -> None:
     with suppress(anyio.BrokenResourceError):
         await connection.send(protocol.encode({"ok": False, "code": refusal.code, "lines": refusal.lines}))
+
+
+UNUSED_SECONDS: Final = 600.0
+"""Seconds without a browser after which the page no longer keeps its application open."""
+
+POLL_SECONDS: Final = 5.0
+"""Interval of looks whether a browser shows the page."""
+
+
+class InstancePage:
+    """The page, which is imported and opened when a person asks for it.
+
+    Args:
+        applications: returns the open applications.
+        connected: returns the connected clients, as JSON.
+    """
+
+    def __init__(
+        self, applications: Callable[[], Sequence[App]], connected: Callable[[], list[dict[str, Any]]]
+    ) -> None:
+        self._connected = connected
+        self._applications = applications
+        self._page: Page | None = None
+
+    def address_of(self, run_id: str) -> str | None:
+        """Return the address of the page about the approvals of a run; None if the page is not open."""
+        return None if self._page is None else self._page.address_of(run_id)
+
+    async def admit(self, settings: UiSettings, group: TaskGroup) -> dict[str, Any]:
+        """Return the address of the page and a token for one browser, as JSON. Raise `Refusal`."""
+        from codemode_mcp.page.listener import Page
+
+        if self._page is None:
+            self._page = Page(self._applications, self._connected)
+        try:
+            return await self._page.admit(settings, group)
+        except BadMessage as error:
+            raise Refusal("failed", str(error)) from None
+
+    async def unused(self) -> None:
+        """Wait until no browser has shown the page for `UNUSED_SECONDS`."""
+        left = UNUSED_SECONDS
+        while left > 0:
+            await anyio.sleep(POLL_SECONDS)
+            left = UNUSED_SECONDS if self._page is not None and self._page.is_watched else left - POLL_SECONDS
+
+
+class Reports:
+    """The answers to requests on the control socket, as `control.server.Answering`.
+
+    Args:
+        facts: returns facts about the instance, as JSON.
+        leave: ends the instance, for a reason.
+    """
+
+    def __init__(self, facts: Callable[[], Awaitable[dict[str, Any]]], leave: Callable[[str], None]) -> None:
+        self._facts = facts
+        self._leave = leave
+        self._controls: list[Control] = []
+
+    @asynccontextmanager
+    async def listen(self, control: Control) -> AsyncIterator[None]:
+        """Let terminals reach one application for the duration of the context."""
+        self._controls.append(control)
+        try:
+            yield
+        finally:
+            self._controls.remove(control)
+
+    async def answer(self, line: bytes) -> dict[str, Any]:
+        """Return the answer to a request. Raise nothing."""
+        try:
+            request = protocol.decode_request(line)
+        except protocol.BadMessage as error:
+            return {"ok": False, "error": str(error)}
+        match request.operation:
+            case "instance":
+                return {"ok": True, "instance": await self._facts()}
+            case "stop":
+                self._leave("a terminal has stopped it")
+                return {"ok": True}
+            case "ui":
+                return {"ok": False, "error": "the shared instance opens its page for codemode-mcp ui, which attaches"}
+            case "list":
+                return await self._merged(line, "runs")
+            case "clients":
+                return await self._merged(line, "clients")
+            case "servers":
+                return await self._merged_servers(line)
+            case "logs" | "restart":
+                return await self._of_server(line, request.server)
+        # The application that has the run is asked first. Any of them can answer for runs in the store.
+        for control in sorted(self._controls, key=lambda each: not each.has(request.run)):
+            return await control.answer(line)
+        return _NO_APPS
+
+    async def _merged_servers(self, line: bytes) -> dict[str, Any]:
+        """Return one answer with the servers of all applications."""
+        answers = [await control.answer(line) for control in [*self._controls]]
+        for answer in answers:
+            if not answer.get("ok"):
+                return answer
+        servers = merged_servers(answer["servers"] for answer in answers)
+        return {"ok": True, "server": answers[0]["server"] if answers else None, "servers": servers}
+
+    async def _of_server(self, line: bytes, server: str) -> dict[str, Any]:
+        """Have a request about one server answered by every application that has a server of this name.
+
+        There are several only if they define it differently. The answer about the first one is returned.
+        """
+        answers = [await control.answer(line) for control in holders(self._controls, server)]
+        if not answers and self._controls:
+            return await self._controls[0].answer(line)  # the reason
+        return answers[0] if answers else _NO_APPS
+
+    async def _merged(self, line: bytes, key: str) -> dict[str, Any]:
+        """Return one answer with the items of all applications."""
+        answers = [await control.answer(line) for control in [*self._controls]]
+        merged: dict[str, Any] | None = None
+        for answer in answers:
+            if not answer.get("ok"):
+                return answer
+            if merged is None:
+                merged = answer
+                continue
+            # A run of the store is reported by every application; the one that has it comes first.
+            known = {each.get("id"): each for each in merged[key] if "id" in each}
+            for each in answer[key]:
+                other = known.get(each.get("id"))
+                if other is None:
+                    merged[key].append(each)
+                elif each.get("where") == "here":
+                    merged[key][merged[key].index(other)] = each
+        return {"ok": True, "server": None, key: []} if merged is None else merged
+
+
+_NO_APPS = {"ok": False, "error": "the shared instance has no clients yet"}
+
+
+LOCK_SECONDS: Final = 0.2
+"""Timeout for the lock of the instance. Commands that look whether an instance runs hold it for a moment."""
+
+
+def run(key: str, config: str | None, run_command: RunCommand, *, detach: bool = False) -> int:
+    """Serve the relays of one key until the instance ends. Return the exit code.
+
+    Standard output gets one line when relays can connect. Standard error becomes the log of the instance.
+
+    Args:
+        config: the configuration file; None for the defaults.
+        run_command: runs the commands of terminals.
+        detach: serve in a child of this process, which ends.
+    """
+    if detach and sys.platform != "win32" and os.fork():  # before other threads start
+        # The instance is no child of the relay that has started it. Some clients end all descendants of a server.
+        os._exit(0)
+    use_one_arena()
+    try:
+        with registry.life_lock(key, LOCK_SECONDS):
+            anyio.run(_serve, key, None if config is None else Path(config), run_command)
+    except registry.Busy:
+        _print_ready()  # another process has become the instance
+        return 0
+    sys.stderr.flush()
+    # A thread may still load a sentence model, or wait for a program that prints a value. Nothing can interrupt it.
+    os._exit(0)
+
+
+async def _serve(key: str, config: Path | None, run_command: RunCommand) -> None:
+    collect_seldom_soon(asyncio.get_running_loop())
+    host = Host(key, config, run_command)
+    # Standard error goes to the file, too: a crash of the interpreter is reported there.
+    with logging_to_rotating_file(registry.log_path(key), "info", host.redact, stderr=True):
+        await host.run(_print_ready)
+
+
+def _print_ready() -> None:
+    """Tell the relay that has started this process that relays can connect, and write nothing more to it."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
+    os.close(null)

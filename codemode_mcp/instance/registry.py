@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from codemode_mcp.control import endpoints
-from codemode_mcp.control.identity import sha256
+from codemode_mcp.control.endpoints import sha256
 from codemode_mcp.paths import cache_dir, data_dir, state_dir
-from upstream_clients.file_lock import NO_LINK, try_lock
-from upstream_clients.private_files import check_private, open_private
+from upstream_clients.private_files import NO_LINK, check_private, open_private, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

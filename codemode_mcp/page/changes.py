@@ -1,4 +1,4 @@
-"""Changes that open pages are told, each as a topic such as `runs`.
+"""The application as the page needs it, and the changes that open pages are told.
 
 A page names the topics that it shows, and is only told that one of them has changed. While programs run, topics change
 hundreds of times a second. So the first changes after a rest are told within `GATHER_SECONDS`, and later ones once in
@@ -8,17 +8,34 @@ while no page is open.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from weakref import WeakKeyDictionary
 
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
 
+    from codemode_mcp.audit import Auditor
     from codemode_mcp.audit.events import EventKind
-    from codemode_mcp.page.application import Application
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.config import Config
+    from codemode_mcp.control.answers import Control, Where
+    from codemode_mcp.policy.budgets import AccountView
+    from codemode_mcp.policy.policy import Caller, Policies
+    from codemode_mcp.runs.views import RunView
+    from codemode_mcp.saved_programs.folder import Library
+    from codemode_mcp.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.saved_programs.versions import DefinitionChange, UsedTool
+    from codemode_mcp.settings import ToolSettings
+    from codemode_mcp.trust.service import Trust
+    from upstream_clients.tools import UpstreamView
+
+    Stored = tuple[list[tuple[RunView, Where]], dict[str, Any]]
+
 
 log = logging.getLogger("codemode_mcp.page")
 
@@ -192,3 +209,136 @@ class Stream:
         self._left = max(0, self._left - 1)
         self._sent = self._clock()
         self._ready, self.has_changed = anyio.Event(), False
+
+
+# The runs that only a store has, as they were a short time ago.
+#
+# Reading thousands of runs takes a fraction of a second of a processor, and an open page asks for them again and again.
+# So they are read again in the background, for a small share of the time at most. Pages are told if they have changed.
+
+
+FRESH_SECONDS: Final = 1.0
+"""Age up to which stored runs are not read again."""
+
+SHARE: Final = 40.0
+"""Stored runs are not read again before this multiple of the time that it took has passed."""
+
+OLD_SECONDS: Final = 60.0
+"""Age from which a page waits until they are read again."""
+
+
+class StoredRuns:
+    """The stored runs of each application.
+
+    Args:
+        clock: returns monotonic seconds.
+        on_change: called after they were read again, if they have changed.
+    """
+
+    def __init__(self, clock: Callable[[], float], on_change: Callable[[], None]) -> None:
+        self._clock = clock
+        self._on_change = on_change
+        self._read: WeakKeyDictionary[Control, tuple[Stored, float, float]] = WeakKeyDictionary()
+        """The stored runs, the time at which they were read, and how long that took."""
+        self._reading: WeakKeyDictionary[Control, asyncio.Task[None]] = WeakKeyDictionary()
+
+    async def of(self, control: Control) -> tuple[Stored, int]:
+        """Return the stored runs of an application, and the milliseconds since they were read."""
+        known = self._read.get(control)
+        now = self._clock()
+        if known is None or now - known[1] > OLD_SECONDS:
+            await self._read_again(control)
+            return self._read[control][0], 0
+        stored, at, took = known
+        if now - at > max(FRESH_SECONDS, SHARE * took) and control not in self._reading:
+            task = asyncio.get_running_loop().create_task(self._read_in_background(control))
+            self._reading[control] = task
+        return stored, round((now - at) * 1000)
+
+    async def _read_in_background(self, control: Control) -> None:
+        before = self._read[control][0]
+        try:
+            await self._read_again(control)
+        except Exception:
+            log.exception("stored runs could not be read")
+        finally:
+            self._reading.pop(control, None)
+        if _signature(before) != _signature(self._read[control][0]):
+            self._on_change()
+
+    async def _read_again(self, control: Control) -> None:
+        began = self._clock()
+        stored = await control.stored()
+        now = self._clock()
+        self._read[control] = stored, now, now - began
+
+
+def _signature(stored: Stored) -> Any:
+    views, store = stored
+    return {(view.id, view.state, view.approvals, where) for view, where in views}, store.get("problem")
+
+
+class Application(Protocol):
+    """An open application of this process. `app.App` implements it.
+
+    Attributes:
+        control: the answers to requests of terminals; None until everything is open.
+        trust: the pins of the servers.
+        auditor: reports events.
+    """
+
+    control: Control | None
+    trust: Trust
+    auditor: Auditor
+    operator: Caller
+
+    @property
+    def config(self) -> Config: ...
+
+    @property
+    def environ(self) -> Mapping[str, str]: ...
+
+    @property
+    def policies(self) -> Policies: ...
+
+    def settings(self) -> ToolSettings: ...
+
+    async def catalog_for(self, caller: Caller, client: None) -> Catalog: ...
+
+    async def pool(self) -> Any: ...
+
+    def servers(self, caller: Caller | None) -> dict[str, str]: ...
+
+    def topics(self, caller: Caller) -> Sequence[str]: ...
+
+    def saved_programs(self, caller: Caller | None) -> Sequence[str]: ...
+
+    def plugin_tools(self) -> tuple[Hashable, ...]: ...
+
+    async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]: ...
+
+    def budget_views(self) -> Sequence[AccountView]:
+        """Return the use of budgets."""
+        ...
+
+    def server_views(self) -> Sequence[UpstreamView]: ...
+
+    def library(self) -> Library:
+        """Return the saved programs."""
+        ...
+
+    def program_changes(self, name: str) -> Sequence[DefinitionChange]:
+        """Return the definitions of tools that have changed since a saved program was pinned."""
+        ...
+
+    async def tools_of_program(self, program: SavedProgram) -> tuple[UsedTool, ...]:
+        """Return the tools that a saved program names, with their present definitions."""
+        ...
+
+    async def pin_program(self, program: SavedProgram, tools: tuple[UsedTool, ...], by: str) -> None:
+        """Pin a saved program to definitions of its tools that a person has seen. Raises `StateUnavailable`."""
+        ...
+
+    def change(self) -> Any:
+        """Return an object that is replaced whenever the catalog or the configuration changes."""
+        ...

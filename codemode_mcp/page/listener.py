@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from codemode_mcp.control.protocol import BadMessage
-from codemode_mcp.page import pages
 from codemode_mcp.page.guard import Guard
-from codemode_mcp.page.redirect import redirect_path
-from codemode_mcp.page.sessions import Sessions
+from codemode_mcp.page.sessions import Sessions, redirect_path
 from codemode_mcp.page.site import Site, build
+from codemode_mcp.page.views import overview, programs, runs, tools, trust
 from codemode_mcp.server.http.sockets import CannotListen, accept_connections, open_socket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from anyio.abc import TaskGroup, TaskStatus
+    from starlette.routing import Route
 
-    from codemode_mcp.page.application import Application
+    from codemode_mcp.page.changes import Application
     from codemode_mcp.settings import UiSettings
+
 
 log = logging.getLogger("codemode_mcp.page")
 
@@ -87,7 +88,7 @@ class Page:
         opened = open_socket(HOST, port)
         try:
             port = opened.getsockname()[1]
-            application = build(self._site, pages.routes(self._site))
+            application = build(self._site, routes(self._site))
             guard = Guard(application, port, self._sessions, self._site.locked, time.monotonic)
             async with (
                 anyio.create_task_group() as self._site.tasks,
@@ -105,3 +106,23 @@ class Page:
             self._origin = None
             with suppress(OSError):
                 opened.close()
+
+
+_ROUTES = (
+    overview.routes,
+    runs.routes,
+    runs.approval_routes,
+    overview.server_routes,
+    overview.client_routes,
+    programs.routes,
+    trust.routes,
+    tools.routes,
+    tools.policy_routes,
+    tools.savings_routes,
+    overview.doctor_routes,
+)
+
+
+def routes(site: Site) -> list[Route]:
+    """Return the addresses of all pages."""
+    return [route for routes_of in _ROUTES for route in routes_of(site)]

@@ -1,4 +1,4 @@
-"""The browsers that may use the page: one-time tokens, and the sessions that they become. Time is an argument. Pure.
+"""The browsers that may use the page: tokens, sessions, and the file that a browser opens.
 
 A browser gets a token once, from a file of its user. The token becomes a session, which has two secrets. The browser
 sends the first one as a cookie. Cookies are not bound to a port: every other server on this machine that the browser
@@ -10,10 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import html
+import os
 import secrets
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from codemode_mcp.paths import state_dir
+from upstream_clients.private_files import exposure, make_private_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 TOKEN_SECONDS: Final = 60.0
 """Time for which a token can be used, once."""
@@ -113,3 +123,57 @@ def _mark(digest: bytes) -> str:
 def _digest(secret: str) -> bytes:
     """Return the key of a secret. A look-up of the secret itself could take longer the more of it is right."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).digest()
+
+
+# The file that a browser opens to get to the page: it sends a token.
+#
+# The command line hands the path of this file to the browser. All users of a machine may see the arguments of a
+# process, so the token must not be one.
+#
+# Another user may have listened on the same port before, and may have left a service worker in the browser, which would
+# get the token. So the file first loads an address that has the browser remove what is stored for this origin. The file
+# has another origin, so no such worker sees this request.
+
+
+_PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="referrer" content="no-referrer">
+<title>codemode-mcp</title></head>
+<body><form method="post" action="{url}/open">
+<input type="hidden" name="token" value="{token}"><input type="hidden" name="path" value="{path}">
+<button>Open codemode-mcp</button></form><script>
+const cleaned = new Image();
+cleaned.onload = cleaned.onerror = () => document.forms[0].submit();
+cleaned.src = "{url}/clean?{mark}";
+</script></body></html>
+"""
+
+
+def redirect_path(token: str) -> Path:
+    """Return the path of the file for a token."""
+    return state_dir() / "page" / f"open-{hashlib.sha256(token.encode()).hexdigest()[:32]}.html"
+
+
+def write_redirect(file: Path, url: str, token: str, path: str) -> None:
+    """Write the file, which only this user can read.
+
+    Args:
+        url: the origin of the page.
+        path: the path of the page that is shown first.
+
+    Raises:
+        OSError: the file cannot be written, or others could replace it.
+    """
+    make_private_folder(file.parent)
+    why = exposure(file.parent)
+    if why is not None:
+        raise PermissionError(0, why, str(file))
+    text = _PAGE.format(url=html.escape(url), token=html.escape(token), path=html.escape(path), mark=clean_mark(token))
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        opened.write(text)
+
+
+def remove_redirect(token: str) -> None:
+    """Remove the file of a token that was used."""
+    with suppress(OSError):
+        redirect_path(token).unlink()

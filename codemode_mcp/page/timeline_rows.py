@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.audit.timeline import Bar, Scale, duration, moment, size, svg_number
+from codemode_mcp.audit.trajectory_files import Bar, Scale, duration, moment, size, svg_number
 from codemode_mcp.control.display import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from codemode_mcp.audit.timeline import Call, Trace
+    from codemode_mcp.audit.trajectory_files import Call, Trace
 
 MAX_ROWS: Final = 5_000
 """Maximum number of calls that are drawn."""

@@ -17,8 +17,7 @@ import anyio
 from codemode_mcp.errors import PluginError, PolicyDenied, ProgramError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.api import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
-from codemode_mcp.plugins.running import CodeOwner, is_async, run_async, run_code, text_of
-from codemode_mcp.plugins.threads import Threads
+from codemode_mcp.plugins.running import CodeOwner, Threads, is_async, run_async, run_code, text_of
 from codemode_mcp.policy.rules import glob_pattern
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Collection, Sequence
 
-    from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.policy.effects import Effects
+    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.policy.rules import Effects
     from upstream_clients.tools import JsonObject
 
 Remember = Literal["no", "run", "always"]

@@ -24,7 +24,7 @@ from codemode_mcp.policy.rules import glob_pattern
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Caller
     from codemode_mcp.settings import BudgetSettings
 
 Unit = Literal["calls", "bytes", "running_ms"]

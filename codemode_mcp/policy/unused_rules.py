@@ -1,4 +1,4 @@
-"""Unused rules, tools that no caller can call, and contexts without callers. Pure.
+"""Explanations of decisions, unused rules, and tools that no caller can call. Pure.
 
 A rule is unused if the removal of its whole list changes no decision for any known tool and context. So of two equal
 rules, both are used or both are unused.
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from codemode_mcp.did_you_mean import nearest
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.policy.effects import Effects
-from codemode_mcp.policy.policy import Deny, Policies, Policy, belongs, restricting_ids
-from codemode_mcp.policy.rules import Rules, matches, reaches
+from codemode_mcp.policy.policy import Caller, Deny, Policies, Policy, belongs, restricting_ids
+from codemode_mcp.policy.rules import Effects, Rules, matches, reaches
+from upstream_clients.tools import Annotations
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from codemode_mcp.settings import HttpSettings, PolicyContext, PolicyRules, ToolSettings
+
 
 Known = tuple[str, "Effects"]
 """A known tool: its id and its effects."""
@@ -211,3 +211,35 @@ def _possible_callers(tools: ToolSettings, http: HttpSettings, operator: Caller)
         yield from (Caller(None, "http", "\0", frozenset({name})) for kind, _, name in described if kind == "group")
     else:
         yield Caller(None, "http")
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The decision about one tool for one kind of caller.
+
+    Attributes:
+        context: the name of the context; None for callers in no context.
+        callers: the callers of the context, as in its `for`.
+        decision: never `held` from `explain`, which does not know what people have accepted.
+    """
+
+    context: str | None
+    callers: tuple[str, ...]
+    decision: Literal["allow", "ask", "deny", "held"]
+    why: str
+
+
+def explain(tools: ToolSettings, tool_id: str, annotations: Annotations | None) -> list[Explanation]:
+    """Return the decision for callers in no context, and then for each context.
+
+    Args:
+        annotations: those of the tool; None if they are unknown.
+    """
+    kinds = [(None, (), tools.policy), *((each.name, each.callers, each.rules) for each in tools.contexts)]
+    found = []
+    for name, callers, rules in kinds:
+        policy = Policy(rules)
+        is_mcp = tool_id.startswith("mcp:")
+        effects = policy.effects(tool_id, annotations or Annotations()) if is_mcp else Effects.of(annotations)
+        found.append(Explanation(name, callers, *policy.explain(tool_id, effects)))
+    return found

@@ -12,7 +12,7 @@ from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.program import esbuild_pin
 from codemode_mcp.program.npm_package import FetchError
 from codemode_mcp.program.pinned_files import why_untrusted
-from upstream_clients.executables import find_executable
+from upstream_clients.environment import find_executable
 from upstream_clients.private_files import exposure
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The pinned esbuild, fetched from npm's platform package and checked by its integrity hash.
 
-This module, `npm_package` and `upstream_clients.executables` import the standard library only: the build hook uses
+This module, `npm_package` and `upstream_clients.environment` import the standard library only: the build hook uses
 them before dependencies are installed.
 """
 

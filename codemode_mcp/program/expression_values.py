@@ -15,15 +15,17 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.did_you_mean import normalize_name
-from codemode_mcp.program.bounded_tree import BoundedTree, BudgetExceededError
 from codemode_mcp.program.described_values import (
     MAX_CANDIDATES,
     RESULT_MEMBERS,
     UNDEFINED,
+    BoundedTree,
+    BudgetExceededError,
     Loose,
     Promised,
     Result,
     Unseen,
+    Variables,
     can_cause_error,
     describe_value,
     elements,
@@ -36,7 +38,6 @@ from codemode_mcp.program.described_values import (
     unwrap_value,
 )
 from codemode_mcp.program.syntax import FUNCTIONS, TRANSPARENT, Span, span_of, utf16_units, words
-from codemode_mcp.program.variable_values import Variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

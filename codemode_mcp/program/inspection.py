@@ -1,15 +1,136 @@
-"""Findings of an inspection of a program's text. Pure."""
+"""Findings of an inspection of a program's text, its implicit return, and maps to its source. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import functools
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeGuard
 
-from codemode_mcp.program.implicit_return import RETURN
-from codemode_mcp.program.source_map import Insertion
+from codemode_mcp.program.syntax import LINE_END, Span, span_of, words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tree_sitter import Node
+
     from codemode_mcp.settings import Language
+
+
+# Maps from positions in compiled code to its source, as plain data that can be stored.
+
+
+_BASE64 = {c: n for n, c in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
+_AFTER_ALL = 1 << 62
+
+_MAPPINGS = re.compile(r"[A-Za-z0-9+/,;]*")
+
+Segment = tuple[int, int, int, int]
+"""Line (1-based) and column (0-based) in the output, then those in the input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """An insertion within one line of a text."""
+
+    line: int
+    column: int
+    growth: int
+
+    def __call__(self, line: int, column: int) -> tuple[int, int]:
+        """Map a position after the insertion to the text before it."""
+        if self.line == line and self.column < column:
+            column = max(self.column, column - self.growth)
+        return line, column
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """The author's part of a text.
+
+    Attributes:
+        lines: the number of the author's lines.
+        before: the number of our lines before them.
+        grown: the insertions in the order of their positions.
+    """
+
+    lines: int
+    before: int = 0
+    grown: tuple[Insertion, ...] = ()
+
+    def __call__(self, line: int, column: int) -> tuple[int, int] | None:
+        """Map a 1-based position to the author's; None if it is outside the author's text."""
+        line -= self.before
+        if not 1 <= line <= self.lines:
+            return None
+        for grown in self.grown:
+            line, column = grown(line, column)
+        return line, column
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMap:
+    """A map from JavaScript to the TypeScript that it was made from.
+
+    Attributes:
+        mappings: the `mappings` of a source map (ECMA-426, revision 3) with one source.
+    """
+
+    mappings: str = field(repr=False)
+    author: Author
+
+    def __call__(self, line: int, column: int) -> tuple[int, int]:
+        """Map a position to the author's 1-based line and column (UTF-16 units). Columns are approximate.
+
+        The line is 0 for code that is not the author's: the wrapper, or a helper of esbuild.
+        """
+        segments = decode_mappings(self.mappings)
+        index = bisect_right(segments, (line, column - 1, _AFTER_ALL, 0)) - 1
+        if index + 1 < len(segments) and (index < 0 or segments[index][0] < line == segments[index + 1][0]):
+            index += 1  # a position before the first token of its line
+        if index < 0:
+            return 0, 0
+        _, _, source_line, source_column = segments[index]
+        return self.author(source_line, source_column + 1) or (0, 0)
+
+
+def are_mappings(text: object) -> TypeGuard[str]:
+    """Return True if `decode_mappings` can decode a value."""
+    return isinstance(text, str) and _MAPPINGS.fullmatch(text) is not None
+
+
+@functools.lru_cache(maxsize=4)
+def decode_mappings(mappings: str) -> tuple[Segment, ...]:
+    """Decode the `mappings` of a source map: `;` ends a line of output, `,` a segment of relative base-64 VLQs."""
+    segments: list[Segment] = []
+    source_line, source_column = 1, 0
+    for line, row in enumerate(mappings.split(";"), start=1):
+        column = 0
+        for text in row.split(",") if row else ():
+            fields = _decode_vlq(text)
+            if not fields:
+                continue
+            column += fields[0]
+            if len(fields) >= 4:
+                source_line += fields[2]
+                source_column += fields[3]
+                segments.append((line, column, source_line, source_column))
+    return tuple(segments)
+
+
+def _decode_vlq(text: str) -> list[int]:
+    numbers: list[int] = []
+    value = shift = 0
+    for character in text:
+        digit = _BASE64[character]
+        value |= (digit & 31) << shift
+        shift += 5
+        if digit < 32:  # the last digit of a number; its lowest bit is the sign
+            numbers.append(-(value >> 1) if value & 1 else value >> 1)
+            value = shift = 0
+    return numbers
+
 
 CELL_FILES: dict[Language, str] = {"javascript": "cell.js", "typescript": "cell.ts"}
 """The file name of a program in positions."""
@@ -95,3 +216,89 @@ class Preflight:
     def inserted(self) -> Insertion | None:
         """The insertion that makes `returning` longer than `source`."""
         return None if self.returned_at is None else Insertion(*self.returned_at, len(RETURN))
+
+
+RETURN = "return ("
+
+
+_NO_STATEMENT = words("comment html_comment empty_statement")
+
+
+_NO_EXPRESSION = re.compile(r"\{|(?:async\s+)?function(?![\w$])|class(?![\w$])|let\s*\[")
+"""Beginnings of blocks and declarations, which the tolerant parser may take for expressions."""
+
+
+_DIRECTIVE = re.compile(r"['\"]use \w+['\"]")
+
+
+_KEYWORD_AS_NAME = re.compile(r"using|interface|abstract")
+"""Valid names that the tolerant parser rejects as a statement."""
+
+
+def returned_span(units: str, root: Node) -> Span | None:
+    """Return the span of the last top-level statement if it is an expression."""
+    children = [child for child in root.children if child.type not in _NO_STATEMENT] if root.type == "program" else []
+    if not children or (len(children) > 1 and _is_unfinished(units, children[-2])):
+        return None
+    statement = children[-1]
+    if statement.type == "ERROR":
+        span = span_of(statement)
+        return span if _KEYWORD_AS_NAME.fullmatch(units, *span) else None
+    if statement.has_error:
+        return None
+    after_function = _after_arrow_function(units, statement)
+    if after_function is not None:
+        return after_function
+    if statement.type != "expression_statement":
+        return None
+    expression = statement.children[0]
+    span = Span(expression.start_byte // 2, _end_of_code(expression))
+    if not expression.is_named or expression.type in {"internal_module", "comment"}:
+        return None
+    if _DIRECTIVE.fullmatch(units, *span) and all(_is_string(child) for child in children):
+        return None
+    if span.start and re.match(r"[\w$]", units[span.start - 1]):
+        return None  # f"text": `return` would join the two tokens
+    return None if _NO_EXPRESSION.match(units, *span) else span
+
+
+def _is_unfinished(units: str, statement: Node) -> bool:
+    """Return True if the next statement belongs to this one, as the names after a line with only `let` do."""
+    return statement.type == "ERROR" or units[slice(*span_of(statement))] == "let"
+
+
+def _is_string(statement: Node) -> bool:
+    return statement.type == "expression_statement" and statement.children[0].type == "string"
+
+
+def _after_arrow_function(units: str, statement: Node) -> Span | None:
+    """Return the expression on a new line after `f = () => {...}` without a semicolon.
+
+    The tolerant parser takes `(` or `[` there for a call or an index. JavaScript ends the statement before it, since an
+    arrow function with a block can have neither.
+    """
+    last = next(_code_backwards(statement), None)
+    while last is not None:
+        node, parent = last, None
+        while node.type != "arrow_function" and node.child_count:
+            node, parent = node.children[0], node
+        if parent is not None and node.type == "arrow_function" and node.children[-1].type == "statement_block":
+            rest = list(_code_backwards(parent))[-2]
+            start, between = rest.start_byte // 2, units[node.end_byte // 2 : rest.start_byte // 2]
+            is_start = units[start] in "([`+-" and LINE_END.search(between) is not None
+            return Span(start, _end_of_code(statement)) if is_start else None
+        last = next(_code_backwards(last), None)
+    return None
+
+
+def _end_of_code(node: Node) -> int:
+    """Return the end of a node without trailing comments, which the parser includes in functions."""
+    last: Node | None = node
+    while last is not None:
+        node, last = last, next(_code_backwards(last), None)
+    return node.end_byte // 2
+
+
+def _code_backwards(node: Node) -> Iterator[Node]:
+    """Yield the children of a node, the last one first."""
+    return (child for child in reversed(node.children) if child.type not in _NO_STATEMENT and child.type != ";")

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from upstream_clients.executables import find_executable
+from upstream_clients.environment import find_executable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

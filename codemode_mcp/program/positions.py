@@ -1,26 +1,27 @@
-"""Positions in the author's text, from engine stacks of the wrapped or transformed program. Pure."""
+"""Positions in the author's text, from engine stacks, and their stored form. Pure."""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from codemode_mcp.program.hints import hint
-from codemode_mcp.program.source_map import decode_mappings
+from codemode_mcp.program.inspection import Author, Insertion, SourceMap, are_mappings, decode_mappings
+from codemode_mcp.program.program_form import hint
 from codemode_mcp.program.syntax import LINE_END, utf16_units
+from codemode_mcp.settings import Language
+from codemode_mcp.strict_json import Form, Integer, form_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from codemode_mcp.program.described_values import Result
     from codemode_mcp.program.error_location import Fault
-    from codemode_mcp.program.source_map import Insertion, SourceMap
     from codemode_mcp.sandbox.messages import Thrown
-    from codemode_mcp.settings import Language
+
 
 WRAPPER_LINES = 2
 """Number of lines that the engine puts before the body of a function created from text."""
@@ -202,3 +203,56 @@ def _line_of(code: str, line: int) -> str:
 def _hint(thrown: Thrown, message: str) -> str:
     """Return a hint for the engine's message, or else for the described one, such as `tools.x is not a function`."""
     return hint(thrown) or (hint(replace(thrown, message=message)) if message != thrown.message else "")
+
+
+# The positions of a program as JSON data, for stored runs and recordings.
+
+
+_Grown = tuple[Integer, Integer, Integer]
+
+
+class _SourceMap(Form):
+    mappings: str
+    lines: Integer
+    before: Integer
+    grown: list[_Grown]
+
+
+class PositionsForm(Form):
+    """The form of `Positions`."""
+
+    language: Language
+    lines: Integer
+    code: str
+    transformed: _SourceMap | None
+    rewritten: _Grown | None
+
+
+def positions_form(positions: Positions) -> PositionsForm:
+    """Return the form of positions."""
+    made, rewritten = positions.transformed, positions.rewritten
+    transformed = None
+    if made is not None:
+        author = made.author
+        transformed = _SourceMap(made.mappings, author.lines, author.before, [astuple(each) for each in author.grown])
+    return form_from(
+        PositionsForm, positions, transformed=transformed, rewritten=None if rewritten is None else astuple(rewritten)
+    )
+
+
+def positions_in(form: PositionsForm) -> Positions:
+    """Return the positions of a form.
+
+    Raises:
+        ValueError: its source map is damaged.
+    """
+    made, rewritten = form.transformed, form.rewritten
+    transformed = None
+    if made is not None:
+        if not are_mappings(made.mappings):
+            raise ValueError
+        author = Author(made.lines, made.before, tuple(Insertion(*each) for each in made.grown))
+        transformed = SourceMap(made.mappings, author)
+    return Positions(
+        form.language, form.lines, form.code, transformed, None if rewritten is None else Insertion(*rewritten)
+    )

@@ -1,4 +1,4 @@
-"""The inspection of a program before it runs: module access, uses of `MCP`, and the implicit `return`. Pure.
+"""The inspection of a program before it runs: the uses of modules, `MCP` and globals. Pure.
 
 tree-sitter serves to find things, never to judge syntax, since it rejects some valid code; the engine or esbuild
 reports syntax errors. Nothing here is a security boundary: text that does not parse is let through, and the sandbox
@@ -10,20 +10,40 @@ hostile nesting makes them quadratic; UTF-8 offsets, which would have to be conv
 
 from __future__ import annotations
 
+import functools
 import re
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from codemode_mcp.program.implicit_return import RETURN, returned_span
-from codemode_mcp.program.inspection import CELL_FILES, Called, Preflight
-from codemode_mcp.program.intl_uses import WORDS
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.program import global_uses
+from codemode_mcp.program.global_uses import LOADERS, WORDS, ModuleAccess, ProgramUses
+from codemode_mcp.program.inspection import CELL_FILES, RETURN, Called, Insertion, Preflight, returned_span
+from codemode_mcp.program.mcp_uses import McpUses
 from codemode_mcp.program.program_form import CALL, whole_function
-from codemode_mcp.program.source_map import Insertion
-from codemode_mcp.program.syntax import from_utf16_units, parse, utf16_units
-from codemode_mcp.program.uses import UseFinder
+from codemode_mcp.program.syntax import (
+    MEMBER_ACCESS,
+    Lines,
+    Scope,
+    Span,
+    from_utf16_units,
+    is_target,
+    leaves,
+    literal_of,
+    member_of,
+    name_of,
+    parameters,
+    parse,
+    span_of,
+    unescaped,
+    utf16_units,
+    words,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Tree
 
+    from codemode_mcp.program.inspection import MemberCall, ProgramCall
     from codemode_mcp.settings import Language
 
 
@@ -112,3 +132,225 @@ def _called(units: str, root: Node, finder: UseFinder) -> Called | None:
         inserted=Insertion(*finder.position(found.value.start), len(CALL)),
         note=found.note,
     )
+
+
+_WORDS = re.compile(
+    r"(?<![\w$])(?:MCP|API|programs|eval|Function|globalThis|return|import|export"
+    r"|require|createRequire|importScripts|define|System|module|exports|process)(?![\w$])"
+)
+
+_ESCAPED = re.compile(
+    r"(?<![\w$\\])(?=[\w$]{0,13}\\u)(?:[\w$]|\\u(?:[0-9a-fA-F]{4}|\{0*+[1-9a-fA-F][0-9a-fA-F]{0,5}\}))++"
+)
+"""A name with an escape in its first characters; none of the words is longer."""
+
+_MAX_DIGITS = 300
+"""Digits beyond which every integer counts as rounded: longer ones are infinite."""
+_LONG_INTEGER = re.compile(r"(?<![\w$.])[1-9](?:_?[0-9]){15,}(?![\w$.])")
+
+_REACHES_MCP = words("MCP API eval Function")
+_NAMES = words("identifier property_identifier shorthand_property_identifier shorthand_property_identifier_pattern")
+"""Types of leaves that are names of values."""
+
+_DECLARATION_FILE = re.compile(r"mcp/([^/]+)\.d\.ts")
+
+
+class UseFinder:
+    """Collects the uses of one program.
+
+    Declarations are hoisted, so uses of names that the program declares itself are left out of the results only after
+    the whole program was read.
+
+    Attributes:
+        returns: whether the program has a `return` at its top level.
+        rounded: the integers that the program writes and a Number does not hold, with their offsets.
+        intl: whether the program needs the image with `Intl`.
+    """
+
+    def __init__(self, units: str) -> None:
+        self.returns = False
+        self.rounded: list[tuple[str, int]] = []
+        self.intl = False
+        self._passes_globals = False
+        self._units = units
+        self._modules = ModuleAccess(units)
+        self._mcp = McpUses(units, functools.partial(self._is_shadowed, "MCP"))
+        self._programs = ProgramUses(units, functools.partial(self._is_shadowed, "programs"))
+        self._declared: dict[str, list[Span]] = {}
+
+    def read(self, tree: Tree) -> None:
+        """Collect the uses in a tree. Called once, before the results are read."""
+        hits = [match.start() for match in _WORDS.finditer(self._units)]
+        if "\\u" in self._units:
+            escaped = (match for match in _ESCAPED.finditer(self._units) if _WORDS.fullmatch(unescaped(match[0])))
+            hits = sorted({*hits, *(match.start() for match in escaped)})
+        long = {match.start(): match[0] for match in _LONG_INTEGER.finditer(self._units)}
+        if long:
+            hits = sorted({*hits, *long})
+        locales = [match.start() for match in global_uses.WORDS.finditer(self._units)]
+        if locales:
+            self.intl = global_uses.names_as_text(self._units)
+            hits = sorted({*hits, *locales})
+        if not hits:
+            return
+        for path, scope in leaves(tree.root_node, hits):
+            leaf = path[-1]
+            if locales and not self.intl and leaf.type in _NAMES and global_uses.WORDS.fullmatch(self._name(leaf)):
+                self.intl = global_uses.is_beyond_prelude(self._units, path)
+            match leaf.type:
+                case "return":
+                    self.returns = self.returns or scope.function is None
+                case "number" if _is_rounded(written := long.get(span_of(leaf).start, "0")):
+                    self.rounded.append((written, span_of(leaf).start))
+                case "import" | "export":
+                    self._modules.add_syntax(path, scope)
+                case "identifier" | "type_identifier" | "shorthand_property_identifier_pattern":
+                    if scope.declares is not None:
+                        self._declared.setdefault(self._name(leaf), []).append(scope.declares)
+                    elif leaf.type == "identifier":
+                        self._add_reference(path, scope)
+                case "shorthand_property_identifier" if self._name(leaf) in _REACHES_MCP:
+                    self._mcp.add(span_of(leaf).start, None)
+                case "shorthand_property_identifier" if self._name(leaf) in LOADERS:
+                    self._modules.add_read(span_of(leaf).start, self._name(leaf), self._name(leaf))
+
+    # results
+
+    def refuse_module_access(self, file: str) -> None:
+        """Raise `ProgramError` (`module_access_denied`) for the first access to a module."""
+        for at, name, wording in self._modules.found():
+            if not self._is_shadowed(name, at):
+                line, column = self.position(at)
+                raise ProgramError(
+                    "module_access_denied",
+                    f"{wording} is not available ({file}:{line}:{column}): a program has no modules. "
+                    "Use the globals MCP, tools and API, and the JavaScript built-ins.",
+                )
+
+    def permit(self, at: int, name: str) -> bool:
+        """Permit the export that begins at an offset.
+
+        Args:
+            name: the name that the export reads.
+
+        Returns:
+            False if the program declares the name itself, so that this is not an export.
+        """
+        if any(span.start <= at < span.end for span in self._declared.get(name, ())):
+            return False
+        self._modules.permit(at)
+        return True
+
+    def bind_globals(self, function: Node) -> None:
+        """Record that a function is called with the object of the globals as its argument.
+
+        A parameter such as `{ MCP }` then names the global itself, so it does not shadow it.
+        """
+        pattern = next(iter(parameters(function)), None)
+        if pattern is None:
+            return
+        parts = pattern.named_children if pattern.type == "object_pattern" else [pattern]
+        for part in parts:
+            match part.type:
+                case "shorthand_property_identifier_pattern" | "object_assignment_pattern":
+                    name = part if part.type == "shorthand_property_identifier_pattern" else part.children[0]
+                    spans = self._declared.get("MCP", [])
+                    if self._name(name) == "MCP" and span_of(function) in spans:
+                        spans.remove(span_of(function))
+                case "comment":
+                    continue
+                case "pair_pattern" if self._name(part.children[0]) not in _REACHES_MCP:
+                    continue
+                case "identifier" if self._name(part) == "MCP":
+                    continue  # its members are globals, not servers
+                case _:
+                    self._passes_globals = True
+
+    def servers(self) -> frozenset[str] | None:
+        """Return the servers that the program uses; None if they are unknown."""
+        return None if self._passes_globals else self._mcp.servers()
+
+    def members(self) -> frozenset[tuple[str, str | None]] | None:
+        """Return the servers and their members that the program reads; see `McpUses.members`."""
+        return None if self._passes_globals else self._mcp.members()
+
+    def member_calls(self) -> tuple[MemberCall, ...]:
+        """Return the uses that rely on the existence of a server, a member or an operation."""
+        return self._mcp.calls(self.position)
+
+    def program_calls(self) -> tuple[ProgramCall, ...]:
+        """Return the calls that rely on the existence of a saved program."""
+        return () if self._passes_globals else self._programs.calls(self.position)
+
+    def position(self, at: int) -> tuple[int, int]:
+        """Return the 1-based line and column of an offset."""
+        return self._lines.position(at)
+
+    @functools.cached_property
+    def _lines(self) -> Lines:
+        return Lines(self._units)
+
+    def _is_shadowed(self, name: str, at: int) -> bool:
+        spans = self._shadows.get(name)
+        if spans is None:
+            return False
+        nearest = bisect_right(spans, at, key=lambda span: span.start) - 1
+        return nearest >= 0 and at < spans[nearest].end
+
+    @functools.cached_property
+    def _shadows(self) -> dict[str, list[Span]]:
+        """The outermost spans in which each declared name hides the global one, sorted."""
+        merged: dict[str, list[Span]] = {}
+        for name, spans in self._declared.items():
+            outermost: list[Span] = []
+            for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+                if not outermost or span.start >= outermost[-1].end:
+                    outermost.append(span)
+            merged[name] = outermost
+        return merged
+
+    # references
+
+    def _add_reference(self, path: list[Node], scope: Scope) -> None:
+        leaf, parent = path[-1], path[-2]
+        name, at = self._name(leaf), span_of(leaf).start
+        is_object = parent.type in MEMBER_ACCESS and parent.start_byte == leaf.start_byte
+        member = member_of(self._units, parent) if is_object else None
+        match name:
+            case "MCP":
+                self._mcp.add_reference(path, scope)
+            case "programs":
+                self._programs.add_reference(path, at, scope)
+            case "API":
+                self._mcp.add(at, self._server_of_read(path) if member == "read" else None)
+            case "eval" | "Function":
+                self._mcp.add(at, None)
+            case "globalThis":
+                if not is_object or member is None or member in _REACHES_MCP:
+                    self._mcp.add(at, None)
+                elif member == "require":
+                    self._modules.add_load(at, name, "require")
+                elif member in LOADERS and is_target(path, len(path) - 2):
+                    self._declared.setdefault(member, []).append(span_of(path[0]))
+            case _ if self._modules.add_reference(path, name, member):
+                # Assigning to the name of a loader declares it.
+                self._declared.setdefault(name, []).append(span_of(path[0]))
+
+    def _server_of_read(self, path: list[Node]) -> str | None:
+        """Return the server whose declarations `API.read("mcp/x.d.ts")` reads; None for the index and unknown files."""
+        call = path[-3]
+        arguments = call.child_by_field_name("arguments") if call.type == "call_expression" else None
+        if arguments is None or arguments.named_child_count != 1:
+            return None
+        literal = literal_of(self._units, arguments.named_children[0])
+        file = _DECLARATION_FILE.fullmatch(literal) if literal is not None else None
+        return file[1] if file is not None and file[1] != "index" else None
+
+    def _name(self, node: Node) -> str:
+        return name_of(self._units, node)
+
+
+def _is_rounded(written: str) -> bool:
+    """Return True for an integer that a Number does not hold exactly."""
+    digits = written.replace("_", "")
+    return len(digits) > _MAX_DIGITS or int(digits) != int(float(digits))

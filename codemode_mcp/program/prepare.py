@@ -11,23 +11,19 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp.errors import Exceeded, ProgramError, RuntimeUnavailable
-from codemode_mcp.program import compile as programs
-from codemode_mcp.program.hints import PYTHON, looks_like_python, syntax_hint
-from codemode_mcp.program.members import check_members, contested_names
-from codemode_mcp.program.not_javascript import looks_like_shell
+from codemode_mcp.program.global_uses import check_programs
+from codemode_mcp.program.mcp_uses import check_members, contested_names
+from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.preflight import inspect
-from codemode_mcp.program.program_form import take_fence
-from codemode_mcp.program.program_uses import check_programs
-from codemode_mcp.program.syntax import LINE_END, Lines, utf16_units
-from codemode_mcp.program.type_annotations import has_types
+from codemode_mcp.program.program_form import PYTHON, looks_like_python, syntax_hint, take_fence
+from codemode_mcp.program.syntax import LINE_END, Lines, line_count, parse, utf16_units, words
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
-    from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.program.compile import Program, Transform
+    from codemode_mcp.policy.policy import Caller
     from codemode_mcp.program.inspection import Preflight
-    from codemode_mcp.program.positions import Positions
+    from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.sandbox.messages import Thrown
     from codemode_mcp.settings import CodeModeSettings, Language
 
@@ -39,6 +35,79 @@ if TYPE_CHECKING:
 
     FindMembers = Callable[[Preflight], Awaitable["Members"]]
     """A function that returns the members of `MCP` that a program sees, for the servers that its preflight found."""
+
+
+# Compilation of a cell into the program that the sandbox runs.
+
+
+class Transform(Protocol):
+    """A transform of TypeScript to JavaScript.
+
+    Raises:
+        ProgramError: `typescript_transform_failed`.
+        RuntimeUnavailable: esbuild is missing.
+    """
+
+    async def __call__(self, source: str) -> Transformed: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program for the sandbox.
+
+    Attributes:
+        code: the body of an async function.
+        fallback: the body without the implicit return, to be run if `code` does not parse.
+        positions: maps positions to the author's text.
+        suspect: whether the text may be more than the body of one function.
+    """
+
+    code: str
+    fallback: str | None
+    positions: Positions
+    suspect: bool = False
+
+
+def javascript(found: Preflight) -> Program:
+    """Compile a JavaScript cell."""
+    source = _as_body(found.source)
+    if found.called is not None:
+        text = _as_body(found.called.text)
+        positions = Positions("javascript", line_count(source), text, rewritten=found.called.inserted)
+        return Program(text, None, positions, found.broken)
+    if found.returning is None:
+        return Program(source, None, Positions("javascript", line_count(source), source), found.broken)
+    returning = _as_body(found.returning)
+    positions = Positions("javascript", line_count(source), returning, rewritten=found.inserted)
+    return Program(returning, source, positions, found.broken)
+
+
+async def typescript(found: Preflight, transform: Transform) -> Program:
+    """Compile a TypeScript cell. Raises as `Transform` does."""
+    lines = line_count(found.source)
+    rewritten, inserted, plain = found.returning, found.inserted, found.source
+    if found.called is not None:
+        rewritten, inserted, plain = found.called.text, found.called.inserted, found.called.plain
+    if rewritten is not None:
+        try:
+            made = await transform(_as_body(rewritten))
+        except ProgramError as error:
+            if error.code != "typescript_transform_failed":
+                raise
+            # The inserted return or call may be the cause, so the author's text is tried.
+        else:
+            positions = Positions("typescript", lines, made.code, made.source_map, inserted)
+            return Program(made.code, None, positions)
+    made = await transform(_as_body(plain))
+    return Program(made.code, None, Positions("typescript", lines, made.code, made.source_map))
+
+
+def _as_body(script: str) -> str:
+    """Comment out a leading `#!`, which a function body may not have. Positions stay the same."""
+    return _HASHBANG.sub(r"\1//", script)
+
+
+_HASHBANG = re.compile(r"\A(\ufeff?)#!")
 
 
 class Members(Protocol):
@@ -147,9 +216,9 @@ class Preparer:
             note(sentence)
         check_programs(found.program_calls, seen.programs, cell.language or "javascript", seen.broken_programs)
         if cell.language != "typescript":
-            return Prepared(cell, found, programs.javascript(found))
+            return Prepared(cell, found, javascript(found))
         with anyio.move_on_after(deadline - self._clock()):
-            return Prepared(cell, found, await programs.typescript(found, self._transform))
+            return Prepared(cell, found, await typescript(found, self._transform))
         raise ProgramError("timeout", "transforming the TypeScript took too long; write a shorter program")
 
     async def as_typescript(
@@ -169,7 +238,7 @@ class Preparer:
         second: Program | None = None
         with suppress(RuntimeUnavailable), anyio.move_on_after(seconds):
             try:
-                second = await programs.typescript(prepared.preflight, self._transform)
+                second = await typescript(prepared.preflight, self._transform)
             except ProgramError as error:
                 return error
         if second is not None and hook is not None and await hook(cell.source, "typescript", note) != cell.source:
@@ -256,7 +325,7 @@ def _check_size(source: str) -> None:
 
 def _syntax_error(error: Thrown, positions: Positions, found: Preflight) -> ProgramError:
     # Imported late, since a server starts without it.
-    from codemode_mcp.program.syntax_errors import regex_offsets, stray_await, syntax_error_column
+    from codemode_mcp.program.error_location import regex_offsets, stray_await, syntax_error_column
 
     source = found.source
     frames = positions.frames(error)
@@ -303,3 +372,85 @@ def excerpt(source: str, line: int, column: int) -> str:
     shown = text[start : start + 120]
     number = f"{line} | "
     return f"{number}{shown}\n{' ' * (len(number) + max(0, column - 1 - start))}^"
+
+
+_COMMANDS = (
+    "apt|apt-get|awk|aws|az|bash|brew|bun|cargo|cat|cd|chmod|chown|cmd|cp|curl|deno|df|diff|docker|du|echo|env|find|"
+    "gcloud|gh|git|go|grep|head|jq|kill|kubectl|less|ls|make|man|mkdir|mv|mysql|nano|nc|node|npm|npx|ping|pip|pip3|pnpm|"
+    "powershell|ps|psql|pwd|pwsh|pytest|python|python3|rg|rm|rsync|scp|sed|sh|sleep|sort|sqlite3|ssh|sudo|tail|tar|tee|"
+    "terraform|test|time|touch|tree|tsc|unzip|uv|vim|wc|wget|which|whoami|xargs|yarn|zip|zsh"
+)
+
+
+_OPERATOR_WORDS = "in|instanceof|of|as|satisfies|is"
+
+
+_SHELL_LINE = re.compile(
+    rf"""
+      \#!(?!.*\b(?:node|deno|bun|tsx|ts-node|zx)\b)                   # a script, but none of JavaScript
+    | [$%]\ (?!(?:{_OPERATOR_WORDS})\b)(?:[A-Za-z_~/]|\./)             # a prompt
+    | (?:[A-Z_][A-Z0-9_]*=\S*\ +)*+
+      (?:
+        (?:{_COMMANDS})                                               # a command with something that is no operand
+        (?:
+          \ +(?!(?:{_OPERATOR_WORDS})\b)
+          (?:-{{1,2}}[A-Za-z]|-$|--[0-9]|-[0-9]+(?![\w.]|\ *(?:;|$))    # `kill -9;` alone is a subtraction
+            |[~./]?/(?:\S|$)|\./|~|\.\.?(?:$|[\s/])|["'$\w*@]|\+[rwx]+\ )
+        | \ +(?:-\ +)?<[<-]*\ *["']?[A-Za-z./][\w./-]*["']?(?=\s|$)    # its input
+        | \ *(?:\|\|?|&&|;)\ *(?:{_COMMANDS})(?=$|\ +["'\w.~/-])         # and another command
+        )
+      | \.\.?/[\w.-]+(?:/[\w.-]+)*(?=\s|$) | (?:/[\w.-]+){{3,}}(?=\s|$)  # a file
+      )
+    | (?:bash|clear|date|env|exit|history|ls|make|printenv|pwd|sh|whoami|yarn|zsh)$
+    | export\ [A-Za-z_]\w*= | alias\ [\w-]+=["'] | set\ -[a-z]+(?=\s|$) | source\ +[~./\w-]*[./] | \.\ +[~./\w]
+    | (?:if|while)\ \[\[?\ | \[\[?\ +-[a-z]\ +["'$\w./] | for\ \w+\ in\ [^;]*;\ *do\b | while\ [^(;]+;\ *do\b
+    | function\ +[\w-]+\ *\{{ | (?:Get|Set|New|Remove|Invoke|Select|Write)-[A-Z]\w+
+    """,
+    re.VERBOSE,
+)
+
+
+def looks_like_shell(source: str) -> str | None:
+    """Return an error message if a program is a shell command, or else None.
+
+    Only the first line of code counts. A JavaScript statement with the same text would need a variable with the name of
+    the command, which cannot be declared before the first line.
+    """
+    for line in source[:10_000].removeprefix("\ufeff").splitlines():
+        text = line.strip()
+        if not text or text.startswith(("# ", "//")):
+            continue
+        if _SHELL_LINE.match(text) is None:
+            return None
+        return (
+            "This is a shell command; exec runs JavaScript or TypeScript, without a shell, files or processes. "
+            'Call tools instead: return await MCP.<server>.<tool>({...}). API.search("...") finds them.'
+        )
+    return None
+
+
+_TYPES = words(
+    "abstract_class_declaration accessibility_modifier ambient_declaration as_expression enum_declaration "
+    "implements_clause interface_declaration internal_module non_null_expression optional_parameter predefined_type "
+    "satisfies_expression type_alias_declaration type_annotation type_parameters"
+)
+"""Types of nodes that only TypeScript has. `a<b>(c)` is valid in both, and counts only with a type such as `string`."""
+
+
+def has_types(source: str) -> bool:
+    """Return True if a program contains syntax that only TypeScript has."""
+    tree = parse(utf16_units(source))
+    if tree is None:
+        return False
+    cursor = tree.root_node.walk()
+    while True:
+        node = cursor.node
+        if node is not None and node.type in _TYPES:
+            return True
+        if cursor.goto_first_child() or cursor.goto_next_sibling():
+            continue
+        while cursor.goto_parent():
+            if cursor.goto_next_sibling():
+                break
+        else:
+            return False

@@ -32,7 +32,7 @@ import anyio
 import anyio.abc
 
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
-from codemode_mcp.program.source_map import Author, Insertion, SourceMap, are_mappings
+from codemode_mcp.program.inspection import Author, Insertion, SourceMap, are_mappings
 from codemode_mcp.program.syntax import LINE_END
 
 if TYPE_CHECKING:

@@ -1,15 +1,17 @@
-"""The output of `codemode-mcp test`, as users of pytest know it. Pure."""
+"""The results of tests, for users of pytest and as JUnit XML. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from xml.etree import ElementTree
 
 from codemode_mcp.control.display import cut, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from codemode_mcp.program_tests.result import TestResult
 
 WIDTH = 80
 """Columns of headings."""
@@ -94,3 +96,65 @@ def counts(results: Sequence[TestResult]) -> str:
 
 def _ruled(text: str, rule: str) -> str:
     return f" {text} ".center(WIDTH, rule)
+
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot have, not even as references."""
+
+
+def junit(results: Sequence[TestResult]) -> str:
+    """Return the text of an XML file."""
+    failures = sum(each.status == "failed" for each in results)
+    errors = sum(each.status == "error" for each in results)
+    counts = {"tests": str(len(results)), "failures": str(failures), "errors": str(errors)}
+    time = f"{sum(each.seconds for each in results):.3f}"
+    root = ElementTree.Element("testsuites", {"name": "codemode-mcp test", **counts, "time": time})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": "programs", **counts, "skipped": "0", "time": time})
+    for each in results:
+        module = each.file.rpartition(".")[0].replace("/", ".")
+        about = {"classname": _xml(module), "name": _xml(each.case), "file": _xml(each.file)}
+        case = ElementTree.SubElement(suite, "testcase", {**about, "time": f"{each.seconds:.3f}"})
+        if each.status != "passed":
+            kind = "failure" if each.status == "failed" else "error"
+            summary = {"message": _xml(each.lines[0] if each.lines else each.status)}
+            ElementTree.SubElement(case, kind, summary).text = _xml("\n".join(each.lines))
+        if each.updated:
+            ElementTree.SubElement(case, "system-out").text = _xml(each.updated)
+    ElementTree.indent(root)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+
+
+def _xml(text: str) -> str:
+    """Return a text in which characters that XML cannot have are escaped as in JavaScript."""
+    return _NOT_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+Status = Literal["passed", "failed", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class TestResult:
+    """The result of one test.
+
+    Attributes:
+        file: the file of the saved program, such as `programs/report.ts`.
+        case: the name of the recording.
+        status: `failed` if the program does not do what is expected; `error` if it cannot be tested.
+        lines: what is wrong, in lines; the first one is a summary.
+        seconds: the duration.
+        updated: the file that `--update` has written, and lines about what has changed; empty if nothing was written.
+    """
+
+    __test__ = False  # pytest would collect a class of this name
+
+    file: str
+    case: str
+    status: Status
+    lines: tuple[str, ...] = ()
+    seconds: float = 0.0
+    updated: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the test, such as `programs/report.ts::first`."""
+        return f"{self.file}::{self.case}"

@@ -13,37 +13,44 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 from msgspec.structs import replace as with_members
 
-from codemode_mcp.calls.phrases import path_text
 from codemode_mcp.calls.schema_errors import SchemaErrors
+from codemode_mcp.calls.schema_phrases import path_text
+from codemode_mcp.catalog.toolset import ProgramSet
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.json_text import as_javascript
-from codemode_mcp.program_tests.calling import calling_program
-from codemode_mcp.program_tests.comparison import Seen, changes, problems
-from codemode_mcp.program_tests.expectation import (
+from codemode_mcp.program.syntax import from_utf16_units, parse, span_of, utf16_units
+from codemode_mcp.program_tests.comparison import (
     NOTHING,
     Expectation,
     ExpectationError,
+    Seen,
+    changes,
+    problems,
     read_expectation,
+    recorded_facts,
+    snapshot_of,
+    unmade_lines,
     written,
 )
-from codemode_mcp.program_tests.library import shown_programs, used_programs
-from codemode_mcp.program_tests.recorded import recorded_facts, snapshot_of, unmade_lines
-from codemode_mcp.program_tests.result import TestResult
-from codemode_mcp.recordings.reader import NotReadable, read_recording
+from codemode_mcp.program_tests.report import TestResult
+from codemode_mcp.recordings.format import NotReadable, read_recording
 from codemode_mcp.replay.replay import Options, OtherProgram, replay
+from codemode_mcp.saved_programs.program_file import default_function
 from codemode_mcp.saved_programs.saved_program import file_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from codemode_mcp.program.compile import Transform
+    from codemode_mcp.program.prepare import Transform
     from codemode_mcp.program_tests.cases import Case
-    from codemode_mcp.program_tests.recorded import Recorded
-    from codemode_mcp.recordings.reader import Recording
+    from codemode_mcp.program_tests.comparison import Recorded
+    from codemode_mcp.recordings.format import Recording
     from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.saved_programs.compiling import ProgramCompiler
+    from codemode_mcp.saved_programs.compiling import CompiledProgram, ProgramCompiler
     from codemode_mcp.saved_programs.folder import Library
     from codemode_mcp.saved_programs.saved_program import SavedProgram
+
 
 _CELL = re.compile(r"cell\.[jt]s(?=:\d)")
 
@@ -228,3 +235,53 @@ def _expectation(case: Case) -> Expectation:
         raise BrokenTest(f"{name} is not UTF-8 text") from None
     except ExpectationError as error:
         raise BrokenTest(f"{name}: {error}") from None
+
+
+_VARIABLE = "$$program"
+"""The variable for a function without a name."""
+
+
+def calling_program(program: SavedProgram, given: Any) -> str:
+    """Return a program that calls a saved program with an input. The lines of its text are those of the file."""
+    units = utf16_units(program.text)
+    tree = parse(units)
+    assert tree is not None  # the file was read in the same way
+    found = default_function(units, tree.root_node)
+    edits = []
+    for statement in tree.root_node.named_children:
+        start, end = span_of(statement)
+        if statement.start_byte == found.statement.start_byte:
+            keywords = span_of(next(child for child in statement.children if child.type == "default"))
+            value = units[keywords.end : end].rstrip().removesuffix(";")
+            edits.append((start, end, value if found.name else f"const {_VARIABLE} = ({value}\n);"))
+        elif statement.type == "export_statement":  # of a type
+            edits.append((start, start + len("export"), ""))
+    for start, end, text in reversed(edits):
+        units = f"{units[:start]}{text}{units[end:]}"
+    return f"{from_utf16_units(units)}\nreturn await {found.name or _VARIABLE}({as_javascript(given)});"
+
+
+_WORD = re.compile(r"[\w$]+")
+
+
+def shown_programs(library: Library) -> ProgramSet:
+    """Return all saved programs of a folder, as a program sees them."""
+    return ProgramSet(library.programs)
+
+
+async def used_programs(text: str, library: Library, compiler: ProgramCompiler) -> Mapping[str, CompiledProgram]:
+    """Return the compiled saved programs that a program may call, by their ids, also through others.
+
+    Raises:
+        ProgramError: one of them cannot be compiled.
+        RuntimeUnavailable: esbuild is missing.
+    """
+    found: dict[str, CompiledProgram] = {}
+    waiting = [text]
+    while waiting:
+        names = set(_WORD.findall(waiting.pop()))
+        for program in library.programs:
+            if program.name in names and program.id not in found:
+                found[program.id] = await compiler.compile(program)
+                waiting.append(program.text)
+    return found

@@ -17,15 +17,25 @@ import sys
 import threading
 from collections import OrderedDict, deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from codemode_mcp.audit.writer_thread import WriterThread
+from codemode_mcp.audit.trajectory import WriterThread
 from codemode_mcp.errors import CodeModeError
-from codemode_mcp.recordings.format import CatalogText, Incomplete, Line
-from codemode_mcp.recordings.reader import MAX_BYTES, encode
-from codemode_mcp.recordings.sizes import size_of
-from upstream_clients.file_lock import NO_LINK, try_lock
-from upstream_clients.private_files import make_private
+from codemode_mcp.recordings.format import (
+    MAX_BYTES,
+    CatalogText,
+    Clock,
+    End,
+    Incomplete,
+    Line,
+    Opening,
+    Requests,
+    Start,
+    Turn,
+    encode,
+)
+from codemode_mcp.sandbox.messages import Thrown
+from upstream_clients.private_files import NO_LINK, make_private, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +43,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from codemode_mcp.recordings.masking import Mask
+    from codemode_mcp.sandbox.messages import RequestMessage
+
 
 log = logging.getLogger("codemode_mcp.recordings")
 
@@ -289,3 +301,71 @@ def _end_at_line(descriptor: int) -> None:
         end = start
     if end < size:
         os.ftruncate(descriptor, end)
+
+
+_EACH: Final = 200
+"""Approximate characters that one line, request or completion takes besides its texts."""
+
+_READING: Final = 30
+"""Approximate characters of one reading of the clock."""
+
+_MEMBERS: Final = 20_000
+
+
+def size_of(line: Line) -> int:
+    """Return the approximate size of a line in characters."""
+    size = _EACH
+    match line:
+        case Turn():
+            for end in line.completions:
+                size += _EACH + len(end.value or "")
+                if end.error is not None:
+                    size += len(end.error.message) + len(end.error.data)
+        case Requests():
+            for request in line.requests:
+                size += _EACH + _request_size(request)
+        case Clock():
+            size += _READING * (len(line.wall) + len(line.monotonic))
+        case Start():
+            size += len(line.code) + len(line.fallback or "") + len(line.namespaces) + len(line.positions)
+            size += sum(map(len, line.saving or ()))
+        case Opening():
+            size += len(line.source) + sum(map(len, line.args))
+        case CatalogText():
+            size += len(line.text)
+        case End():
+            size += len(line.error) + _data_size([line.value, *line.outputs])
+    return size
+
+
+def _request_size(request: RequestMessage) -> int:
+    """Return the characters of all texts of a request."""
+    size = 0
+    for name in request.__struct_fields__:
+        value = getattr(request, name)
+        if isinstance(value, Thrown):
+            value = (value.name, value.message, value.stack)
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, tuple):
+            size += sum(len(each) for each in value if isinstance(each, str))
+    return size
+
+
+def _data_size(value: Any) -> int:
+    """Return the approximate size of JSON data. Of data with very many members, only the first are counted."""
+    size = 0
+    pending = [value]
+    for _ in range(_MEMBERS):
+        if not pending:
+            break
+        each = pending.pop()
+        size += 16
+        if isinstance(each, str):
+            size += len(each)
+        elif isinstance(each, dict):
+            size += sum(map(len, each))
+            pending.extend(each.values())
+        elif isinstance(each, list | tuple):
+            pending.extend(each)
+    return size + 16 * len(pending)

@@ -15,11 +15,11 @@ from codemode_mcp.errors import ErrorCode
 from codemode_mcp.plugins.api import NamespaceTool
 from codemode_mcp.recordings.format import Turn
 from codemode_mcp.recordings.masking import masked_names
-from codemode_mcp.replay.divergence import Divergence, differences, places_of
 from codemode_mcp.replay.player import MAX_OTHER_TURNS
+from codemode_mcp.replay.script import Divergence, differences, places_of
 from codemode_mcp.runs import answers
+from codemode_mcp.runs.answers import Circumstances, Completed, Failed, stuck, verdict
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
-from codemode_mcp.runs.verdicts import Circumstances, Completed, Failed, stuck, verdict
 from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.strict_json import ascii_json
 from declarations.untrusted_text import escape_line
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.program.positions import Positions
-    from codemode_mcp.recordings.format import End
-    from codemode_mcp.recordings.reader import Recording
-    from codemode_mcp.replay.matching import Matching, NotRecorded
-    from codemode_mcp.replay.player import Played
+    from codemode_mcp.recordings.format import End, Recording
+    from codemode_mcp.replay.player import Matching, NotRecorded, Played
     from codemode_mcp.replay.script import Asked
-    from codemode_mcp.runs.recent_results import RecentResults
+    from codemode_mcp.runs.run_recording import RecentResults
     from codemode_mcp.settings import CodeModeSettings
 
 OWNER: Final = "replay"

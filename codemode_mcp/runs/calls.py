@@ -41,18 +41,15 @@ import anyio
 import anyio.lowlevel
 
 from codemode_mcp.audit.events import call_id
-from codemode_mcp.calls.context import Calling
-from codemode_mcp.calls.events import CallEvents
-from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.calls.results import tool_call_error
+from codemode_mcp.calls.outcome import CallEvents, Calling, CallRecord
+from codemode_mcp.calls.sending import tool_call_error
 from codemode_mcp.errors import Exceeded, InternalError, StoreUnavailable
 from codemode_mcp.policy.approval import Verdict
 from codemode_mcp.runs import answers
-from codemode_mcp.runs.call_storage import CallStorage
-from codemode_mcp.runs.live_call import LiveCall
-from codemode_mcp.runs.made_calls import outcome_of
-from codemode_mcp.runs.open_programs import begins_program, is_program
+from codemode_mcp.runs.live_call import LiveCall, begins_program, is_program
+from codemode_mcp.runs.persisting import CallStorage
 from codemode_mcp.runs.run_recording import record_approval, recorded_answer
+from codemode_mcp.runs.views import outcome_of
 from codemode_mcp.sandbox.messages import Completion
 from codemode_mcp.settings import MIB
 from declarations.untrusted_text import escape_line
@@ -64,8 +61,8 @@ if TYPE_CHECKING:
 
     from codemode_mcp.audit.events import Auditor
     from codemode_mcp.policy.approval import ApprovalRequest
+    from codemode_mcp.runs.manager import Services
     from codemode_mcp.runs.run import Run
-    from codemode_mcp.runs.services import Services
     from codemode_mcp.sandbox.messages import ToolCall
     from codemode_mcp.settings import CodeModeSettings
     from upstream_clients.tools import JsonObject, Question
@@ -463,7 +460,7 @@ def _note_error_text(run: Run, tool: str, result: str) -> None:
     entry = run.context.catalog.get(tool)
     if entry is None or entry.source != "mcp" or tool in run.context.error_texts:
         return
-    from codemode_mcp.calls.error_texts import error_text  # imported late: its pattern takes 4 ms
+    from codemode_mcp.calls.outcome import error_text  # imported late: its pattern takes 4 ms
 
     text = error_text(result)
     if text is not None:

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.json_text import compact_json, replace_lone_surrogates
-from codemode_mcp.runs.open_programs import failure
+from codemode_mcp.runs.live_call import failure
 from codemode_mcp.runs.store import is_bearer
 from codemode_mcp.runs.values import Get, Put
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, GuestError
-from codemode_mcp.saved_programs.proposals import Author
+from codemode_mcp.saved_programs.versions import Author
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

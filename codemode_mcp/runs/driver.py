@@ -32,7 +32,7 @@ A turn is computed in the event loop for about 2 ms and then moves to a thread. 
 In an earlier design, each turn was computed in a thread from its beginning. Because turns now hold the event loop, the
 driver lets other tasks run between two of them (`asyncio.sleep(0)`).
 
-The driver contains only the sequence. `verdicts` decides about a turn, and `answers` makes the answer for a client:
+The driver contains only the sequence. `answers` decides about a turn, and `answers` makes the answer for a client:
 both return values and change nothing. `persisting` writes, `guests` computes, and `deliveries` and `calls` answer the
 guest's requests.
 """
@@ -52,24 +52,27 @@ from codemode_mcp.calls.outcome import Outcome
 from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, StoreUnavailable
 from codemode_mcp.program.time_zones import named_zones
 from codemode_mcp.runs import answers
-from codemode_mcp.runs.answers import counted, how_to_await, is_unanswerable, questions_due
-from codemode_mcp.runs.calls import Calls
-from codemode_mcp.runs.deliveries import Deliveries, bounded_proposal
-from codemode_mcp.runs.guests import Guests
-from codemode_mcp.runs.made_calls import after_loss, repeat_note
-from codemode_mcp.runs.persisting import Persisting
-from codemode_mcp.runs.run_recording import record_end, record_start
-from codemode_mcp.runs.store import Fenced
-from codemode_mcp.runs.verdicts import (
+from codemode_mcp.runs.answers import (
     Circumstances,
     Completed,
     Failed,
     SyntaxFault,
+    counted,
+    how_to_await,
+    is_unanswerable,
     over_output_limit,
+    questions_due,
     stuck,
     turned_away,
     verdict,
 )
+from codemode_mcp.runs.calls import Calls
+from codemode_mcp.runs.deliveries import Deliveries, bounded_proposal
+from codemode_mcp.runs.guests import Guests
+from codemode_mcp.runs.persisting import Persisting
+from codemode_mcp.runs.run_recording import record_end, record_start
+from codemode_mcp.runs.store import Fenced
+from codemode_mcp.runs.views import after_loss, repeat_note
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, StartParts, decode_turn, deliver_message, start_message
 
@@ -78,11 +81,11 @@ if TYPE_CHECKING:
 
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.calls.outcome import WaitingReason
-    from codemode_mcp.program.compile import Program
+    from codemode_mcp.program.prepare import Program
     from codemode_mcp.runs.live_call import LiveCall
+    from codemode_mcp.runs.manager import Services
     from codemode_mcp.runs.observation import Observation
     from codemode_mcp.runs.run import Run
-    from codemode_mcp.runs.services import Services
     from codemode_mcp.runs.store import RunStore, SuspendedRun
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Turn

@@ -1,4 +1,4 @@
-"""The guests of runs: room in memory, turns in the event loop or on a thread, snapshots and restoring.
+"""The guests of runs: fair slots, a spare guest, turns in the event loop or on a thread, and snapshots.
 
 There are two queues, both fair between owners (`Slots`). A run waits for room once, before it has a guest, and keeps
 the room until it ends or is suspended. It waits for a turn before each turn. Both limits follow from `maxRunningRuns`.
@@ -19,7 +19,7 @@ from codemode_mcp.errors import Exceeded, ProgramError
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD
 from codemode_mcp.sandbox.guest import Guest, finish
-from upstream_clients.fair_queue import FairQueue
+from upstream_clients.fair_limiter import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable

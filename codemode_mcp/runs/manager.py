@@ -11,49 +11,56 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
-from codemode_mcp.audit.events import name_to_record
+from codemode_mcp.audit.events import Auditor, name_to_record
 from codemode_mcp.errors import CodeModeError, InternalError, ShuttingDown, StoreUnavailable
 from codemode_mcp.policy.approval import remember_approval
-from codemode_mcp.program.compile import Program
-from codemode_mcp.program.prepare import Cell, Preparer
+from codemode_mcp.program.prepare import Cell, Preparer, Program
+from codemode_mcp.runs.answers import SyntaxFault
 from codemode_mcp.runs.driver import Driver
-from codemode_mcp.runs.live import LiveRuns, release, stop
-from codemode_mcp.runs.made_calls import repeat_note
-from codemode_mcp.runs.memory_store import MemoryStore
 from codemode_mcp.runs.namespaces import open_namespaces
-from codemode_mcp.runs.observation import Observation
-from codemode_mcp.runs.operator import Operator
-from codemode_mcp.runs.polling import Polling
+from codemode_mcp.runs.observation import Observation, Operator, Polling
 from codemode_mcp.runs.restoring import Restoring
 from codemode_mcp.runs.run import Run
 from codemode_mcp.runs.run_recording import begin_recording
-from codemode_mcp.runs.services import Services
-from codemode_mcp.runs.store import EndedRun, bearer_of
-from codemode_mcp.runs.takeover import Takeover
-from codemode_mcp.runs.verdicts import SyntaxFault
+from codemode_mcp.runs.store import EndedRun, MemoryStore, bearer_of
+from codemode_mcp.runs.takeover import LiveRuns, Takeover, release, stop
+from codemode_mcp.runs.views import repeat_note
+from codemode_mcp.saved_programs.folder import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
     from anyio.abc import TaskGroup
 
+    from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.approval import RememberFn
+    from codemode_mcp.policy.policy import Caller
     from codemode_mcp.program.inspection import Preflight
-    from codemode_mcp.program.prepare import Hook, Prepared
+    from codemode_mcp.program.prepare import Hook, Prepared, Transform
+    from codemode_mcp.recordings.recordings import Recordings
+    from codemode_mcp.runs.namespaces import Registered
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
-    from codemode_mcp.runs.store import SuspendedRun
+    from codemode_mcp.runs.store import RunStore, SuspendedRun
+    from codemode_mcp.runs.values import Values
+    from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.saved_programs.folder import Library
+    from codemode_mcp.saved_programs.proposing import Proposer
+    from codemode_mcp.search.finder import Meaning
     from codemode_mcp.settings import CodeModeSettings
+    from codemode_mcp.type_check.checker import TypeChecker
     from upstream_clients.tools import JsonObject
+
 
 __all__ = ["Cell", "RunManager", "Services", "open_manager"]
 
@@ -147,7 +154,7 @@ class RunManager:
         assert catalog is not None
         checker = self._services.checker
         if checker is not None and self._settings.check == "note":
-            from codemode_mcp.type_check.reports import check_cell  # imported late: most servers check nothing
+            from codemode_mcp.type_check.cells import check_cell  # imported late: most servers check nothing
 
             found = await check_cell(checker, prepared, catalog)
             notes += [] if found is None else [found]
@@ -473,3 +480,80 @@ async def open_manager(services: Services, settings: CodeModeSettings) -> AsyncI
                 with anyio.move_on_after(CLAIM_SECONDS, shield=True):
                     await manager._takeover.claims_ended()
                 group.cancel_scope.cancel()
+
+
+class Upstreams(Protocol):
+    """The upstream servers, as runs see them."""
+
+    def servers_for(self, caller: Caller, names: Collection[str] | None) -> set[str] | None:
+        """Return the configured names of the servers that a program names.
+
+        Args:
+            names: the names in the program; None for all servers that its caller can see.
+
+        Returns:
+            None for all configured servers.
+        """
+        ...
+
+    async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
+        """Return the catalog for a program of this caller that begins now, including the tools of its client."""
+        ...
+
+    async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
+        """Wait until servers are up or known to be down, for at most `seconds`.
+
+        This counts as use of the servers: an expired list is requested again. If something of an idle server is
+        held, the server is connected.
+
+        Args:
+            names: configured names; None for all servers.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The services that all runs share.
+
+    Attributes:
+        engine: returns the compiled engine, after loading it.
+        store: the store of suspended runs.
+        values: the stored values of programs.
+        transform: compiles TypeScript.
+        clock: monotonic seconds.
+        wall: seconds since the epoch.
+        registered: the plugins and their namespaces.
+        remember: stores an approval for later programs; None if approvals cannot be stored.
+        meaning: ranks tools by meaning; None without the extra `semantic`.
+        terminal_command: the command that runs codemode-mcp in a terminal, quoted for a shell.
+        page_address: returns the address of the page about the approvals of a run; None if no page is open.
+        recordings: the recordings of runs; None if no run is recorded.
+        notify: called with the id of a run when its calls begin to wait for a person.
+        library: returns the saved programs as they are now.
+        checker: checks the types of programs; None without checks.
+        proposer: keeps programs that are proposed to be saved; None if none can be.
+        keeps_finished_calls: True to keep the results of finished calls of a failed program for the next program; False
+            for a command that runs one program.
+    """
+
+    engine: Callable[[], Awaitable[Engine]]
+    dispatcher: Dispatcher
+    store: RunStore
+    values: Values
+    upstreams: Upstreams
+    transform: Transform
+    clock: Callable[[], float]
+    wall: Callable[[], float] = time.time
+    auditor: Auditor = field(default_factory=Auditor)
+    registered: Registered | None = None
+    remember: RememberFn | None = None
+    meaning: Meaning | None = None
+    recordings: Recordings | None = None
+    terminal_command: str = "codemode-mcp"
+    page_address: Callable[[str], str | None] = lambda _: None
+    notify: Callable[[str], None] = lambda _: None
+    library: Callable[[], Library] = lambda: EMPTY
+    checker: TypeChecker | None = None
+    proposer: Proposer | None = None
+    keeps_finished_calls: bool = True

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.plugins.api import NamespaceTool
-    from codemode_mcp.plugins.namespaces import Namespace
     from codemode_mcp.plugins.running import Owner
+    from codemode_mcp.plugins.scopes import Namespace
     from codemode_mcp.sandbox.messages import NamespaceCall
-    from declarations.namespaces import ScopeObject
+    from declarations.functions import ScopeObject
 
 log = logging.getLogger("codemode_mcp.runs")
 

@@ -1,4 +1,4 @@
-"""The outputs of a program in an answer: readable, within the limits, and as MCP content. Pure.
+"""The outputs of programs, in answers and for the operator, cut to the limits. Pure.
 
 An output is a dict as the guest sends it, with "type": "text", "json", "image" or "app". Apps of `show()` are not part
 of the text: the client gets them in the `_meta` of the answer.
@@ -8,17 +8,163 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from bisect import bisect_right
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.json_text import compact_json
-from codemode_mcp.runs.result_forms import plain_base64
-from codemode_mcp.runs.truncation import shorten_value, size
+from codemode_mcp.runs.values import plain_base64
 from codemode_mcp.sandbox.pictures import strings_without_base64, without_base64
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+
+# Texts and JSON values cut to a number of bytes, for the limits of answers. JSON escapes are counted.
+
+
+_MIN_NOTE = 60
+"""Minimum bytes of a note. With less room, a note would say nothing."""
+
+_MIN_MEMBER = 128
+"""Minimum bytes of a member of an array or object that is cut. With less room, members are left out."""
+
+_MAX_CUTS = 32
+"""Maximum number of members of one array or object that are cut. Of more long members, the middle ones are left out."""
+
+_MAX_DEPTH = 12
+"""Levels of nesting in which members are cut."""
+
+
+def size(text: str) -> int:
+    """Return the size of a text in bytes of UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def escaped_size(text: str) -> int:
+    """Return the size in bytes of a text inside JSON. A control character takes six, and a quotation mark two."""
+    return size(compact_json(text)) - 2
+
+
+def shorten(text: str, limit: int, end: int = 4) -> str:
+    """Cut out the middle of a text that is longer than `limit` bytes, and mark how much is left out.
+
+    The end is kept, because an error has its stack frames there.
+
+    Args:
+        end: the fraction of the shown text that is its end: 4 for a quarter.
+    """
+    whole = escaped_size(text)
+    if whole <= limit:
+        return text
+    mark = f" ... [{whole - limit} of {whole} bytes left out] ... "
+    room = max(0, limit - len(mark) - len(str(whole)))
+    tail = room // end
+    return _prefix(text, room - tail) + mark + _prefix(text[: -tail - 1 : -1], tail)[::-1]
+
+
+def _prefix(text: str, room: int) -> str:
+    """Return the longest prefix of a text that fits into `room` bytes."""
+    text = text[:room]  # a character takes at least one byte
+    fitting = bisect_right(range(len(text) + 1), room, key=lambda length: escaped_size(text[:length])) - 1
+    return text[:fitting]
+
+
+def shorten_value(value: Any, limit: int, end: int = 4, depth: int = _MAX_DEPTH) -> Any:
+    """Cut the longest texts, arrays and objects of a JSON value so that its JSON has at most `limit` bytes.
+
+    A text is cut by `shorten`. An array or object keeps its first and last members, and a mark is between them. Short
+    members stay as they are, and the long ones share the room.
+    """
+    if isinstance(value, str):
+        return shorten(value, limit - 2, end)
+    if not isinstance(value, list | dict) or depth == 0:
+        text = compact_json(value)
+        return value if size(text) <= limit else shorten(text, limit - 2, end)
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    least = max(min(_MIN_MEMBER, limit // 2), limit // _MAX_CUTS)
+    sizes: dict[Any, int] = {}
+
+    def count_fitting(room: int, step: int = 1) -> int:
+        for number, key in enumerate(keys[::step]):
+            if key not in sizes:
+                sizes[key] = _bounded_size(value[key], least)
+            room -= min(sizes[key], least) + _key_size(key)
+            if room < 0:
+                return number
+        return len(keys)
+
+    room, mark = limit - 2, ""
+    head, tail = count_fitting(room), 0
+    if head < len(keys):
+        mark = "... [{} of {} {} left out] ..."
+        room -= len(mark) + 2 * len(str(len(keys))) + 10
+        tail = count_fitting(room // end, -1)
+        head = min(count_fitting(room - room // end), len(keys) - tail)
+        mark = mark.format(len(keys) - head - tail, len(keys), "items" if isinstance(value, list) else "members")
+    shown = [*keys[:head], *keys[len(keys) - tail :]]
+    room -= sum(map(_key_size, shown))
+    long = [key for key in shown if sizes[key] > least]
+    for key in long:
+        sizes[key] = _bounded_size(value[key], room // len(long))
+        if sizes[key] > room // len(long):
+            sizes[key] = limit  # or more
+    share, left = room, len(shown)
+    for each in sorted(sizes[key] for key in shown):
+        share = room // left
+        if each > share:
+            break
+        room, left = room - each, left - 1
+    cut = [
+        (key, value[key] if sizes[key] <= share else shorten_value(value[key], share, end, depth - 1)) for key in shown
+    ]
+    if mark:
+        cut.insert(head, ("...", mark))
+    return dict(cut) if isinstance(value, dict) else [each for _, each in cut]
+
+
+def _bounded_size(value: Any, limit: int) -> int:
+    """Return the size in bytes of a value as JSON, or any number above `limit` if it is larger."""
+    if isinstance(value, str) and len(value) > limit:
+        return len(value)
+    if not isinstance(value, list | dict):
+        return size(compact_json(value))
+    count = 2
+    for key, member in value.items() if isinstance(value, dict) else enumerate(value):
+        if count > limit:
+            break
+        count += _key_size(key) + _bounded_size(member, limit - count)
+    return count
+
+
+def _key_size(key: str | int) -> int:
+    """Return the size in bytes of a key of an object, or of the comma after an element of an array."""
+    return 1 if isinstance(key, int) else size(compact_json(key)) + 2
+
+
+def fit_texts(texts: Sequence[str], room: int, *, end: int = 4, min_bytes: int = 0) -> list[str]:
+    """Fit texts into `room` bytes together. Each gets an equal share of the room that the texts before it have left.
+
+    Args:
+        end: see `shorten`.
+        min_bytes: minimum bytes of a text. With less room, the remaining texts are only counted.
+    """
+    fitted: list[str] = []
+    for number, text in enumerate(texts):
+        share = room // (len(texts) - number)
+        if share < min_bytes:
+            return [*fitted, f"{len(texts) - number} more notes were left out."]
+        fitted.append(shorten(text, share, end))
+        room -= escaped_size(fitted[-1])
+    return fitted
+
+
+def fit_notes(notes: Sequence[str], room: int) -> list[str]:
+    """Fit notes into `room` bytes together. Notes that would be too short are only counted."""
+    return fit_texts(notes, room, min_bytes=_MIN_NOTE)
+
 
 LINE_BYTES = 2 * 1024
 """Longer JSON is written on several lines, one for each element of an array of objects. Clients cut or hide long lines.
@@ -319,3 +465,90 @@ def _laid_out(value: Any, depth: int) -> str:
             members = (f"{compact_json(key)}:{_laid_out(each, depth - 1)}" for key, each in value.items())
             return "{" + ",\n".join(members) + "}"
     return text
+
+
+# The programs and outputs of runs that ended recently, for the operator, within a limit.
+
+
+MAX_ONE: Final = 64 * 1024
+"""Maximum characters of one program, and of one output. Longer ones are not kept."""
+
+MAX_ALL: Final = 8 * 1024 * 1024
+"""Maximum characters of everything that is kept. The oldest is dropped first."""
+
+_MAX_VALUES: Final = 2000
+"""A value with more members is not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """The program of a run, and its output.
+
+    Attributes:
+        source: empty if it is not known.
+        outputs: as `Outcome.outputs`; None if they were too large to keep.
+        value: the result of a completed run.
+        error: the error of a failed run.
+        ended: True if value and error are known.
+    """
+
+    source: str
+    outputs: tuple[dict[str, Any], ...] | None = ()
+    value: Any = None
+    error: str = ""
+    ended: bool = False
+
+
+class Transcripts:
+    """The transcripts of ended runs."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, tuple[Transcript, int]] = OrderedDict()
+        self._size = 0
+
+    def __repr__(self) -> str:
+        return f"<Transcripts: {len(self._kept)} runs, about {self._size} characters>"
+
+    def keep(self, run_id: str, transcript: Transcript) -> None:
+        """Keep a transcript, without what is too large."""
+        source, outputs, value = transcript.source, transcript.outputs, transcript.value
+        used = approximate_size(outputs, MAX_ONE)
+        result = approximate_size(value, MAX_ONE)
+        if used > MAX_ONE or result > MAX_ONE:
+            transcript = replace(transcript, outputs=None, value=None)
+            used = result = 0
+        if len(source) > MAX_ONE:
+            transcript = replace(transcript, source=source[:MAX_ONE])
+        size = used + result + len(transcript.source) + len(transcript.error)
+        self._kept[run_id] = transcript, size
+        self._size += size
+        while self._size > MAX_ALL:
+            self._size -= self._kept.popitem(last=False)[1][1]
+
+    def of(self, run_id: str) -> Transcript | None:
+        """Return a transcript; None if it is not kept."""
+        found = self._kept.get(run_id)
+        return None if found is None else found[0]
+
+
+def approximate_size(value: Any, most: int) -> int:
+    """Return the approximate number of characters of a JSON value. Stop when it is larger than `most`."""
+    size = 0
+    values = [value]
+    count = 0
+    while values and size <= most:
+        each = values.pop()
+        count += 1
+        size += 8
+        if isinstance(each, str):
+            size += len(each)
+        elif isinstance(each, dict):
+            if count + len(values) + len(each) > _MAX_VALUES:
+                return most + 1
+            size += sum(map(len, each))
+            values.extend(each.values())
+        elif isinstance(each, list | tuple):
+            if count + len(values) + len(each) > _MAX_VALUES:
+                return most + 1
+            values.extend(each)
+    return size

@@ -13,40 +13,45 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from codemode_mcp.calls.outcome import CHALLENGES_KEY, Usage
 from codemode_mcp.errors import CodeModeError, Exceeded
 from codemode_mcp.json_text import compact_json
-from codemode_mcp.runs.made_calls import repeat_note
-from codemode_mcp.runs.next_step import next_step, pending_json
 from codemode_mcp.runs.outputs import (
     REPEATED,
     STRUCTURED,
     TOO_MANY_PICTURES,
     Cut,
     content,
+    escaped_size,
+    fit_notes,
     fit_outputs,
+    fit_texts,
     output_once,
     readable,
+    shorten,
     shown_values,
+    size,
     structured,
     too_much,
     value_once,
     value_text,
     without_apps,
 )
-from codemode_mcp.runs.result_forms import StoredResult, binary_value, contents_of
-from codemode_mcp.runs.telemetry import TELEMETRY_KEY, telemetry_json
-from codemode_mcp.runs.truncation import escaped_size, fit_notes, shorten, size
+from codemode_mcp.runs.values import StoredResult, binary_value, contents_of
+from codemode_mcp.runs.views import repeat_note
 from codemode_mcp.sandbox.pictures import strings_without_base64
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.calls.outcome import Outcome, PendingCall
     from codemode_mcp.errors import ErrorCode
-    from codemode_mcp.settings import ToolSettings
+    from codemode_mcp.settings import CodeModeSettings, ToolSettings
+
 
 MAX_STORED_PICTURES = 8
 """Maximum number of pictures of one answer that are stored because the answer has no room for them."""
@@ -284,3 +289,133 @@ class _Answer:
                 result["telemetry"] = telemetry_json(self.usage, self.settings.code_mode, self.now)
         lines = [*tail, *fitted, *filter(None, (step,))]
         return Rendered(result, content(outputs, lines, markdown=self._markdown), result["status"] == "failed", meta)
+
+
+# The pending calls of a suspended program, and the step that resumes it, as its answer shows them.
+
+
+NEXT_BYTES = 4 * 1024
+"""Maximum bytes of the next step of a suspended program."""
+
+PENDING_BYTES = 4 * 1024
+"""Maximum bytes of the list of pending calls, the oldest first. `next` has the number of the calls left out."""
+
+MAX_REASON = 300
+"""Maximum characters that are shown of a program's reason for yielding."""
+
+
+def pending_json(calls: Iterable[PendingCall]) -> list[dict[str, Any]]:
+    """Return the pending calls as JSON, as many as fit into `PENDING_BYTES`."""
+    room = PENDING_BYTES
+    fitted: list[dict[str, Any]] = []
+    for call in calls:
+        tool = shorten(call.tool, PENDING_BYTES // 8)
+        shown = {"id": call.id, "tool": tool, "status": call.status, "elapsedMs": call.elapsed_ms}
+        room -= size(compact_json(shown)) + 1
+        if room < 0:
+            break
+        fitted.append(shown)
+    return fitted
+
+
+def why_waiting(waiting: Outcome) -> str:
+    """Say why a program is suspended, in words that follow "because" or a colon."""
+    if waiting.reason == "yield":
+        said = "" if waiting.yielded is None else f" ({escape_line(waiting.yielded, MAX_REASON)})"
+        why = f"it yielded control{said}"
+    else:
+        shown = shorten(", ".join(map(_pending_text, waiting.pending[:5])), NEXT_BYTES // 4)
+        more = waiting.pending_total - min(5, len(waiting.pending))
+        why = f"it waits for {shown}{f' and {more} more' if more > 0 else ''}" if shown else "its time was over"
+    return shorten(why, NEXT_BYTES // 2)
+
+
+def next_step(waiting: Outcome) -> str:
+    """Say why a program is suspended, who has to act, and which call of `wait` resumes it."""
+    resume, cancel = _wait_call(runId=waiting.run_id), _wait_call(runId=waiting.run_id, cancel=True)
+    if not waiting.unanswerable:
+        step = f"Resume it with {resume}."
+    elif any(call.status == "needs_approval" for call in waiting.pending):
+        step = f"Tell the user. After the decision, resume it with {resume}; to give up, call {cancel}."
+    else:
+        step = (
+            f"Tell the user what is asked. A client that can show the question resumes the program with {resume}; "
+            f"to give up, call {cancel}."
+        )
+    if waiting.deadline is not None:
+        until = datetime.fromtimestamp(waiting.deadline, UTC)
+        step += f" The program is kept until {until:%Y-%m-%d %H:%M} UTC; a decision prolongs this."
+    suspended = f"The program is suspended: {why_waiting(waiting)}."
+    # One byte for the space between two sentences. Long sentences are cut in the middle, because their end says what to
+    # do.
+    room = NEXT_BYTES - escaped_size(suspended) - escaped_size(step) - len(waiting.asked) - 1
+    return " ".join([suspended, *fit_texts(waiting.asked, room, end=2), step])
+
+
+def _wait_call(**arguments: object) -> str:
+    return f"wait {json.dumps(arguments)}"
+
+
+def _pending_text(call: PendingCall) -> str:
+    state = f"{call.status}: {escape_line(call.why)}" if call.why else call.status
+    return f"{escape_line(call.tool)} ({state}, {call.elapsed_ms / 1000:.1f} s)"
+
+
+TELEMETRY_BYTES = 900
+"""Maximum bytes of the telemetry in one answer."""
+
+TELEMETRY_KEY = "codemode-mcp/telemetry"
+"""Key of telemetry in the `_meta` of a tool result."""
+
+VISIBLE_TOOLS = ("exec", "wait")
+"""Names of the tools that a client sees."""
+
+
+def telemetry_json(usage: Usage, limits: CodeModeSettings, now: float) -> dict[str, Any]:
+    """Return the usage of a run as JSON of at most `TELEMETRY_BYTES`, with the latest calls that fit.
+
+    Args:
+        now: the time, on the clock of the call records.
+    """
+    telemetry: dict[str, Any] = {
+        "visibleTools": list(VISIBLE_TOOLS),
+        "catalog": {"size": usage.catalog_size, "sources": dict(usage.sources)},
+        "counts": {
+            "exec": usage.execs,
+            "wait": usage.waits,
+            "search": usage.searches,
+            "describe": usage.describes,
+            "call": usage.call_count,
+        },
+        "calls": [],
+        "caps": {"timeoutMs": limits.timeout_ms, "maxOutputBytes": limits.max_output_bytes},
+        "snapshots": usage.snapshots,
+        "ms": usage.ms,
+    }
+    if usage.exceeded is not None:
+        telemetry["exceeded"] = usage.exceeded._asdict()
+    if (snapshot := usage.snapshot) is not None:
+        telemetry["snapshot"] = {
+            "bytes": snapshot.size,
+            "store": snapshot.store,
+            "restored": snapshot.restored,
+            "takenOver": snapshot.taken_over,
+        }
+    calls = [
+        {
+            "tool": record.tool if len(record.tool) <= 60 else record.tool[:59] + "…",
+            "ms": record.milliseconds(now),
+            "bytes": record.size,
+            "status": record.status,
+            "dispatched": record.dispatched,
+            "repeatable": record.may_be_repeated,
+        }
+        for record in usage.calls
+    ]
+    while True:
+        telemetry["calls"] = calls
+        if usage.call_count > len(calls):
+            telemetry["callsOmitted"] = usage.call_count - len(calls)
+        if not calls or size(compact_json(telemetry)) <= TELEMETRY_BYTES:
+            return telemetry
+        calls = calls[1:]

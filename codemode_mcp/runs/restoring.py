@@ -11,12 +11,12 @@ import anyio.to_thread
 from codemode_mcp.calls.outcome import CallRecord, Outcome, Usage
 from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.runs import call_records, records
+from codemode_mcp.runs import records
 from codemode_mcp.runs.answers import counted
-from codemode_mcp.runs.made_calls import after_loss, repeat_note, stored_outcome
+from codemode_mcp.runs.live_call import begins_program
 from codemode_mcp.runs.namespaces import open_namespaces
-from codemode_mcp.runs.open_programs import begins_program
 from codemode_mcp.runs.store import EndedRun
+from codemode_mcp.runs.views import after_loss, repeat_note, stored_outcome
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.images import beside_program
 from codemode_mcp.sandbox.messages import Completion, GuestError
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.errors import CodeModeError
-    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Caller
     from codemode_mcp.runs.calls import Calls
+    from codemode_mcp.runs.manager import Services
     from codemode_mcp.runs.run import Run
-    from codemode_mcp.runs.services import Services
     from codemode_mcp.runs.store import Claim, StoredCall, SuspendedRun
     from codemode_mcp.runs.views import Ledger
     from codemode_mcp.settings import CodeModeSettings
@@ -167,7 +167,7 @@ class Restoring:
         calls, wait for their executors.
         """
         if stored.result is not None:
-            completion = call_records.completion_of(stored.result)
+            completion = records.completion_of(stored.result)
             if begins_program(stored.tool, completion):
                 record = CallRecord(stored.id, stored.tool, self._clock(), dispatched=True)
                 run.programs.restore(record, self._calls.events_of(run, stored.id))
@@ -175,15 +175,15 @@ class Restoring:
                 run.made.end(stored.id, stored.tool, outcome)
             run.settled.append(completion)
         elif stored.task:
-            call, handle = call_records.task_of(stored)
-            began = call_records.began_of(stored, now=self._clock(), wall=self._wall())
+            call, handle = records.task_of(stored)
+            began = records.began_of(stored, now=self._clock(), wall=self._wall())
             self._calls.follow(run, call, began, handle)
         elif stored.executor == "nobody":
             run.made.end(stored.id, stored.tool, "outcome unknown")
-            run.settled.append(call_records.unknown_outcome(stored))
+            run.settled.append(records.unknown_outcome(stored))
         else:
-            call = call_records.call_of(stored, run.namespaces)
-            began = call_records.began_of(stored, now=self._clock(), wall=self._wall())
+            call = records.call_of(stored, run.namespaces)
+            began = records.began_of(stored, now=self._clock(), wall=self._wall())
             if stored.status == "queued":
                 self._calls.requeue(run, call, began)
             else:
@@ -194,7 +194,7 @@ class Restoring:
         pending = [each.tool for each in suspended.calls if each.result is None]
         notes = (f"Pending when it was suspended: {counted(pending)}",) if pending else ()
         view = suspended.view
-        made = call_records.made_of_stored(None if view is None else view.made, suspended.calls)
+        made = records.made_of_stored(None if view is None else view.made, suspended.calls)
         outcome = Outcome(
             suspended.id,
             suspended.owner,

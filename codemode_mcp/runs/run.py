@@ -18,25 +18,22 @@ import anyio
 import anyio.lowlevel
 
 from codemode_mcp.calls.outcome import MAX_CHALLENGES
-from codemode_mcp.runs.approvals import Approvals
-from codemode_mcp.runs.made_calls import MadeCalls
+from codemode_mcp.runs.live_call import OpenPrograms
 from codemode_mcp.runs.namespaces import OpenNamespaces
-from codemode_mcp.runs.open_programs import OpenPrograms
-from codemode_mcp.runs.questions import Questions
-from codemode_mcp.runs.recent_results import RecentResults
+from codemode_mcp.runs.questions import Approvals, Questions
+from codemode_mcp.runs.run_recording import RecentResults
 from codemode_mcp.runs.state import DURABLE, RunState, advance, advance_custody
 from codemode_mcp.runs.store import Fenced
-from codemode_mcp.runs.views import CallView, Ledger, RunView, Track
+from codemode_mcp.runs.views import CallView, Ledger, MadeCalls, RunView, Track
 from codemode_mcp.settings import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from codemode_mcp.calls.context import CallContext
-    from codemode_mcp.calls.outcome import CallRecord, Outcome
+    from codemode_mcp.calls.outcome import CallContext, CallRecord, Outcome
     from codemode_mcp.errors import Exceeded
     from codemode_mcp.program.positions import Positions
-    from codemode_mcp.recordings.recorder import Recorder
+    from codemode_mcp.recordings.recordings import Recorder
     from codemode_mcp.runs.live_call import LiveCall
     from codemode_mcp.runs.observation import Observation
     from codemode_mcp.runs.state import Custody, CustodyEvent, RunEvent

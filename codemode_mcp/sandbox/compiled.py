@@ -24,7 +24,7 @@ from upstream_clients.private_files import exposure, make_private_folder, open_p
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.sandbox.pooled_memory import PooledMemory
+    from codemode_mcp.sandbox.instance import PooledMemory
 
 NATIVE_STACK = 20_000 * 1024
 """`max_wasm_stack`, so large that the guest's own stack check always comes first. By measurement, each byte of the

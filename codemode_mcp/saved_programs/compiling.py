@@ -16,7 +16,7 @@ from codemode_mcp.saved_programs.program_file import default_function, exports_t
 from codemode_mcp.saved_programs.saved_program import ProgramFileError
 
 if TYPE_CHECKING:
-    from codemode_mcp.program.compile import Transform
+    from codemode_mcp.program.prepare import Transform
     from codemode_mcp.saved_programs.saved_program import SavedProgram
 
 MAX_COMPILED: Final = 500

@@ -8,17 +8,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.program.error_location import first_error_line
+from codemode_mcp.program.preflight import UseFinder
 from codemode_mcp.program.syntax import from_utf16_units, line_count, parse, text_of, utf16_units
-from codemode_mcp.program.syntax_errors import first_error_line
-from codemode_mcp.program.uses import UseFinder
-from codemode_mcp.saved_programs.doc_comments import (
-    DocComment,
-    Tag,
-    braced_type,
-    doc_comment_before,
-    params,
-    parse_comment,
-)
 from codemode_mcp.saved_programs.saved_program import (
     MAX_DESCRIPTION,
     MAX_TEXT,
@@ -27,7 +19,16 @@ from codemode_mcp.saved_programs.saved_program import (
     SavedProgram,
     name_problem,
 )
-from codemode_mcp.saved_programs.type_schemas import TypeReader, UnknownTypeError
+from codemode_mcp.saved_programs.type_schemas import (
+    DocComment,
+    Tag,
+    TypeReader,
+    UnknownTypeError,
+    braced_type,
+    doc_comment_before,
+    params,
+    parse_comment,
+)
 from codemode_mcp.strict_json import parse_json
 from upstream_clients.schemas import UnusableSchema, compile_schema
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from tree_sitter import Node
 
-    from codemode_mcp.saved_programs.doc_comments import Param
+    from codemode_mcp.saved_programs.type_schemas import Param
     from codemode_mcp.settings import Language
     from upstream_clients.tools import JsonObject
 

@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.saved_programs import deciding
+from codemode_mcp.saved_programs import program_state
 from codemode_mcp.saved_programs.program_state import StateUnavailable
-from codemode_mcp.saved_programs.used_tools import UsedTool, compare_tools, is_redirected, names_in, used_tool
-from codemode_mcp.saved_programs.versions import BY_FILE, History, changes_since
+from codemode_mcp.saved_programs.versions import (
+    BY_FILE,
+    History,
+    UsedTool,
+    changes_since,
+    compare_tools,
+    is_redirected,
+    names_in,
+    used_tool,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
     from codemode_mcp.saved_programs.folder import Library
     from codemode_mcp.saved_programs.program_state import ProgramState
     from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.saved_programs.used_tools import Definition, DefinitionChange
+    from codemode_mcp.saved_programs.versions import Definition, DefinitionChange
     from upstream_clients.state_files import Stamp
 
 log = logging.getLogger("codemode_mcp.programs")
@@ -208,7 +216,7 @@ class VersionKeeper:
     ) -> None:
         at = self._clock()
         await anyio.to_thread.run_sync(
-            lambda: deciding.pin(
+            lambda: program_state.pin(
                 self._state, program.name, program.text, tools, complete=complete, by=by, at=at, again=again
             )
         )

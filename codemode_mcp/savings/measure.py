@@ -5,14 +5,14 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from codemode_mcp.savings.exposure import Exposure, Server, as_listed, weigh
+from codemode_mcp.savings.tasks import Exposure, Server, as_listed, weigh
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.savings.exposure import Weight
+    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.savings.tasks import Weight
     from codemode_mcp.settings import ToolSettings
     from upstream_clients.tools import UpstreamView
 
@@ -60,8 +60,7 @@ async def exposure_of(app: Measured) -> Exposure:
 
 async def _own(app: Measured) -> Weight:
     """Return the sizes of `exec` and `wait` for this user."""
-    from codemode_mcp.server.descriptions import instructions
-    from codemode_mcp.server.tool_list import tool_list
+    from codemode_mcp.server.descriptions import instructions, tool_list
 
     servers, settings = app.servers(app.operator), app.settings()
     namespaces, topics = await app.namespace_texts(app.operator), app.topics(app.operator)

@@ -9,7 +9,7 @@ model finds tools that share no word with the request, and words decide between 
 from 3 to 5 gives almost the same results. One second after the start, and after each change, `warmup` makes the index
 and the vectors in a thread. Searches use these vectors once the vectors of all tools of a catalog are made.
 
-A request for several things ("create a workbook, add a chart and send it") is split by `wishes`. Each part is ranked
+A request for several things ("create a workbook, add a chart and send it") is split. Each part is ranked
 alone, and the best score of a tool for one part is added to its score for the whole.
 
 Hits far below the best ones are left out. "Best" is the best hit of the second-best server, so that no server can drive
@@ -20,7 +20,28 @@ requests. These were tried and dropped, because one labelled set gained what ano
 word vectors refitted to summaries of MCP servers, word-by-word similarity, a vector for each server, reciprocal rank
 fusion, ranking the clauses of a sentence as wishes, and a higher score for tools of the server with the best hits.
 
-`words` splits and stems texts, `thesaurus` has synonyms, `index` ranks by words, `vectors` compares meanings, `wishes`
-splits requests, and `finder` combines them. `semantic` compares meanings with a sentence model, and `warmup` prepares
-searches in the background.
+`index` splits and stems texts and ranks them by words and synonyms. `finder` splits requests, compares meanings and
+combines both. `semantic` compares meanings with a sentence model, and `warmup` prepares searches in the background.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+Item = TypeVar("Item")
+
+
+class Found(list[Item]):
+    """The best hits, best first.
+
+    Attributes:
+        total: the number of hits, including those beyond the limit.
+    """
+
+    def __init__(self, hits: Iterable[Item], total: int) -> None:
+        super().__init__(hits)
+        self.total = total

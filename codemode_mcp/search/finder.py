@@ -7,26 +7,37 @@ from __future__ import annotations
 
 import heapq
 import math
+import mmap
 import re
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from importlib import resources
 from itertools import islice
+from operator import add, mul
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from codemode_mcp.search.found import Found
-from codemode_mcp.search.index import Field, Index
-from codemode_mcp.search.thesaurus import shipped_thesaurus
-from codemode_mcp.search.vectors import shipped_vectors, similarity
-from codemode_mcp.search.wishes import wishes
-from codemode_mcp.search.words import MAX_TOKEN, content_words, words
+from codemode_mcp.search import Found
+from codemode_mcp.search.index import (
+    MAX_TOKEN,
+    STOP_WORDS,
+    Field,
+    Index,
+    content_words,
+    shipped_thesaurus,
+    tokens,
+    words,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from upstream_clients.tools import Tool
+
 
 EXACT: Final = 100.0
 """Extra score of a tool whose whole name is the request."""
@@ -381,3 +392,151 @@ def _all_texts(tools: Sequence[tuple[str, Tool]]) -> list[tuple[str, ...]]:
         room[server] = max(0, left - sum(map(len, found[3:6])))
         texts.append(found)
     return texts
+
+
+# Requests that ask for several things, split into their wishes.
+#
+# Models often put a whole task into one search: "create a spreadsheet, add a chart and send it by email". If it is
+# ranked as a whole, a tool that matches a little of each wish precedes the tools for single wishes. So each wish is
+# also ranked alone. A full sentence counts as one wish, because its commas and conjunctions mostly add reasons.
+
+
+MAX_WISHES: Final = 6
+"""Maximum number of wishes of a request that are ranked alone."""
+MIN_WORDS: Final = 2
+"""Minimum number of content words of a wish. "create, edit and delete files" is one wish: short parts join the next."""
+MAX_STOP_SHARE: Final = 0.35
+"""Maximum share of stop words in a list of keywords. A request with more of them is a sentence."""
+
+_MAX_TEXT: Final = 1_000
+_BETWEEN: Final = re.compile(r"[;,\n]|\s/\s|[.!?]\s|\b(?:and|or|then|plus)\b", re.IGNORECASE)
+_EXAMPLES: Final = re.compile(
+    r"\([^)]*\)?|\b(?:like|such as|e\.?g\b|for example|including)\b.*", re.IGNORECASE | re.DOTALL
+)
+_JOINING: Final = frozenset(("and", "or", "then", "plus"))
+
+
+def wishes(request: str) -> list[str]:
+    """Return the wishes to rank besides the whole request; none if it has only one.
+
+    Examples are not part of a wish: "run commands such as PDF converters" is the wish to run commands.
+    """
+    request = request[:_MAX_TEXT]
+    if not _BETWEEN.search(request) and not _EXAMPLES.search(request):
+        return []
+    plain = [token for token in map(str.lower, tokens(request)) if token not in _JOINING]
+    if sum(token in STOP_WORDS for token in plain) > MAX_STOP_SHARE * len(plain):
+        return []
+    whole = content_words(request)
+    found: dict[str, None] = {}
+    rest = ""
+    for part in _BETWEEN.split(request):
+        text = _EXAMPLES.sub("", part).strip()
+        wish = f"{rest} {text}".strip()
+        if len(set(content_words(text))) < MIN_WORDS:
+            rest = wish
+            continue
+        rest = ""
+        if content_words(wish) != whole:
+            found.setdefault(wish)
+    return list(found)[:MAX_WISHES]
+
+
+# Word vectors, which compare the meaning of texts that share no word.
+#
+# `word_vectors.bin` has one small vector for each stem. `scripts/fit_word_vectors.py` fits them so that the sum of a
+# text's word vectors is near the vector of the whole text by a sentence model.
+
+
+MAGIC: Final = b"codemode-mcp word vectors 1\n"
+
+
+class WordVectors:
+    """Vectors of stems.
+
+    Args:
+        data: `MAGIC`, a line with the number of dimensions, the stems separated by blanks and ended by a line feed,
+            and for each stem its vector as signed bytes.
+
+    Raises:
+        ValueError: the data does not have this form.
+    """
+
+    def __init__(self, data: bytes | mmap.mmap) -> None:
+        if data[: len(MAGIC)] != MAGIC:
+            raise ValueError("not a file of word vectors")
+        after_width = data.find(b"\n", len(MAGIC)) + 1
+        start = data.find(b"\n", after_width) + 1
+        self._dimensions = width = int(data[len(MAGIC) : after_width])
+        # Two arrays with a number for each word take a tenth of the memory of a dictionary.
+        hashed = sorted((hash(word), row) for row, word in enumerate(data[after_width : start - 1].decode().split(" ")))
+        self._hashes = array("q", [each for each, _ in hashed])
+        self._rows = array("I", [row for _, row in hashed])
+        self._lengths = array("d", bytes(8 * len(hashed)))
+        self._matrix = memoryview(data)[start:].cast("b")
+        if len(self._matrix) != width * len(hashed):
+            raise ValueError(f"{len(hashed)} words of {width} dimensions are not {len(self._matrix)} bytes")
+
+    def __contains__(self, stem: object) -> bool:
+        return self._row(stem) is not None
+
+    def _row(self, stem: object) -> int | None:
+        """Return the row of a stem; None if it is unknown.
+
+        Two words with the same hash are practically impossible: hashes have 64 bits and a random key.
+        """
+        wanted = hash(stem)
+        place = bisect_left(self._hashes, wanted)
+        if place == len(self._hashes) or self._hashes[place] != wanted:
+            return None
+        return self._rows[place]
+
+    def _values(self, row: int) -> memoryview:
+        return self._matrix[row * self._dimensions : (row + 1) * self._dimensions]
+
+    def _length(self, row: int) -> float:
+        length = self._lengths[row]
+        if not length:
+            values = self._values(row)
+            length = self._lengths[row] = math.sqrt(sum(map(mul, values, values))) or 1.0
+        return length
+
+    def of(self, stems: Iterable[str]) -> list[float] | None:
+        """Return the direction of a text as a vector of length 1; None if all of its words are unknown."""
+        total: list[int] | None = None
+        for stem in stems:
+            row = self._row(stem)
+            if row is not None:
+                vector = self._values(row)
+                total = list(vector) if total is None else list(map(add, total, vector))
+        if total is None:
+            return None
+        length = math.sqrt(sum(map(mul, total, total)))
+        return [each / length for each in total] if length else None
+
+    def near(self, vector: Sequence[float], stems: Iterable[str], minimum: float) -> dict[str, float]:
+        """Return the stems whose similarity to a vector of length 1 is at least `minimum`, with the similarity."""
+        found = {}
+        for stem in stems:
+            row = self._row(stem)
+            if row is not None:
+                alike = similarity(vector, self._values(row)) / self._length(row)
+                if alike >= minimum:
+                    found[stem] = alike
+        return found
+
+
+def similarity(one: Iterable[float], other: Iterable[float]) -> float:
+    """Return the cosine of two vectors of length 1."""
+    cosine: float = sum(map(mul, one, other))
+    return cosine
+
+
+@lru_cache(maxsize=1)
+def shipped_vectors() -> WordVectors:
+    """Return the vectors of this package."""
+    file = resources.files("codemode_mcp.search").joinpath("word_vectors.bin")
+    if not isinstance(file, Path):
+        return WordVectors(file.read_bytes())
+    with file.open("rb") as opened:  # mapped, so that only needed pages are read, and processes share them
+        return WordVectors(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))

@@ -35,7 +35,7 @@ import anyio
 
 from codemode_mcp.audit.events import name_to_record, request_id
 from codemode_mcp.errors import CodeModeError, ShuttingDown
-from codemode_mcp.runs.next_step import why_waiting
+from codemode_mcp.runs.rendering import why_waiting
 from codemode_mcp.server.client import McpClient
 from upstream_clients.jsonrpc import (
     INTERNAL_ERROR,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.exposure.selection import Exposure
-    from codemode_mcp.runs.polling import Polled
+    from codemode_mcp.runs.observation import Polled
     from codemode_mcp.server.exchange import Client, Exchange
     from codemode_mcp.server.services import Runs
     from codemode_mcp.settings import ToolSettings

@@ -11,57 +11,56 @@ import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 
 from codemode_mcp import __version__
-from codemode_mcp.audit import debugging, sizes
-from codemode_mcp.audit.events import request_id
+from codemode_mcp.audit import sizes
+from codemode_mcp.audit.events import name_to_record, request_id
 from codemode_mcp.calls.outcome import Usage
-from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, ShuttingDown
+from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, ShuttingDown, StoreUnavailable
+from codemode_mcp.exposure.apps import MAX_LINKS, link
 from codemode_mcp.exposure.selection import ALL_TOOLS
-from codemode_mcp.runs.rendering import render, render_error
-from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
+from codemode_mcp.json_text import compact_json
+from codemode_mcp.runs.rendering import VISIBLE_TOOLS, render, render_error
 from codemode_mcp.server import descriptions, search_tools
 from codemode_mcp.server.client import Continued, open_client, roots_of
-from codemode_mcp.server.client_exposure import ClientExposure
 from codemode_mcp.server.client_tasks import ClientTasks, knows_tasks
-from codemode_mcp.server.connected_clients import ConnectedClient
+from codemode_mcp.server.descriptions import tool_list
 from codemode_mcp.server.direct_calls import DirectCalls
 from codemode_mcp.server.exchange import TASK_METHODS
 from codemode_mcp.server.exec_arguments import drop_added_arguments, exec_arguments, ignored_arguments, wait_arguments
 from codemode_mcp.server.exposed_apps import ExposedApps
-from codemode_mcp.server.forwarded_logs import ForwardedLogs
-from codemode_mcp.server.interrupted import Interrupted, find_interruption
-from codemode_mcp.server.list_changed import Announcer
-from codemode_mcp.server.profiles import profile_of
-from codemode_mcp.server.program_results import tool_result
-from codemode_mcp.server.readable_resources import ReadableResources
-from codemode_mcp.server.request_events import called, named_run, report_request
-from codemode_mcp.server.resource_requests import ResourceRequests
-from codemode_mcp.server.resource_updates import ResourceUpdates
-from codemode_mcp.server.result_resources import ResultResources
-from codemode_mcp.server.tool_list import tool_list
+from codemode_mcp.server.notifications import Announcer, ForwardedLogs
+from codemode_mcp.server.profiles import ClientExposure, ConnectedClient, profile_of
+from codemode_mcp.server.resources import ReadableResources, ResourceRequests, ResourceUpdates, ResultResources
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+    from codemode_mcp.audit import Auditor
+    from codemode_mcp.audit.events import EventKind
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.exposure.selection import Exposure
-    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Caller
     from codemode_mcp.runs.questions import Client as RunClient
     from codemode_mcp.runs.questions import RunNotes
     from codemode_mcp.runs.rendering import Rendered
+    from codemode_mcp.runs.state import RunState
     from codemode_mcp.server.exchange import Client, Exchange
     from codemode_mcp.server.exposed_items import ExposedItems
     from codemode_mcp.server.exposed_tools import ExposedTools
-    from codemode_mcp.server.list_changed import ListKind
+    from codemode_mcp.server.notifications import ListKind
     from codemode_mcp.server.profiles import Profile
     from codemode_mcp.server.services import Runs
     from codemode_mcp.settings import ExposeMode
     from upstream_clients.jsonrpc import RequestId
+
+    StoredState = Callable[[str, str | None], Awaitable[RunState | None]]
+    """Returns the state of a run of an owner in the store. Raises `StoreUnavailable`."""
+
 
 log = logging.getLogger("codemode_mcp.server")
 
@@ -190,7 +189,7 @@ class Surface:
         if tuple(tool["name"] for tool in own) != names:
             raise RuntimeError(f"the tool list does not begin with {names}")  # fails closed: no other tool is shown
         tools = self._apps.added(exchange, own, exposed)
-        debugging.log_listing(tools)
+        sizes.log_listing(tools)
         return tools
 
     @cached_property
@@ -300,7 +299,7 @@ class Surface:
             rendered, exchange.session.protocol_version, profile, with_links=self._sees_results(exchange)
         )
         structured = result.get("structuredContent")
-        debugging.log_answer(escape_line(name), rendered.content, structured)
+        sizes.log_answer(escape_line(name), rendered.content, structured)
         if self._runs.auditor.listening:
             fields.update(sizes.seen({"content": result["content"], "structuredContent": structured}))
         return result
@@ -395,3 +394,152 @@ class Surface:
         if self._exposures.of(self._user, name, path).mode == "search":
             return search_tools.search_instructions(list(self._runs.servers(self._user).values()))
         return descriptions.instructions(self._runs.servers(self._user), self._runs.settings().code_mode.languages)
+
+
+# The answer to an `exec` or `wait` that an earlier process of this server has left unanswered.
+
+
+MAX_RUN_ID = 80
+"""Maximum characters of a run id in a message. A client may have sent any text as one."""
+
+
+class Interrupted(NamedTuple):
+    """A request that an earlier process has left unanswered.
+
+    Attributes:
+        run_id: the run of the request; None if it had none yet.
+        dispatched: True if a call of the run may have been sent, in this request or an earlier one.
+    """
+
+    run_id: str | None
+    dispatched: bool
+
+
+async def find_interruption(
+    stored_state: StoredState, request: Interrupted, waits_for: object, owner: str | None
+) -> ProgramError:
+    """Return the error with which to answer the request, from what the store has of its run.
+
+    Args:
+        waits_for: the id of the run, if the client has named one.
+    """
+    run_id = waits_for if isinstance(waits_for, str) else request.run_id
+    state: RunState | None = None
+    failure = ""
+    if run_id is not None:
+        try:
+            state = await stored_state(run_id, owner)
+        except StoreUnavailable as error:
+            failure = error.message
+    return interruption(request, run_id, state, failure, waited=waits_for is not None)
+
+
+def interruption(
+    request: Interrupted, run_id: str | None, state: RunState | None, failure: str, *, waited: bool
+) -> ProgramError:
+    """Return the error with which to answer the request.
+
+    Args:
+        run_id: the run of the request, or the one that the client has named.
+        state: the state of the run in the store; None if the run is not in the store.
+        failure: the message of a store that does not answer; empty otherwise.
+        waited: True for a request that resumes a run, False for one that begins a run.
+    """
+    ended = "The server process ended before it had answered."
+    if run_id is None:
+        return ProgramError("aborted", f"{ended} None of the program's calls was sent. Call exec again.")
+    shown = compact_json(run_id[:MAX_RUN_ID])
+    again = " again" if waited else ""
+    # A `wait` without a note had not reached its run, whose earlier calls are unknown here.
+    sent = request.dispatched or request.run_id is None
+    if sent:
+        lost = (
+            "Some of its calls may have been sent and may have had effects, and their results are unknown. Check what "
+            "they have changed before you repeat them."
+        )
+    else:
+        lost = "None of its calls was sent. Call exec again."
+    if failure:
+        text = (
+            f"{ended} It is unknown whether the program is still stored: {failure}. Call wait{again} with runId "
+            f"{shown}. If there is no such run, the program has ended. {lost}"
+        )
+    elif state == "waiting":
+        text = f"{ended} The program is stored. To resume it, call wait{again} with runId {shown}. Do not call exec."
+        if sent:
+            text += " Calls that were in flight may have had effects; the program gets their results, or an error."
+    elif state is not None:
+        text = f"{ended} The program itself has ended. For its result, call wait{again} with runId {shown}."
+    else:
+        text = f"{ended} The program was not stored, so it cannot be resumed. {lost}"
+    return ProgramError("aborted", text)
+
+
+# Events about calls of `exec` and `wait`, and the parts of a call that they need.
+
+
+def called(exchange: Exchange) -> tuple[str, Mapping[str, Any]]:
+    """Return the name and the arguments of a call."""
+    return exchange.params["name"], exchange.params.get("arguments") or {}
+
+
+def named_run(arguments: Mapping[str, Any]) -> object:
+    """Return the run that a call names; None if it names none."""
+    return arguments.get("runId") or arguments.get("run_id")
+
+
+def report_request(auditor: Auditor, request: str, exchange: Exchange, continued: Continued) -> None:
+    """Report that an `exec` or `wait` has arrived. `request`: its id in events."""
+    name, arguments = called(exchange)
+    if name not in ("exec", "wait"):
+        return
+    kind: EventKind = "exec" if name == "exec" else "wait"
+    if not auditor.listening:
+        auditor.notice(kind, request)
+        return
+    run = continued.run_id or named_run(arguments)
+    source = None if continued.run_id else arguments.get("code") or arguments.get("command")
+    auditor.emit(
+        kind,
+        request,
+        request=name_to_record(str(exchange.request_id)),
+        run=name_to_record(run) if isinstance(run, str) else None,
+        answers=len(continued.answers) or None,
+        cancel=arguments.get("cancel") is True or None,
+        bytes=0 if continued.run_id else sizes.of_arguments(arguments),
+        inputs=source if isinstance(source, str) and name == "exec" else None,
+    )
+
+
+LINKS_SINCE: Final = "2025-06-18"
+"""First revision of MCP with resource links in results."""
+
+
+def tool_result(rendered: Rendered, version: str, profile: Profile, *, with_links: bool = False) -> dict[str, Any]:
+    """Return a `CallToolResult` as JSON.
+
+    Args:
+        with_links: True if the client can read stored results. Their links come last, if it can take them.
+    """
+    repeated = rendered.is_error and profile.repeats_failures
+    content = [_content_block(block, has_audio=version != "2024-11-05") for block in rendered.content]
+    if with_links and version >= LINKS_SINCE and not profile.mishandles_links:
+        content += map(link, rendered.stored[:MAX_LINKS])
+    result: dict[str, Any] = {"content": content, "isError": rendered.is_error}
+    if not profile.shows_structured and not repeated:
+        result["structuredContent"] = rendered.structured
+    if rendered.meta and not repeated:
+        result["_meta"] = rendered.meta
+    return result
+
+
+def _content_block(block: dict[str, Any], *, has_audio: bool) -> dict[str, Any]:
+    """Return a content block as MCP has it. Audio becomes a resource for revisions without audio."""
+    if block["type"] == "resource":
+        resource = block["resource"]
+    elif block["type"] != "audio" or has_audio:
+        return {name: block[name] for name in ("type", "text", "data", "mimeType") if name in block}
+    else:
+        resource = {"uri": "data:" + block["mimeType"], "mimeType": block["mimeType"], "blob": block["data"]}
+    contents = {name: resource[name] for name in ("uri", "mimeType", "blob", "_meta") if resource.get(name) is not None}
+    return {"type": "resource", "resource": contents}

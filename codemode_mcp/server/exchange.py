@@ -1,6 +1,6 @@
 """A client's connection and its requests, independent of the transport.
 
-`handshake` implements them for clients of the handshake revisions over stdio, `sdk_server` for all others.
+`stdio` implements them for clients of the handshake revisions over stdio, `sdk_server` for all others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Caller
     from codemode_mcp.settings import ExposeMode
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject, LogLevel

@@ -14,11 +14,11 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from codemode_mcp.catalog.apps import app_uri, is_for_apps
+from codemode_mcp.catalog.entries import app_uri, is_for_apps
 from codemode_mcp.exposure import apps
-from codemode_mcp.exposure.patterns import UI_TOOLS
+from codemode_mcp.exposure.selection import UI_TOOLS
 from codemode_mcp.json_text import json_text
-from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
+from codemode_mcp.runs.rendering import VISIBLE_TOOLS
 from codemode_mcp.server.direct_calls import Target, request_error, unknown_resource
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import UpstreamClientError
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.exposure.selection import Exposure
-    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Caller
     from codemode_mcp.server.direct_calls import DirectCalls
     from codemode_mcp.server.exchange import Client, Exchange
-    from codemode_mcp.server.list_changed import Announcer
+    from codemode_mcp.server.notifications import Announcer
     from codemode_mcp.server.services import Runs
     from codemode_mcp.settings import PolicyRules
     from upstream_clients.tools import JsonObject
@@ -123,7 +123,7 @@ class ExposedApps:
 
     async def call(self, exchange: Exchange) -> dict[str, Any] | None:
         """Return the result of a call; None if the client sees no tool with this name here."""
-        from codemode_mcp.server.direct_results import tool_result  # imports the SDK
+        from codemode_mcp.server.direct_forms import tool_result  # imports the SDK
 
         if not self.are_listed(exchange):
             return None
@@ -268,7 +268,7 @@ class _AppListing:
 
     def __init__(self, catalog: Catalog, of_apps: Catalog, rules: PolicyRules) -> None:
         from codemode_mcp.catalog.catalog import Catalog
-        from codemode_mcp.server.passthrough_tools import Listing  # imports the SDK
+        from codemode_mcp.server.direct_forms import Listing  # imports the SDK
 
         servers = {entry.source_name for entry in catalog.index.tools if app_uri(entry.original) is not None}
         servers |= {entry.source_name for entry in of_apps.index.tools}

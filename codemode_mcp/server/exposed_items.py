@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from codemode_mcp.exposure import names
+from codemode_mcp.exposure import items
 from codemode_mcp.exposure.items import (
     BadCursor,
     Listings,
@@ -39,7 +39,7 @@ from codemode_mcp.json_text import join_surrogates, json_text
 from codemode_mcp.policy.policy import Ask, Deny
 from codemode_mcp.server.direct_calls import MAX_TEXT, Target, request_error, unknown_resource
 from codemode_mcp.server.profiles import MAX_NAME
-from codemode_mcp.trust.uri_templates import makes, may_make
+from codemode_mcp.trust.items import makes, may_make
 from declarations.untrusted_text import escape_hidden, escape_line
 from upstream_clients.errors import UpstreamClientError
 from upstream_clients.jsonrpc import (
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
 
     from codemode_mcp.exposure.items import Kind, Listing
     from codemode_mcp.exposure.selection import Exposure, ItemKind
-    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Caller
     from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.server.client_exposure import ClientExposure
     from codemode_mcp.server.direct_calls import Answer, DirectCalls
     from codemode_mcp.server.exchange import Exchange
-    from codemode_mcp.server.list_changed import Announcer
+    from codemode_mcp.server.notifications import Announcer
+    from codemode_mcp.server.profiles import ClientExposure
     from codemode_mcp.server.services import Runs
     from codemode_mcp.settings import ExposeMode
     from upstream_clients.tools import JsonObject, UpstreamView
@@ -217,7 +217,7 @@ class ExposedItems:
         """Return the saved programs that a client sees as prompts, with the prompts, by their names."""
         if not self._exposure(viewer).programs:
             return {}
-        from codemode_mcp.catalog.program_set import select_programs  # imported late: few clients see programs
+        from codemode_mcp.catalog.toolset import select_programs  # imported late: few clients see programs
         from codemode_mcp.server.program_prompts import prompts_of
 
         programs = select_programs(self._servers.library().programs, self._exposures.policy_of(viewer[0])).programs
@@ -339,7 +339,7 @@ class ExposedItems:
         located = self._listing(viewer, "prompts").located.get(name)
         if located is not None:
             return located
-        found = names.split_prompt_name(name)
+        found = items.split_prompt_name(name)
         if found is None or not await self._sees(viewer, "prompts", found[0]):
             raise JsonRpcError(INVALID_PARAMS, f"Unknown prompt: {escape_line(name)}")
         return self._listing(viewer, "prompts").located.get(name) or Located(*found)
@@ -363,11 +363,11 @@ class ExposedItems:
         """
         viewer = _viewer(exchange)
         unknown = unknown_resource(exchange, uri)
-        wrapped = names.unwrap_uri(uri)
-        if names.is_app_uri(uri) or (wrapped is None and names.is_own_uri(uri)):
+        wrapped = items.unwrap_uri(uri)
+        if items.is_app_uri(uri) or (wrapped is None and items.is_own_uri(uri)):
             raise unknown
         if wrapped is not None:
-            if names.is_app_uri(wrapped[1]) or not await self._sees(viewer, "resources", wrapped[0]):
+            if items.is_app_uri(wrapped[1]) or not await self._sees(viewer, "resources", wrapped[0]):
                 raise unknown
             listed = self._listing(viewer, "resources").located.get(uri)
             return listed or Located(*wrapped, is_wrapped=True)
@@ -398,7 +398,7 @@ class ExposedItems:
             ):
                 return Located(others[0], uri)
             raise unknown
-        forms = " or ".join(names.wrapped_uri(server, uri) for server in candidates[:5])
+        forms = " or ".join(items.wrapped_uri(server, uri) for server in candidates[:5])
         message = f"several servers have the resource {escape_line(uri)}; name one of them: {forms}"
         raise JsonRpcError(INVALID_PARAMS, message, {"uri": uri})
 

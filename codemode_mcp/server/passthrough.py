@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from codemode_mcp.audit import debugging
+from codemode_mcp.audit import sizes
 from codemode_mcp.audit.events import Auditor
 from codemode_mcp.json_text import json_text
 from codemode_mcp.server import descriptions
-from codemode_mcp.server.caller_listings import CallerListings, Tools
 from codemode_mcp.server.client import roots_of
-from codemode_mcp.server.connected_clients import ConnectedClient
 from codemode_mcp.server.direct_calls import DirectCalls, Target
-from codemode_mcp.server.direct_results import tool_result
-from codemode_mcp.server.protocol_fit import TOOL
-from codemode_mcp.server.sdk_exchange import SdkExchange, SdkSession
-from codemode_mcp.server.sdk_server import AnnouncingServer, guard_state
+from codemode_mcp.server.direct_forms import TOOL, tool_result
+from codemode_mcp.server.exposed_tools import CallerListings, Tools
+from codemode_mcp.server.profiles import ConnectedClient
+from codemode_mcp.server.sdk_server import AnnouncingServer, SdkExchange, SdkSession, guard_state
 from declarations.untrusted_text import escape_line
 from upstream_clients.jsonrpc import JsonRpcError
 
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
     from codemode_mcp.policy.approval import RememberFn
-    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Caller
     from upstream_clients.tools import RootsFn
 
 
@@ -131,7 +129,7 @@ class Passthrough:
         self._note_client(context)
         listing = await self._listings.listed(self._caller_of(context))
         listed = listing.of_version(context.protocol_version)
-        debugging.log_listing(listed)
+        sizes.log_listing(listed)
         return types.ListToolsResult(tools=[TOOL(tool, by_name=False) for tool in listed])
 
     async def _call_tool(
@@ -152,5 +150,5 @@ class Passthrough:
         if answer.questions is not None:
             return answer.questions
         result = tool_result(params.name, answer, version)
-        debugging.log_answer(escape_line(params.name), result["content"], result.get("structuredContent"))
+        sizes.log_answer(escape_line(params.name), result["content"], result.get("structuredContent"))
         return result

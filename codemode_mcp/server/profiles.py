@@ -1,4 +1,4 @@
-"""Profiles of MCP clients: how a client shows tool results and tool lists to its model. Pure.
+"""MCP clients: their profiles, what each of them sees, and those that are connected. Pure.
 
 A client is recognised by the name in its `clientInfo`. Each row of `PROFILES` was measured with the real client and a
 scripted model. Answers and lists are adapted to the profile, so that the model can read them. A client without a row
@@ -13,10 +13,17 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from codemode_mcp.exposure.selection import exposure_of
+from codemode_mcp.policy.policy import Policies
 
-    from codemode_mcp.settings import ProfileOverride
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from codemode_mcp.exposure.selection import Exposure, ItemKind
+    from codemode_mcp.policy.policy import Caller, Policy
+    from codemode_mcp.server.exchange import Session
+    from codemode_mcp.settings import ExposeMode, ExposeSettings, ProfileOverride, ToolSettings
+
 
 MAX_NAME: Final = 200
 """Characters of a client's name that are compared with globs."""
@@ -179,3 +186,131 @@ def _matches(glob: str, name: str) -> bool:
 @lru_cache(maxsize=256)
 def _pattern(glob: str) -> re.Pattern[str]:
     return re.compile(translate(glob), re.IGNORECASE)
+
+
+class ClientExposure:
+    """The choices for all clients.
+
+    Args:
+        settings: returns the current settings.
+    """
+
+    def __init__(self, settings: Callable[[], ToolSettings]) -> None:
+        self._settings = settings
+        self._policies: tuple[ToolSettings, Policies] | None = None
+
+    def of(self, caller: Caller | None, client_name: str | None, path: ExposeMode | None) -> Exposure:
+        """Return what a client sees directly.
+
+        Args:
+            caller: None for a client that has sent no request yet and may be any caller.
+            client_name: `clientInfo.name`; None if it is not known.
+            path: the mode that the path of the request names.
+        """
+        settings = self._settings()
+        context = None if caller is None else self._current().context_of(caller)
+        return exposure_of(settings, context, override_of(client_name, settings.clients), path)
+
+    def server_settings(self, server: str) -> ExposeSettings | None:
+        """Return `expose` of a server entry."""
+        return self._settings().expose_servers.get(server)
+
+    def shows(self, exposure: Exposure, kind: ItemKind, servers: Collection[str]) -> bool:
+        """Return True if a client sees prompts or resources of any server, once the server has some, or programs.
+
+        Args:
+            servers: the configured servers. Without any, a later configuration may have some.
+        """
+        if kind == "prompts" and exposure.programs:
+            return True
+        return exposure.shows(kind) and (
+            not servers or any(exposure.shows(kind, self.server_settings(server)) for server in servers)
+        )
+
+    def capabilities(self, exposure: Exposure, servers: Collection[str]) -> dict[str, Any]:
+        """Return the capabilities of this server for prompts and resources; see `shows`."""
+        found: dict[str, Any] = {}
+        if self.shows(exposure, "prompts", servers):
+            found["prompts"] = {"listChanged": True}
+        if self.shows(exposure, "resources", servers):
+            found["resources"] = {"subscribe": True, "listChanged": True}
+        return {**found, "completions": {}} if found else found
+
+    def policy_of(self, caller: Caller) -> Policy:
+        """Return the policy of a caller."""
+        return self._current().of(caller)
+
+    def _current(self) -> Policies:
+        settings = self._settings()
+        if self._policies is None or self._policies[0] is not settings:
+            self._policies = settings, Policies(settings)
+        return self._policies[1]
+
+
+# The clients that have sent requests to this process, bounded in number and size.
+
+
+MAX_CLIENTS: Final = 200
+"""Most clients that are remembered. The least recently active client is forgotten first."""
+
+MAX_TEXT: Final = 200
+"""Longest name or version that is kept, in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedClient:
+    """A client as its `clientInfo` describes it."""
+
+    name: str
+    """The name; empty if the client has not sent one."""
+    version: str
+    protocol: str
+    """Revision of MCP."""
+
+    @staticmethod
+    def of(session: Session) -> ConnectedClient:
+        """Return the client of a session."""
+        return ConnectedClient.described(session.client_name, session.client_version, session.protocol_version)
+
+    @staticmethod
+    def described(name: str | None, version: str | None, protocol: str | None) -> ConnectedClient:
+        """Return a client with bounded texts."""
+        return ConnectedClient((name or "")[:MAX_TEXT], (version or "")[:MAX_TEXT], (protocol or "")[:MAX_TEXT])
+
+
+@dataclass(frozen=True, slots=True)
+class ClientActivity:
+    """A client with the number and the time of its requests."""
+
+    client: ConnectedClient
+    requests: int
+    idle_seconds: float
+    """Time since its latest request."""
+
+
+class ConnectedClients:
+    """The clients of one process. Sessions with equal descriptions count as one client.
+
+    Args:
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seen: dict[ConnectedClient, tuple[int, float]] = {}
+
+    def record(self, name: str | None, version: str | None, protocol: str | None) -> None:
+        """Count one request of a client."""
+        client = ConnectedClient.described(name, version, protocol)
+        requests, _ = self._seen.pop(client, (0, 0.0))
+        self._seen[client] = (requests + 1, self._clock())  # the order is that of the latest requests
+        if len(self._seen) > MAX_CLIENTS:
+            del self._seen[next(iter(self._seen))]
+
+    def listed(self) -> list[ClientActivity]:
+        """Return all clients, the most recently active first."""
+        now = self._clock()
+        return [
+            ClientActivity(client, requests, now - latest)
+            for client, (requests, latest) in reversed(self._seen.items())
+        ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.exposure.names import prompt_name
+from codemode_mcp.exposure.items import prompt_name
 from codemode_mcp.json_text import as_javascript
 from declarations.untrusted_text import drop_hidden
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.policy.approval import RememberFn
-    from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.runs.polling import Polling
+    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.runs.observation import Polling
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.values import ListedResult

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.end_records import outcome_of, view_of
-from codemode_mcp.runs.made_calls import after_loss
 from codemode_mcp.runs.store import (
     Claim,
     EndedRun,
@@ -34,8 +33,16 @@ from codemode_mcp.runs.store import (
     observed_elsewhere,
     unknown_run,
 )
-from codemode_mcp.stores.ending import call_of_row, seconds_left, view_of_all_calls
-from codemode_mcp.stores.rows import Blobs, damaged, escaped, unescaped
+from codemode_mcp.runs.views import after_loss
+from codemode_mcp.stores.suspending import (
+    Blobs,
+    call_of_row,
+    damaged,
+    escaped,
+    seconds_left,
+    unescaped,
+    view_of_all_calls,
+)
 from codemode_mcp.stores.work import Alive, Notify, Now, Query
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp.errors import StoreUnavailable
-from codemode_mcp.runs.memory_store import MemoryStore
+from codemode_mcp.runs.store import MemoryStore
 from codemode_mcp.runs.values import MemoryValues
 from codemode_mcp.settings import StoreSettings
 from upstream_clients.private_files import exposure, make_private_folder
@@ -86,7 +86,7 @@ class OpenedStore:
         """
         if self._database is None or self._seal is None:
             return []
-        from codemode_mcp.stores.secrets import shared_secret
+        from codemode_mcp.stores.seal import shared_secret
 
         if derived := self._seal.derived(name):
             return derived
@@ -163,7 +163,7 @@ def file_of(settings: StoreSettings, folder: Path) -> Path:
 def name_of(settings: StoreSettings, folder: Path) -> str:
     """Return the name of a store for messages, without secrets: a path, or host and database."""
     if settings.kind == "postgres":
-        from codemode_mcp.stores.dialect import address
+        from codemode_mcp.stores.schema import address
 
         return address(settings.url or "").name
     return str(file_of(settings, folder)) if settings.kind == "sqlite" else settings.kind

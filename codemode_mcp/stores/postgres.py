@@ -30,11 +30,8 @@ import anyio
 
 from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.installation import install_command
-from codemode_mcp.stores.dialect import BadAddress, address, numbered, plain_value
-from codemode_mcp.stores.lease import Lease, lease_clock
-from codemode_mcp.stores.postgres_notifications import Notifications
-from codemode_mcp.stores.postgres_server import CONNECT_TIMEOUT, Retry, Server
-from codemode_mcp.stores.schema import migrate
+from codemode_mcp.stores.postgres_server import CONNECT_TIMEOUT, Notifications, Retry, Server
+from codemode_mcp.stores.schema import BadAddress, Lease, address, lease_clock, migrate, numbered, plain_value
 from codemode_mcp.stores.work import Alive, Notify, Now, Query
 from upstream_clients.backoff import Backoff
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,21 +12,33 @@ import anyio
 from anyio.to_thread import run_sync
 
 from codemode_mcp.errors import ProgramError, StoreUnavailable
-from codemode_mcp.runs.end_records import outcome_text, view_text
-from codemode_mcp.runs.made_calls import after_loss
-from codemode_mcp.runs.store import Claim, EndedRun, Fenced, SuspendedRun, already_observed
-from codemode_mcp.stores import claiming, ending, listing, suspending
-from codemode_mcp.stores.rows import BATCH_SIZE, KEPT_MANIFESTS, UTF8, Blobs, batches, damaged, manifest_hash, unescaped
+from codemode_mcp.runs.end_records import outcome_text, view_of, view_text
+from codemode_mcp.runs.store import Claim, EndedRun, Fenced, SuspendedRun, Totals, already_observed
+from codemode_mcp.runs.views import RunView, after_loss
+from codemode_mcp.stores import claiming, suspending
+from codemode_mcp.stores.suspending import (
+    BATCH_SIZE,
+    KEPT_MANIFESTS,
+    UTF8,
+    Blobs,
+    batches,
+    damaged,
+    escaped,
+    manifest_hash,
+    placeholders,
+    unescaped,
+)
+from codemode_mcp.stores.work import Alive, Now, Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codemode_mcp.runs.state import RunState
-    from codemode_mcp.runs.store import News, StoredCall, Totals
-    from codemode_mcp.runs.views import RunView
+    from codemode_mcp.runs.store import News, StoredCall
     from codemode_mcp.settings import CodeModeSettings, StoreKind
-    from codemode_mcp.stores.rows import Sealing
-    from codemode_mcp.stores.work import Database, Work
+    from codemode_mcp.stores.suspending import Sealing
+    from codemode_mcp.stores.work import Database, Row, Work
+
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +88,7 @@ class DurableStore:
         self._claiming: dict[str, set[str]] = {}
         """Owners whose claims are in progress, by run."""
         self._manifests: OrderedDict[str, str] = OrderedDict()
-        self._ended_bytes = ending.MAX_ENDED_BYTES
+        self._ended_bytes = suspending.MAX_ENDED_BYTES
         """Bytes of ends stored since the last trim. At first it is the limit, because other processes stored ends."""
 
     def __repr__(self) -> str:
@@ -250,10 +263,10 @@ class DurableStore:
         )
         view = self._sealed_view(run)
         # Trimming reads the sizes of all ended runs, so it is done only after some MiB of new ends.
-        trims = self._ended_bytes + len(outcome) > ending.MAX_ENDED_BYTES // 16
+        trims = self._ended_bytes + len(outcome) > suspending.MAX_ENDED_BYTES // 16
         try:
             await self._execute(
-                lambda: ending.end(run, self._database.process, token, run.expires - now, outcome, view, trims)
+                lambda: suspending.end(run, self._database.process, token, run.expires - now, outcome, view, trims)
             )
         except Fenced:
             self._forget_token(run.id, token)
@@ -265,14 +278,14 @@ class DurableStore:
         driven = {run_id: known.driving for run_id, known in self._known.items()}
         age = self._clock() - self._opened
         expired = set(
-            await self._execute(lambda: ending.expire(self._database.process, self._is_driven, age, self._blobs))
+            await self._execute(lambda: suspending.expire(self._database.process, self._is_driven, age, self._blobs))
         )
         await self._execute(lambda: claiming.release_undriven(self._database.process, self._is_driven))
-        await self._execute(ending.delete_unneeded)
-        await self._execute(lambda: ending.trim_ended(ending.MAX_ENDED, ending.MAX_ENDED_BYTES))
+        await self._execute(suspending.delete_unneeded)
+        await self._execute(lambda: suspending.trim_ended(suspending.MAX_ENDED, suspending.MAX_ENDED_BYTES))
         states: dict[str, str] = {}
         for some in batches([run_id for run_id, driving in driven.items() if not driving]):
-            states.update(await self._execute(lambda some=some: listing.states(some)))  # type: ignore[misc]
+            states.update(await self._execute(lambda some=some: states_of(some)))  # type: ignore[misc]
         gone = []
         for run_id, driving in driven.items():
             state = states.get(run_id, "gone")
@@ -361,21 +374,21 @@ class DurableStore:
             known.driving = known.current = False
 
     async def owner_of(self, run_id: str) -> str | None:
-        return await self._execute(lambda: listing.owner_of(run_id))
+        return await self._execute(lambda: owner_of(run_id))
 
     async def state_of(self, run_id: str, owner: str) -> RunState | None:
-        return await self._execute(lambda: listing.state_of(run_id, owner))
+        return await self._execute(lambda: state_of(run_id, owner))
 
     async def views(self) -> list[RunView]:
-        rows, alive, now = await self._execute(lambda: listing.rows_of_views(self._database.process))
-        views = [listing.view_of_row(row, alive, now, self._blobs) for row in rows[:BATCH_SIZE]]
+        rows, alive, now = await self._execute(lambda: rows_of_views(self._database.process))
+        views = [view_of_row(row, alive, now, self._blobs) for row in rows[:BATCH_SIZE]]
         if len(rows) > BATCH_SIZE:
             rest = rows[BATCH_SIZE:]
-            views += await run_sync(lambda: [listing.view_of_row(row, alive, now, self._blobs) for row in rest])
+            views += await run_sync(lambda: [view_of_row(row, alive, now, self._blobs) for row in rest])
         return views
 
     async def totals(self) -> Totals:
-        return await self._execute(listing.totals)
+        return await self._execute(totals)
 
     async def _execute(self, work: Callable[[], Work[Result]]) -> Result:
         """Run a piece of work to its end, even if the caller is cancelled. So this process knows what was changed."""
@@ -387,3 +400,86 @@ class DurableStore:
 def _note_followed(known: claiming.KnownRun, calls: tuple[StoredCall, ...]) -> None:
     """Note the calls whose tasks this process follows from now on. For later claims, they were sent from here."""
     known.sent |= {call.id for call in calls if call.task}
+
+
+# Lists of the runs in a store.
+
+
+def states_of(runs: tuple[str, ...]) -> Work[dict[str, str]]:
+    """Return the states of existing runs, by id."""
+    plain = tuple(map(escaped, runs))
+    rows = yield Query(f"SELECT id, state FROM runs WHERE id IN ({placeholders(plain)})", plain)
+    return {unescaped(run): state for run, state in rows}
+
+
+def owner_of(run_id: str) -> Work[str | None]:
+    """Return the owner of a suspended run; None if there is no such run."""
+    rows = yield Query("SELECT owner FROM runs WHERE id = ? AND state = 'waiting'", (escaped(run_id),))
+    return unescaped(rows[0][0]) if rows else None
+
+
+def state_of(run_id: str, owner: str) -> Work[RunState | None]:
+    """Return the state of a run of this owner; None if there is no such run, or if it has expired."""
+    now: float = yield Now()
+    rows = yield Query(
+        "SELECT state FROM runs WHERE id = ? AND owner = ? AND (expires > ? OR holder IS NOT NULL)",
+        (escaped(run_id), escaped(owner), now),
+    )
+    return rows[0][0] if rows else None
+
+
+def totals() -> Work[Totals]:
+    """Return the totals of suspended runs."""
+    now: float = yield Now()
+    rows = yield Query("SELECT COUNT(*), MIN(parked), SUM(size) FROM runs WHERE state = 'waiting'")
+    count, first, size = rows[0]
+    return Totals(count, None if first is None else max(0.0, now - first), int(size or 0))
+
+
+def rows_of_views(process: str) -> Work[tuple[list[Row], frozenset[str], float]]:
+    """Return the arguments of `view_of_row`: all rows, the living processes among their holders, and the time."""
+    now: float = yield Now()
+    rows = yield Query(
+        "SELECT id, owner, state, holder, began, ended, expires, code, view, CASE WHEN state = 'waiting' THEN "
+        "(SELECT COUNT(*) FROM calls WHERE calls.run = runs.id AND calls.status = 'queued') ELSE 0 END "
+        "FROM runs ORDER BY began DESC, id"
+    )
+    alive = yield Alive(frozenset(row[3] for row in rows if row[3] is not None) - {process})
+    return rows, alive | {process}, now
+
+
+def view_of_row(row: Row, alive: frozenset[str], now: float, blobs: Blobs) -> RunView:
+    """Return the view of a run for the operator."""
+    plain, plain_owner, state, holder, began, ended, expires, code, view, queued = row
+    run_id, owner = unescaped(plain), unescaped(plain_owner)
+    shown = RunView(run_id, "waiting", "stdio" if owner.startswith("stdio:") else "http", None, 0, made=None)
+    if view is not None:
+        # If the view cannot be opened, the run is shown with the data of the other columns.
+        with suppress(ProgramError):
+            shown = view_of(blobs.text_of(owner, run_id, "view", view))
+    observed = state == "waiting" and holder in alive
+    if state == "waiting":
+        # The calls whose ends the program has not received yet are not part of the view.
+        shown = replace(shown, made=None)
+    if ended is not None:
+        # The view was written before the run expired. Nothing waits for a run that has ended.
+        shown = replace(shown, approvals=0, questions=0, timers=0)
+    # The view is as old as the latest checkpoint. Calls that were sent or have ended since wait for no approval, also
+    # if the process that stored this was killed before the next checkpoint.
+    shown = replace(shown, approvals=min(shown.approvals, queued))
+    return replace(
+        shown,
+        id=run_id,
+        state="running" if observed else state,
+        age_ms=_ms(now - began),
+        ended_ms=None if ended is None else _ms(now - ended),
+        expires_ms=_ms(expires - now) if state == "waiting" and not observed else None,
+        observed=observed,
+        code=code,
+        calls=(),
+        owner=owner,
+    )
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))

@@ -1,4 +1,4 @@
-"""The tables of a store, and their migrations. Pure.
+"""The tables of a store and their migrations, PostgreSQL's dialect, and leases of processes. Pure.
 
 Times are seconds since the epoch. Data of programs and servers is sealed. The other columns are those by which queries
 select rows.
@@ -6,13 +6,23 @@ select rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+import sys
+import time
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.stores.work import Query
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from codemode_mcp.stores.work import Work
+
 
 _FIRST = (
     # Catalogs and manifests. `kept` is the approximate time at which a run with this catalog was last written.
@@ -76,7 +86,7 @@ _FIRST = (
         result {blob},
         PRIMARY KEY (run, id)
     )""",
-    # Secrets that all processes share without configuration; see `stores.secrets`.
+    # Secrets that all processes share without configuration; see `stores.seal`.
     """CREATE TABLE secrets (
         name TEXT PRIMARY KEY,
         body {blob} NOT NULL
@@ -154,3 +164,167 @@ def migrate(name: str, blob: str) -> Work[int]:
         yield Query("DELETE FROM schema_version")
         yield Query("INSERT INTO schema_version (version) VALUES (?)", (VERSION,))
     return found
+
+
+# Statements of `Query` in the dialect of PostgreSQL, and addresses of PostgreSQL without their secrets.
+
+
+# A quoted text or name, a comment, or a placeholder.
+_PARTS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.DOTALL)
+
+
+@lru_cache(maxsize=1024)
+def numbered(sql: str, locks: bool = False) -> str:
+    """Return a statement with `$1`, `$2`, ... in place of `?`. If it locks rows, add FOR UPDATE."""
+    count = 0
+
+    def part(match: re.Match[str]) -> str:
+        nonlocal count
+        if match[0] != "?":
+            return match[0]
+        count += 1
+        return f"${count}"
+
+    text = _PARTS.sub(part, sql)
+    return f"{text} FOR UPDATE" if locks else text
+
+
+def plain_value(value: Any) -> Any:
+    """Convert a sum, which PostgreSQL returns as `Decimal`, to the type that SQLite returns."""
+    if type(value) is not Decimal:
+        return value
+    return int(value) if value == value.to_integral_value() else float(value)
+
+
+SCHEMA = "codemode_mcp"
+
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+_OPTIONS = frozenset(
+    (
+        *("host", "port", "user", "password", "passfile", "dbname", "database", "service", "target_session_attrs"),
+        *("application_name", "krbsrvname", "gsslib", "sslmode", "sslcert", "sslkey", "sslpassword", "sslrootcert"),
+        *("sslcrl", "sslnegotiation", "ssl_min_protocol_version", "ssl_max_protocol_version"),
+    )
+)
+"""Names of options after the `?`: those of libpq and of the driver."""
+
+_FORM = (
+    "it has the form postgresql://user:password@host:5432/database; percent-encode characters of the password that "
+    "have a meaning in a URL, for example %40 for @"
+)
+
+
+class BadAddress(ValueError):
+    """A URL that is not valid. The message shows nothing of the URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a database.
+
+    Attributes:
+        name: hosts, ports and database, without secrets.
+        schema: the schema of our tables.
+    """
+
+    name: str
+    schema: str
+    _urls: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"<Address {self.name}>"
+
+    def urls(self) -> tuple[str, ...]:
+        """Return the URLs for the driver, one for each host in the order to try. They contain the password."""
+        return self._urls
+
+
+def address(url: str) -> Address:
+    """Parse a URL of PostgreSQL.
+
+    Raises:
+        BadAddress: the URL is not valid, or it is not certain where its password ends.
+    """
+    try:
+        parts = urlsplit(url)
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True) if parts.query else []
+    except ValueError:
+        raise BadAddress(f"it is not a URL: {_FORM}") from None
+    if parts.scheme not in ("postgresql", "postgres") or not url.startswith(f"{parts.scheme}://"):
+        raise BadAddress(f"it is not a URL of PostgreSQL: {_FORM}")
+    # If a password contains an unescaped / ? # or @, its end looks like a host, a database or an option. A message
+    # with such a "host" would show a part of the password, so an address with several readings is refused.
+    user, at, hosts = parts.netloc.rpartition("@")
+    user += at
+    rest = parts.path + parts.query + parts.fragment
+    if parts.netloc.count("@") > 1 or "@" in rest or parts.fragment or not _hosts_are_plain(hosts):
+        raise BadAddress(f"its parts are ambiguous: {_FORM}")
+    database = unquote(parts.path.removeprefix("/"))
+    if "/" in database or not database.isprintable():
+        raise BadAddress(f"its parts are ambiguous: {_FORM}")
+    by_name = dict(options)
+    if unknown := sorted(by_name.keys() - _OPTIONS - {"schema"}):
+        shown = f"the option {unknown[0]}" if re.fullmatch(r"[a-z_]{1,32}", unknown[0]) else "an option"
+        raise BadAddress(f"it has {shown}, which is not supported; remove it")
+    schema = by_name.get("schema", SCHEMA)
+    if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
+        raise BadAddress("its option schema is not a plain name: at most 48 of a-z, 0-9 and _, not pg_...")
+    host = hosts or by_name.get("host") or "localhost"
+    port = f":{by_name['port']}" if by_name.get("port", "").isdecimal() else ""
+    database = database or by_name.get("dbname") or by_name.get("database") or ""
+    query = urlencode([pair for pair in options if pair[0] != "schema"])
+    return Address(
+        name=f"{host}{port}/{database}" if database else f"{host}{port}",
+        schema=schema,
+        _urls=tuple(
+            f"{parts.scheme}://{user}{host}{parts.path}{'?' if query else ''}{query}" for host in hosts.split(",")
+        ),
+    )
+
+
+def _hosts_are_plain(hosts: str) -> bool:
+    """Return True for a list of host:port in which every port is a number."""
+    host = r"(\[[0-9a-fA-F:.%]+\]|[\w.%-]*)(:\d{1,5})?"
+    return re.fullmatch(rf"{host}(,{host})*", hosts, re.ASCII) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The lease of one process. Others consider the process alive for `valid` seconds after its last renewal.
+
+    Others count from the time at which the database received the renewal. This process counts from the time at which
+    it sent the renewal, which is earlier, and subtracts `margin`, because no two clocks run equally fast. So it stops
+    before others may take over.
+
+    Attributes:
+        valid: seconds for which a renewal is valid.
+        every: seconds from one renewal to the next.
+        margin: seconds by which this process stops early.
+        sent: the time at which the latest successful renewal was sent, on the clock of this process; None before the
+            first renewal.
+    """
+
+    valid: float = 8.0
+    every: float = 2.0
+    margin: float = 1.0
+    sent: float | None = None
+
+    def renewed(self, sent: float) -> Lease:
+        """Return the lease after a successful renewal that was sent at time `sent`."""
+        # Answers may arrive in another order than their requests. An older one must not shorten the lease.
+        return self if self.sent is not None and self.sent > sent else replace(self, sent=sent)
+
+    def ended(self) -> Lease:
+        return replace(self, sent=None)
+
+    def held(self, now: float) -> bool:
+        return self.sent is not None and now < self.sent + self.valid - self.margin
+
+
+def lease_clock(system: str = sys.platform) -> Callable[[], float]:
+    """Return a clock of monotonic seconds that also runs while the machine sleeps, as the database's does."""
+    # While the machine sleeps, time.monotonic stops on Linux and macOS. On Windows it continues. On macOS, unlike on
+    # Linux, CLOCK_MONOTONIC continues.
+    name = {"linux": "CLOCK_BOOTTIME", "darwin": "CLOCK_MONOTONIC"}.get(system)
+    number = getattr(time, name, None) if name else None
+    return time.monotonic if number is None else lambda: time.clock_gettime(number)

@@ -24,11 +24,15 @@ import zlib
 from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.stores.work import Query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    from codemode_mcp.stores.work import Work
+
 
 MAGIC = b"CME1"
 MAX_BYTES = 1 << 30
@@ -201,3 +205,11 @@ def _cipher(secret: bytes, binding: bytes) -> AESGCM:
     from cryptography.hazmat.primitives.ciphers import aead
 
     return aead.AESGCM(_expand(secret, b"key:" + binding))
+
+
+def shared_secret(name: str, fresh: bytes) -> Work[bytes]:
+    """Return the stored secret `name`, after storing `fresh` if there is none."""
+    # If two processes insert at the same time, the first one wins. Both read back the same secret.
+    yield Query("INSERT INTO secrets (name, body) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, fresh))
+    rows = yield Query("SELECT body FROM secrets WHERE name = ?", (name,))
+    return bytes(rows[0][0])

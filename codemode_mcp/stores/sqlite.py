@@ -14,10 +14,14 @@ The module is long because one object owns both threads, both connections and th
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import math
 import os
+import secrets
 import sqlite3
+import stat
+import sys
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -27,17 +31,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from codemode_mcp.errors import StoreUnavailable
-from codemode_mcp.stores.process_locks import ProcessLock
 from codemode_mcp.stores.schema import migrate
-from codemode_mcp.stores.sqlite_errors import problem
-from codemode_mcp.stores.sqlite_files import has_open, make_private_file
 from codemode_mcp.stores.work import Alive, Notify, Now, Query
+from upstream_clients.private_files import NO_LINK, exposure, make_private_folder, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from codemode_mcp.stores.work import Request, Row, Work
+
 
 log = logging.getLogger(__name__)
 
@@ -412,3 +415,184 @@ def _create_tables(name: str) -> Work[None]:
         "CREATE TABLE IF NOT EXISTS news "
         "(id INTEGER PRIMARY KEY AUTOINCREMENT, process TEXT NOT NULL, run TEXT NOT NULL)"
     )
+
+
+def problem(code: int | None, busy_seconds: float) -> str:
+    """Return the end of a message that begins with "the store": the problem, and the remedy.
+
+    Args:
+        code: a result code of SQLite, primary or extended; None if unknown.
+        busy_seconds: the time for which the database was locked.
+    """
+    match None if code is None else code & 0xFF:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return (
+                f"has been locked by another process for more than {busy_seconds:g} s; try again; "
+                "if that does not help, look for the process that locks it"
+            )
+        case sqlite3.SQLITE_FULL:
+            return "cannot grow: the disk is full; make room and try again"
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
+            return "cannot be written to; check who may write to the file, its folder and the file system"
+        case sqlite3.SQLITE_CORRUPT:
+            return (
+                "is damaged; end all codemode-mcp processes that use it, move it away together with all files whose "
+                "names begin with its name, or replace it by a backup, and start codemode-mcp again"
+            )
+        case sqlite3.SQLITE_NOTADB:
+            return (
+                "is not a database of codemode-mcp, or is encrypted by another program; "
+                "set store.path to another file, or move this one away"
+            )
+        case sqlite3.SQLITE_CANTOPEN:
+            return "cannot be opened; check that its folder exists and can be written to"
+        case sqlite3.SQLITE_IOERR:
+            return "cannot be read or written: the disk reports an error, or is full; check it and try again"
+        case _:
+            return "does not work; see the log of codemode-mcp"
+
+
+# Files of the SQLite store, which no other user may read or replace.
+
+
+def make_private_file(path: Path) -> os.stat_result:
+    """Create or check a file that no other user can read or replace, and return its status.
+
+    Raises:
+        OSError: the file or its folder cannot be created.
+        StoreUnavailable: the file is exposed to other users, or is not a regular file.
+    """
+    make_private_folder(path.parent)
+    # SQLite will open the file by its path. So no other user may be able to replace the file before that.
+    why = exposure(path.parent)
+    if why is not None:
+        raise StoreUnavailable(
+            "the store{at} is in a folder that others can write to; set store.path to a file in a private folder",
+            at=f" {path} ({why})",
+        )
+    try:
+        # An existing file is not opened here. POSIX releases all locks of a process on a file when the process closes
+        # any descriptor of it, and SQLite may have locked the file.
+        status = os.lstat(path)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600))
+        status = os.lstat(path)
+    _check_file(path, status)
+    return status
+
+
+def has_open(status: os.stat_result) -> bool:
+    """Return True if this process has a file open, or if that cannot be found out on this system."""
+    folder = {"linux": "/proc/self/fd", "darwin": "/dev/fd"}.get(sys.platform)
+    try:
+        descriptors = [int(name) for name in os.listdir(folder)] if folder else None
+    except OSError:
+        descriptors = None
+    if descriptors is None:
+        return True
+    for descriptor in descriptors:
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), status):
+                return True
+    return False
+
+
+def _check_file(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise StoreUnavailable("the store{at} is a symbolic link; set store.path to the file itself", at=f" {path}")
+    if not stat.S_ISREG(status.st_mode):
+        raise StoreUnavailable(
+            "the store{at} is not a regular file; set store.path to the path of a file", at=f" {path}"
+        )
+    if sys.platform == "win32":
+        return
+    if status.st_uid != os.geteuid():
+        raise StoreUnavailable("the store{at} belongs to another user; set store.path to another file", at=f" {path}")
+    if stat.S_IMODE(status.st_mode) != 0o600:
+        os.chmod(path, 0o600)
+
+
+# Lock files that show which processes are alive.
+#
+# Each process locks a file of its own. The system releases the lock when the process ends, in whatever way.
+
+
+class ProcessLock:
+    """The lock file of this process, in a folder that has one for each process.
+
+    Attributes:
+        process: the name of the file. No earlier or later process has the same one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = os.lstat(folder)
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, f"{folder.name} beside it is not a folder")
+        if sys.platform != "win32" and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
+            raise PermissionError(errno.EPERM, f"others can write to {folder.name} beside it")
+        while True:
+            self.process = secrets.token_hex(8)
+            self._path = folder / self.process
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600)
+            # Another process that removes the files of dead processes may have found this file before it was locked.
+            if try_lock(self._descriptor) and self.is_held():
+                break
+            os.close(self._descriptor)
+        self._remove_dead()
+
+    def is_held(self) -> bool:
+        """Return True if other processes consider this one alive."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.stat(self._path))
+        except OSError:
+            return False
+
+    def alive(self, processes: frozenset[str]) -> frozenset[str]:
+        """Return those of these processes that are alive."""
+        return frozenset(process for process in processes if process == self.process or self._is_alive(process))
+
+    def release(self) -> None:
+        """Release the lock. Other processes then consider this one dead."""
+        _close_and_unlink(self._descriptor, self._path)
+
+    def _remove_dead(self) -> None:
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                if entry.name != self.process and len(entry.name) == len(self.process):
+                    self._is_alive(entry.name)  # removes the file if the process is dead
+
+    def _is_alive(self, process: str) -> bool:
+        """Return True if a process is alive, or if that cannot be found out. Remove the file of a dead process."""
+        path = self._folder / process
+        try:
+            descriptor = os.open(path, os.O_RDWR | NO_LINK)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        locked = True
+        try:
+            locked = not try_lock(descriptor)
+        finally:
+            if locked:
+                os.close(descriptor)
+        if not locked:
+            _close_and_unlink(descriptor, path)
+        return locked
+
+
+def _close_and_unlink(descriptor: int, path: Path) -> None:
+    """Remove a lock file and release its lock. Windows cannot remove an open file, so there the lock goes first."""
+    if sys.platform == "win32":
+        os.close(descriptor)
+        with suppress(OSError):
+            path.unlink()
+        return
+    try:
+        with suppress(OSError):
+            path.unlink()
+    finally:
+        os.close(descriptor)

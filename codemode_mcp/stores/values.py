@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import anyio.to_thread
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.runs.result_forms import ResultForm, contents_of
 from codemode_mcp.runs.values import (
     REF_PREFIX,
     Get,
@@ -26,14 +25,16 @@ from codemode_mcp.runs.values import (
     ListedResult,
     Page,
     Put,
+    ResultForm,
+    contents_of,
     full,
     new_ref,
     preview_of,
     reserved_key,
     size_of,
 )
-from codemode_mcp.stores.rows import escaped
 from codemode_mcp.stores.seal import Refused
+from codemode_mcp.stores.suspending import escaped
 from codemode_mcp.stores.work import Now, Query
 
 if TYPE_CHECKING:

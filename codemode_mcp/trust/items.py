@@ -1,4 +1,4 @@
-"""The parts of a server's listing, in a form that can be compared. Pure.
+"""The parts of a server's listing, in a form that can be compared, and references to them. Pure.
 
 Two definitions are equal if MCP and JSON Schema give them the same meaning. So the order of the members of an object,
 white space, and the order of `required`, `enum` and lists in `type` make no difference, and 1.0 equals 1. Everything
@@ -15,16 +15,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import unicodedata
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import unquote
 
-from upstream_clients.item_list_repair import without_metadata
+from upstream_clients.list_repair import without_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from codemode_mcp.trust.comparison import ItemReport
     from upstream_clients.tools import JsonObject, Tool, UpstreamView
+
 
 Kind = Literal["entry", "server", "tool", "prompt", "template"]
 
@@ -131,7 +136,7 @@ def tool_item(tool: Tool) -> Item:
 
 
 def entry_item(written: JsonObject | None) -> Item | None:
-    """Return the item of the entry in the configuration, as `config.written_entry` returns the entry."""
+    """Return the item of the entry in the configuration, as `config.literals` returns the entry."""
     return None if written is None else item_of(*ENTRY_KEY, written)
 
 
@@ -270,3 +275,208 @@ def _as_set(items: list[Any]) -> list[Any]:
     """Return the items without repetitions, in the order of their JSON texts."""
     by_text = {json.dumps(item, sort_keys=True): item for item in items}
     return [by_text[text] for text in sorted(by_text)]
+
+
+# The names by which people refer to items of servers: `github.create_issue`, `github.prompts/greet`.
+#
+# `github` alone stands for everything that the server lists.
+
+
+_PREFIXES: Final[Mapping[Kind, str]] = {
+    "tool": "tools/",
+    "prompt": "prompts/",
+    "template": "templates/",
+    "server": "server/",
+    "entry": "entry/",
+}
+
+
+def reference(server: str, kind: Kind, name: str) -> str:
+    """Return the name of an item. The server's own texts are `github.server/`, and its entry is `github.entry/`."""
+    needs_prefix = kind != "tool" or name.startswith(tuple(_PREFIXES.values()))
+    return f"{server}.{_PREFIXES[kind] if needs_prefix else ''}{name}"
+
+
+def parse_reference(text: str, servers: Collection[str]) -> tuple[str, Key | None] | None:
+    """Return the server and the key of an item; the key is None for the whole server.
+
+    Return None if no server has such a name. Names of servers may have dots; the longest one that fits is used.
+    """
+    if text in servers:
+        return text, None
+    server = max((each for each in servers if text.startswith(f"{each}.")), key=len, default=None)
+    if server is None:
+        return None
+    name = text[len(server) + 1 :]
+    for kind, prefix in _PREFIXES.items():
+        if name.startswith(prefix):
+            return server, (kind, name[len(prefix) :])
+    return server, ("tool", name)
+
+
+# The line with method and address that this program puts at the end of the description of an API's operation.
+#
+# It is not wording of the document, and `POST https://...` reads like an order to send data there. So findings leave it
+# out, but only for a server whose entry in the configuration names an OpenAPI document, only if it is exactly the
+# request of the operation, and only its method, scheme and host. Rules still read the path, which the document's author
+# chooses.
+
+
+REQUEST_KEY: Final = "x-request"
+"""Member of an input schema with the request of an operation (`upstream_clients.openapi.api`)."""
+
+_REQUEST: Final = re.compile(r"[A-Z]{3,10} (?:https?://[A-Za-z0-9.:\[\]-]{1,255}(?=/))?(/\S{0,2000})")
+
+
+def is_api(reports: Iterable[ItemReport]) -> bool:
+    """Return True if a server is an HTTP API with an OpenAPI document, as its entry in the configuration says.
+
+    Args:
+        reports: the reports of all items of the server.
+    """
+    entries = (report.present for report in reports if report.kind == "entry")
+    return any(each is not None and each.definition is not None and "openapi" in each.definition for each in entries)
+
+
+def without_request(item: Item) -> Item:
+    """Return an operation of an API without the method and the host of its request."""
+    definition = item.definition or {}
+    description, schema = definition.get("description"), definition.get("inputSchema")
+    if item.kind != "tool" or not isinstance(description, str) or not isinstance(schema, dict):
+        return item
+    request = schema.get(REQUEST_KEY)
+    if not isinstance(request, str):
+        return item
+    found = _REQUEST.fullmatch(request)
+    text, _, last = f"\n{description}".rpartition("\n")
+    if found is None or last != request:
+        return item
+    own = {"description": text.removeprefix("\n"), "inputSchema": {**schema, REQUEST_KEY: found[1]}}
+    return item_of(item.kind, item.name, {**definition, **own})
+
+
+# URI templates (RFC 6570) of servers, compared with URIs of programs and clients.
+#
+# The templates are not trusted, and a server may list thousands of them, which are all compared with one URI. So no
+# pattern is compiled. `makes` keeps the set of positions in the URI that the parts of the template read so far can end
+# at, as the bits of an integer. Each character and each expression of the template takes a few operations on it.
+
+
+MAX_URI: Final = 8 * 1024
+"""Maximum number of characters of a URI that a template makes. Servers list no longer URIs than half of that."""
+
+_EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
+
+_IGNORED: Final = re.compile(r"[\x00-\x20\x7f-\xa0]+")
+"""Blanks and control characters, which parsers of URIs leave out."""
+
+_USUAL: Final = (
+    (re.compile(r"^(https://[^/?#:]*):443(?=[/?#]|$)|^(http://[^/?#:]*):80(?=[/?#]|$)"), r"\1\2"),
+    (re.compile(r"^file:(?://localhost)?/(?!/)"), "file:///"),
+)
+"""Parts of URIs that parsers leave out, and what is left."""
+
+_ENDS: Final = {"+": "\n\r\u2028\u2029", "#": "\n\r\u2028\u2029", "/": "?#", "?": "#", "&": "#"}
+"""Characters that the value of an expression cannot have, by its operator (RFC 6570, section 2.2)."""
+
+_OTHER_ENDS: Final = "/?#"
+"""Characters that the value of an expression with another operator, or without one, cannot have."""
+
+
+class _Positions:
+    """The positions of the characters of a URI, as the bits of integers: bit 0 is the first character."""
+
+    def __init__(self, uri: str) -> None:
+        self.all = (1 << len(uri)) - 1
+        self._of: dict[str, int] = {}
+        for position, character in enumerate(uri):
+            self._of[character] = self._of.get(character, 0) | 1 << position
+        self._without: dict[str, int] = {}
+
+    def of(self, character: str) -> int:
+        return self._of.get(character, 0)
+
+    def without(self, characters: str) -> int:
+        """Return the positions of all other characters."""
+        found = self._without.get(characters)
+        if found is None:
+            found = self.all
+            for each in characters:
+                found &= ~self.of(each)
+            self._without[characters] = found
+        return found
+
+
+_positions = lru_cache(maxsize=4)(_Positions)
+
+
+def makes(template: str, uri: str) -> bool:
+    """Return True if a URI is made from a template, with values that RFC 6570 allows."""
+    if uri == template:
+        return True
+    if len(uri) > MAX_URI:
+        return False
+    positions, reached = _positions(uri), 1
+    for index, part in enumerate(_EXPRESSION.split(template)):  # texts and expressions in turn
+        if index % 2:
+            operator = part[:1]
+            values = positions.without(_ENDS.get(operator, _OTHER_ENDS))
+            if operator and operator in "/?&":  # a value begins with the operator, or is empty
+                begun = (reached & positions.of(operator)) << 1
+                reached |= begun | _spread(begun, values)
+            else:
+                reached |= _spread(reached, values)
+        else:
+            for character in part:
+                reached = (reached & positions.of(character)) << 1
+                if not reached:
+                    return False
+    return bool(reached >> len(uri) & 1)
+
+
+def _spread(reached: int, values: int) -> int:
+    """Return the positions that are reached from others by any number of characters at the positions `values`."""
+    # The sum carries each start to the end of its run of ones.
+    starts = reached & values
+    return ((starts + values) ^ values) | starts
+
+
+def may_make(template: str, uri: str) -> bool:
+    """Return True if a server may take a URI for one that is made from a template: with any values at all.
+
+    A client or a server may parse a URI before it compares it. So case, percent-encoding, blanks, control characters,
+    usual ports and a slash at the end make no difference.
+    """
+    first, *rest = map(_folded, _EXPRESSION.split(template)[::2])
+    if not rest:
+        return same_form(uri) == first.rstrip("/")
+    uri = _folded(uri)
+    if rest[-1].endswith("/") and not uri.endswith("/"):
+        uri += "/"
+    if not uri.startswith(first):
+        return False
+    start = len(first)
+    for text in rest[:-1]:
+        found = uri.find(text, start)
+        if found < 0:
+            return False
+        start = found + len(text)
+    return len(uri) - start >= len(rest[-1]) and uri.endswith(rest[-1])
+
+
+def fixed_start(text: str, *, is_template: bool = True) -> str:
+    """Return the fixed text at the start of a template, or a URI, as a server may compare it; see `may_make`."""
+    first, brace, _ = text.partition("{") if is_template else (text, "", "")
+    return _folded(first) if brace or not is_template else same_form(first)
+
+
+def same_form(uri: str) -> str:
+    """Return one text for all URIs that a client or a server may take for the same; see `may_make`."""
+    return _folded(uri).rstrip("/")
+
+
+def _folded(text: str) -> str:
+    text = unicodedata.normalize("NFC", _IGNORED.sub("", unquote(_IGNORED.sub("", text))).casefold())
+    for pattern, usual in _USUAL:
+        text = pattern.sub(usual, text)
+    return text

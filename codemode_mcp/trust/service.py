@@ -26,11 +26,17 @@ import anyio.to_thread
 from codemode_mcp.audit.events import name_to_record
 from codemode_mcp.trust import comparison
 from codemode_mcp.trust.comparison import Acceptance, ItemReport, Listing, ServerPins, baseline_of, compare, with_names
-from codemode_mcp.trust.held_messages import UNLISTED, entry_line, held_line, texts_line, why_held
-from codemode_mcp.trust.items import ENTRY_KEY, Item, entry_item, listed_item, listed_key, tool_item
-from codemode_mcp.trust.pins_file import KINDS, PinsUnavailable, names_of
-from codemode_mcp.trust.references import reference
-from codemode_mcp.trust.stored_pins import load_changed_pins, load_pins, merge_pins, store_pins
+from codemode_mcp.trust.items import ENTRY_KEY, Item, entry_item, listed_item, listed_key, reference, tool_item
+from codemode_mcp.trust.pins_file import (
+    KINDS,
+    PinsUnavailable,
+    load_changed_pins,
+    load_pins,
+    merge_pins,
+    names_of,
+    store_pins,
+)
+from codemode_mcp.trust.state_words import UNLISTED, entry_line, held_line, texts_line, why_held
 from codemode_mcp.trust.views import (
     accepted_tool,
     is_listed,
@@ -40,7 +46,7 @@ from codemode_mcp.trust.views import (
     shown_view,
     without_secrets,
 )
-from upstream_clients.item_list_repair import without_metadata
+from upstream_clients.list_repair import without_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,8 +54,7 @@ if TYPE_CHECKING:
     from codemode_mcp.audit.events import Auditor
     from codemode_mcp.trust.comparison import Mode
     from codemode_mcp.trust.items import Key
-    from codemode_mcp.trust.lock_file import LockFile
-    from codemode_mcp.trust.pins_file import PinsFolder
+    from codemode_mcp.trust.pins_file import LockFile, PinsFolder
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.state_files import Stamp
     from upstream_clients.tools import JsonObject, Tool, UpstreamView
@@ -164,7 +169,7 @@ class Trust:
         Args:
             modes: the modes of servers; `pin` for other ones.
             locked: accepted items that replace those in the files, for servers of every mode.
-            written: the entries of servers, as `config.written_entry` returns them. Other entries are not compared.
+            written: the entries of servers, as `config.literals` returns them. Other entries are not compared.
             enabled: the names of all enabled servers in the order of the configuration, also of those without a spec.
             disabled: the names of disabled servers.
         """

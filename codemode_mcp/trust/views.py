@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.trust.comparison import Listing
 from codemode_mcp.trust.items import ENTRY_KEY, SERVER_KEY, Item, items_of, ui_of
-from upstream_clients.item_list_repair import metadata_of
-from upstream_clients.tool_list_repair import read_tools
+from upstream_clients.list_repair import metadata_of, read_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +71,7 @@ def without_secrets(item: Item, secrets: Sequence[str]) -> Item:
     """Return an item without its definition if the definition quotes a secret, so that no one stores or shows it."""
     if not secrets or item.definition is None:
         return item
-    from upstream_clients.listing_cache import quotes
+    from upstream_clients.listing import quotes
 
     if not quotes(item.definition, secrets):
         return item

@@ -15,15 +15,14 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp.errors import RuntimeUnavailable
-from codemode_mcp.type_check.compiler_process import CompilerFailed
+from codemode_mcp.type_check.compiler import CompilerFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.type_check.checked_text import CheckedText
-    from codemode_mcp.type_check.declared import Declared
+    from codemode_mcp.type_check.declared import CheckedText, Declared
     from codemode_mcp.type_check.problems import TypeProblem
     from codemode_mcp.type_check.session import Session
 

@@ -1,4 +1,4 @@
-"""The declarations of a catalog, as type checks use them. Pure.
+"""The declarations, types and texts that type checks use. Pure.
 
 A program is checked against up to three variants of the declarations. The differences between their findings say what
 an error is about:
@@ -14,18 +14,24 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from codemode_mcp.program.syntax import Lines, parse, utf16_units
 from codemode_mcp.saved_programs.saved_program import program_id
 from declarations.kinds import STRUCTURAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tree_sitter import Tree
+
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
+    from codemode_mcp.program.inspection import Insertion, Preflight
+    from codemode_mcp.settings import Language
+
 
 Variant = Literal["exact", "open", "untyped"]
 
@@ -200,3 +206,64 @@ def _without(text: str, names: tuple[str, ...]) -> str:
             rf"^declare (?:var {name}: [^{{]*?;|namespace {name} \{{[\s\S]*?^\}})$", "", text, flags=re.MULTILINE
         )
     return text
+
+
+# The text that the compiler checks for a program, with the map from its offsets to the author's positions.
+
+
+_BEFORE: Final = "async function __cell__() {\n"
+_AFTER: Final = "\n}\n"
+_HASHBANG: Final = re.compile(r"\A(\ufeff?)#!")
+
+
+@dataclass(frozen=True)
+class CheckedText:
+    """A program as it is checked.
+
+    Attributes:
+        body: the program with its implicit return, or with the call of the function that it is.
+        before, after: our text around it, in which `await` and `return` are allowed.
+        inserted: the insertion that makes the body longer than the author's text.
+    """
+
+    body: str
+    language: Language
+    before: str = ""
+    after: str = ""
+    inserted: Insertion | None = None
+
+    @property
+    def text(self) -> str:
+        return f"{self.before}{self.body}{self.after}"
+
+    @cached_property
+    def units(self) -> str:
+        """The body in UTF-16 units."""
+        return utf16_units(self.body)
+
+    @cached_property
+    def tree(self) -> Tree | None:
+        """The syntax tree of the body."""
+        return parse(self.units)
+
+    def position(self, at: int) -> tuple[int, int]:
+        """Return the author's 1-based line and column of an offset in the body."""
+        line, column = self._lines.position(at)
+        return (line, column) if self.inserted is None else self.inserted(line, column)
+
+    @cached_property
+    def _lines(self) -> Lines:
+        return Lines(self.units)
+
+
+def of_cell(found: Preflight, language: Language) -> CheckedText:
+    """Return the text that is checked for a cell."""
+    body, inserted = found.returning or found.source, found.inserted
+    if found.called is not None:
+        body, inserted = found.called.text, found.called.inserted
+    return CheckedText(_HASHBANG.sub(r"\1//", body), language, _BEFORE, _AFTER, inserted)
+
+
+def of_module(source: str, language: Language) -> CheckedText:
+    """Return the text that is checked for a module, such as a saved program."""
+    return CheckedText(source, language)

@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
     from codemode_mcp.settings import Language
-    from codemode_mcp.type_check.checked_text import CheckedText
-    from codemode_mcp.type_check.declared import Declared, Variant
-    from codemode_mcp.type_check.diagnostics import Diagnostic
+    from codemode_mcp.type_check.declared import CheckedText, Declared, Variant
     from codemode_mcp.type_check.problems import TypeProblem
-    from codemode_mcp.type_check.session import Session
+    from codemode_mcp.type_check.session import Diagnostic, Session
 
 MAX_JUDGED: Final = 50
 """Maximum number of diagnostics of one program that are judged."""

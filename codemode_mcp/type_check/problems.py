@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
     from codemode_mcp.type_check.declared import Leeway
-    from codemode_mcp.type_check.diagnostics import Diagnostic
     from codemode_mcp.type_check.program_tree import Callback, ProgramTree
+    from codemode_mcp.type_check.session import Diagnostic
 
 _ACCESS: Final = frozenset((2339, 2551))
 _USES: Final = frozenset((2349, 2461, 2488, 2495, 2504, 2548, 2549))
@@ -140,7 +140,7 @@ class Judge:
     def _is_wrong_name(self, name: str, path: list[Node]) -> bool:
         """Return True for a name that a namespace lacks, and that the program does not test for.
 
-        `program.members` has decided about `MCP.server.name`, unless a `try` around it may be such a test.
+        `program.mcp_uses` has decided about `MCP.server.name`, unless a `try` around it may be such a test.
         """
         if re.search(rf"""["'`]{name}["'`]""", self.tree.units):
             return False

@@ -9,8 +9,17 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.program.node_names import MEMBER_ACCESS, member_of, operator_of
-from codemode_mcp.program.syntax import FUNCTIONS, TRANSPARENT, from_utf16_units, span_of, text_of, words
+from codemode_mcp.program.syntax import (
+    FUNCTIONS,
+    MEMBER_ACCESS,
+    TRANSPARENT,
+    from_utf16_units,
+    member_of,
+    operator_of,
+    span_of,
+    text_of,
+    words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

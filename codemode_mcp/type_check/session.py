@@ -12,18 +12,17 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import msgspec.structs
 
-from codemode_mcp.type_check.compiler_process import CompilerFailed, CompilerProcess
-from codemode_mcp.type_check.diagnostics import decoded
+from codemode_mcp.type_check.compiler import CompilerFailed, CompilerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from codemode_mcp.settings import Language
-    from codemode_mcp.type_check.checked_text import CheckedText
     from codemode_mcp.type_check.compiler import Compiler
-    from codemode_mcp.type_check.declared import Declared, Variant
-    from codemode_mcp.type_check.diagnostics import Diagnostic
+    from codemode_mcp.type_check.declared import CheckedText, Declared, Variant
+
 
 _PROPERTY: Final = 4
 """The flag of symbols that are properties."""
@@ -187,3 +186,35 @@ def _declaration(symbol: Any, folder: str) -> tuple[str, str] | None:
         return None
     path = str(declarations[0]).partition("/")
     return str(symbol.get("name")), f"/{path[2]}".removeprefix(f"{folder}/")
+
+
+class Diagnostic(msgspec.Struct, frozen=True):
+    """A message of the compiler about a part of a file.
+
+    Attributes:
+        pos, end: offsets in UTF-16 units.
+        messageChain: reasons, each of which may have reasons.
+        relatedInformation: hints, such as that an `await` may be missing.
+    """
+
+    code: int
+    text: str
+    pos: int = 0
+    end: int = 0
+    messageChain: tuple[Diagnostic, ...] = ()  # noqa: N815 - the name of the compiler
+    relatedInformation: tuple[Diagnostic, ...] = ()  # noqa: N815 - the name of the compiler
+
+    def moved(self, by: int) -> Diagnostic:
+        """Return this diagnostic at other offsets."""
+        return msgspec.structs.replace(self, pos=self.pos + by, end=self.end + by)
+
+    def texts(self) -> Iterator[str]:
+        """Yield the message and its reasons, from the outside to the inside."""
+        yield self.text
+        for reason in self.messageChain:
+            yield from reason.texts()
+
+
+def decoded(response: Any) -> tuple[Diagnostic, ...]:
+    """Return the diagnostics in a response of the compiler. Raises `msgspec.ValidationError`."""
+    return msgspec.convert(response or [], tuple[Diagnostic, ...])

@@ -15,8 +15,8 @@ import pytest
 from codemode_mcp.app.app import open_app
 from codemode_mcp.config import load_config
 from codemode_mcp.paths import cache_dir
-from codemode_mcp.policy.callers import CLIENT, Caller
-from upstream_clients.shared_servers import SharedServers
+from codemode_mcp.policy.policy import CLIENT, Caller
+from upstream_clients.pool import SharedServers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from codemode_mcp.app import notify
-from codemode_mcp.app.notify import open_notifier
+from codemode_mcp.app import terminal_access
+from codemode_mcp.app.terminal_access import open_notifier
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +93,7 @@ async def test_a_command_of_the_current_folder_is_not_run(
 
 
 async def test_a_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(notify, "LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(terminal_access, "LIMIT_SECONDS", 0.2)
     async with open_notifier(lambda: (sys.executable, "-c", "import time; time.sleep(600)")) as notice:
         notice("run_1")
         with anyio.fail_after(20):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.audit.decisions import MAX_DECISIONS, decisions_in
+from codemode_mcp.audit.trajectory_files import MAX_DECISIONS, decisions_in
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from codemode_mcp.audit.redaction import (
     without_named_secrets,
     without_tokens,
 )
-from upstream_clients.secret_values import is_secret_name
+from upstream_clients.redaction import is_secret_name
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nabc==\n-----END RSA PRIVATE KEY-----"

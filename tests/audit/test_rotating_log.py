@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.audit import rotating_log
-from codemode_mcp.audit.rotating_log import EARLIER_FILES, logging_to_rotating_file
+from codemode_mcp.audit import client_logs
+from codemode_mcp.audit.client_logs import EARLIER_FILES, logging_to_rotating_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def _only_this_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_files_are_bounded_in_size_and_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotating_log, "MAX_BYTES", 1000)
+    monkeypatch.setattr(client_logs, "MAX_BYTES", 1000)
     file = tmp_path / "a.log"
     with logging_to_rotating_file(file, "info", str):
         for number in range(100):
@@ -61,7 +61,7 @@ def test_a_link_or_another_kind_of_file_in_its_place_is_refused(tmp_path: Path) 
 
 @posix
 def test_a_link_that_comes_later_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotating_log, "MAX_BYTES", 100)
+    monkeypatch.setattr(client_logs, "MAX_BYTES", 100)
     file, target = tmp_path / "a.log", tmp_path / "target"
     target.write_text("", "utf-8")
     with logging_to_rotating_file(file, "info", str):
@@ -77,9 +77,9 @@ def test_a_link_that_comes_later_is_not_followed(tmp_path: Path, monkeypatch: py
 SCRIPT = """
 import logging, os, sys
 from pathlib import Path
-from codemode_mcp.audit import rotating_log
-rotating_log.MAX_BYTES = 200
-with rotating_log.logging_to_rotating_file(Path(sys.argv[1]), "info", str, stderr=True):
+from codemode_mcp.audit import client_logs
+client_logs.MAX_BYTES = 200
+with client_logs.logging_to_rotating_file(Path(sys.argv[1]), "info", str, stderr=True):
     for number in range(9):
         logging.getLogger("codemode_mcp").info("record %d %s", number, "x" * 40)
     os.write(2, b"a crash\\n")

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.calls.arguments import MAX_DEPTH, ArgumentChecker
-from codemode_mcp.calls.phrases import path_text, shown_name
 from codemode_mcp.calls.schema_errors import SchemaErrors, _Search
+from codemode_mcp.calls.schema_phrases import path_text, shown_name
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.sandbox.messages import ToolCall
 from tests.properties import examples

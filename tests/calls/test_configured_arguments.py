@@ -12,19 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.calls.context import Calling
+from codemode_mcp.calls.arguments import secrets_of
 from codemode_mcp.calls.dispatch import Dispatcher
-from codemode_mcp.calls.events import CallEvents
-from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.calls.repeated_secrets import secrets_of
-from codemode_mcp.catalog.build import build
+from codemode_mcp.calls.outcome import CallEvents, Calling, CallRecord
 from codemode_mcp.catalog.overrides import Overrides
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.policy.approval import Verdict, ask_for
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.policy.policy import Policy
+from codemode_mcp.policy.policy import Caller, Policy
 from codemode_mcp.sandbox.messages import ToolCall
-from codemode_mcp.settings import PolicyRules, ToolSettings
-from codemode_mcp.tool_override import ToolOverride
+from codemode_mcp.settings import PolicyRules, ToolOverride, ToolSettings
 from tests.properties import examples
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.tools import Annotations, Question, Tool, ToolOutcome, UpstreamView

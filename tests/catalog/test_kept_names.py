@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.overrides import Overrides
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.serialize import catalog_text, read_catalog
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Policy
-from codemode_mcp.program.members import contested_names
+from codemode_mcp.program.mcp_uses import contested_names
 from codemode_mcp.program.preflight import inspect
-from codemode_mcp.settings import PolicyRules
-from codemode_mcp.tool_override import ToolOverride
+from codemode_mcp.settings import PolicyRules, ToolOverride
 from upstream_clients.tools import Tool, UpstreamView
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from codemode_mcp.calls.dispatch import Dispatcher
-from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.observed_types import MAX_TEXT, MAX_TOOLS, MAX_TOOLS_OF_ALL, ONE_IN, SETTLED, ObservedTypes
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.policy.policy import Policy
+from codemode_mcp.catalog.per_caller import build
+from codemode_mcp.policy.policy import Caller, Policy
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from upstream_clients.tools import Tool, UpstreamView
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog.operations import MAX_ITEMS, MAX_PAGES, params, perform
+from codemode_mcp.catalog.entries import MAX_ITEMS, MAX_PAGES, params, perform
 from declarations.operations import OPERATIONS, Operation
 from upstream_clients.schemas import compile_schema
 

@@ -9,17 +9,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.overrides import Overrides, shown_names
-from codemode_mcp.catalog.per_caller import Catalogs
+from codemode_mcp.catalog.per_caller import Catalogs, build
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text, read_catalog
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.policy.effects import Effects
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.settings import PolicyRules, ToolSettings
-from codemode_mcp.tool_override import ToolOverride
+from codemode_mcp.policy.policy import Caller, Policy
+from codemode_mcp.policy.rules import Effects
+from codemode_mcp.settings import PolicyRules, ToolOverride, ToolSettings
 from tests.properties import examples
-from upstream_clients.tool_list_repair import read_tools
+from upstream_clients.list_repair import read_tools
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 SCHEMA = {

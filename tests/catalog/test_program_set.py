@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.entries import OfferedTool
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text, read_catalog
 from codemode_mcp.catalog.toolset import select_tools
 from codemode_mcp.cli.listing import list_tools

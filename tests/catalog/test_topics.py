@@ -9,11 +9,18 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.catalog.caller_topics import CallerTopics
-from codemode_mcp.catalog.topics import MAX_LETTERS, MAX_SERVERS, MAX_TOOLS, MAX_TOPICS, plain_words, topics
+from codemode_mcp.catalog.topics import (
+    MAX_LETTERS,
+    MAX_SERVERS,
+    MAX_TOOLS,
+    MAX_TOPICS,
+    CallerTopics,
+    plain_words,
+    topics,
+)
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules
-from upstream_clients.tool_list_repair import read_tools
+from upstream_clients.list_repair import read_tools
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "toollists"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Policy
-from codemode_mcp.program.members import check_members
+from codemode_mcp.program.mcp_uses import check_members
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations, Tool, UpstreamView

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from codemode_mcp.cli import app, confirming
-from codemode_mcp.cli.adding.pins import read_listing
+from codemode_mcp.cli import app, deciding
 from codemode_mcp.cli.adding.proposal import MARK, Refused
-from codemode_mcp.cli.adding.registry_entry import Option, options_of
-from codemode_mcp.cli.adding.target import find_target
-from codemode_mcp.cli.adding.views import listing_lines
+from codemode_mcp.cli.adding.registry import Option, options_of
+from codemode_mcp.cli.adding.server_parts import find_target, read_listing
+from codemode_mcp.cli.adding.steps import listing_lines
 from tests.cli.adding import PACKAGE, Managers, Web, server, would_add
 from upstream_clients import UpstreamSpec
 from upstream_clients.tools import Tool, UpstreamView
@@ -510,10 +509,10 @@ def test_a_configuration_of_the_working_directory_stays_confirmed_when_a_command
     path.write_text('{"mcpServers": {"a": {"command": "a"}}}')
     for confirmed in (False, True):
         if confirmed:
-            confirming.confirm_changed(path, json.loads(path.read_text()))
+            deciding.confirm_changed(path, json.loads(path.read_text()))
         target = find_target(None)
         target.write(target.changing("a", {"disabled": not confirmed}))
-        assert confirming.is_confirmed(path, json.loads(path.read_text())) is confirmed
+        assert deciding.is_confirmed(path, json.loads(path.read_text())) is confirmed
 
 
 @pytest.mark.parametrize("command", [("add", "s", "--", "true"), ("remove", "s"), ("enable", "s"), ("disable", "s")])

@@ -10,10 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-from codemode_mcp.cli.adding import keyring_entries, steps
+from codemode_mcp.cli.adding import server_parts, steps
 from codemode_mcp.cli.adding.proposal import Proposal, Setting
-from codemode_mcp.cli.adding.removal import login_spec
-from codemode_mcp.cli.adding.target import find_target
+from codemode_mcp.cli.adding.server_parts import find_target, login_spec
 from codemode_mcp.config import load_config, secret_files
 from upstream_clients import keychain
 from upstream_clients.token_store import LoginStore
@@ -134,8 +133,8 @@ def headless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_a_keyring_a_secret_is_in_a_private_file_until_it_is_removed(tmp_path: Path, headless: Path) -> None:
-    first = keyring_entries.store("s", {KEY: "secret"})
-    second = keyring_entries.store("s", {KEY: "of another configuration"})
+    first = server_parts.store("s", {KEY: "secret"})
+    second = server_parts.store("s", {KEY: "of another configuration"})
     assert (first, second) == ({KEY: {"keyring": "s/X-Key"}}, {KEY: {"keyring": "s/X-Key-2"}})
     assert {oct(each.stat().st_mode & 0o777) for each in headless.iterdir()} == {"0o600"}
     assert headless.stat().st_mode & 0o777 == 0o700
@@ -144,14 +143,14 @@ def test_without_a_keyring_a_secret_is_in_a_private_file_until_it_is_removed(tmp
         json.dumps({"mcpServers": {"s": {"url": "https://a.example/mcp", "headers": {"X-Key": first[KEY]}}}})
     )
     assert load_config(config, environ={}).upstreams[0].headers == {"X-Key": "secret"}
-    assert keyring_entries.forget(["s/X-Key", "never/stored"]) == ["never/stored"]
+    assert server_parts.forget_secrets(["s/X-Key", "never/stored"]) == ["never/stored"]
     assert len([*headless.iterdir()]) == 1
     assert "this system has no keyring" in (load_config(config, environ={}).upstreams[0].unusable or "")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes of files")
 def test_a_file_with_a_secret_that_others_can_read_disables_its_server(tmp_path: Path, headless: Path) -> None:
-    reference = keyring_entries.store("s", {KEY: "secret"})[KEY]
+    reference = server_parts.store("s", {KEY: "secret"})[KEY]
     (file,) = headless.iterdir()
     file.chmod(0o640)
     config = tmp_path / "c.json"
@@ -163,24 +162,24 @@ def test_a_file_with_a_secret_that_others_can_read_disables_its_server(tmp_path:
     assert "run chmod 600 on it" in found
     headless.chmod(0o777)
     with pytest.raises(keychain.NoKeychain, match="can be written by others"):
-        keyring_entries.store("t", {KEY: "secret"})
+        server_parts.store("t", {KEY: "secret"})
     assert [*headless.iterdir()] == [file]
 
 
 @pytest.mark.usefixtures("headless")
 def test_a_keyring_that_is_set_up_later_changes_no_secret(entries: dict[str, str]) -> None:
     secret_files.write("s/X-Key", "in a file")
-    assert keyring_entries.store("s", {KEY: "in the keyring"}) == {KEY: {"keyring": "s/X-Key-2"}}
+    assert server_parts.store("s", {KEY: "in the keyring"}) == {KEY: {"keyring": "s/X-Key-2"}}
     assert entries == {"s/X-Key-2": "in the keyring"}
-    assert keyring_entries.forget(["s/X-Key", "s/X-Key-2"]) == []
+    assert server_parts.forget_secrets(["s/X-Key", "s/X-Key-2"]) == []
     assert (secret_files.read("s/X-Key"), entries) == (None, {})
 
 
 def test_secrets_are_stored_under_free_names_and_all_or_none(entries: dict[str, str]) -> None:
     entries["s/X-Key"] = "of another configuration"
-    assert keyring_entries.store("s", {KEY: "secret"}) == {KEY: {"keyring": "s/X-Key-2"}}
+    assert server_parts.store("s", {KEY: "secret"}) == {KEY: {"keyring": "s/X-Key-2"}}
     with pytest.raises(keychain.NoKeychain):
-        keyring_entries.store("t", {KEY: "secret", OTHER: "secret"})
+        server_parts.store("t", {KEY: "secret", OTHER: "secret"})
     assert entries == {"s/X-Key": "of another configuration", "s/X-Key-2": "secret"}
 
 

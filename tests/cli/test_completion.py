@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from codemode_mcp.cli import COMMANDS, app, completion
+from codemode_mcp.cli import COMMANDS, app, parser
 from codemode_mcp.cli.mcp_clients.locations import CLIENTS
 from codemode_mcp.paths import state_dir
 from codemode_mcp.trust.comparison import Listing, baseline_of
@@ -102,7 +102,7 @@ def test_recorded_runs_are_completed_newest_first(complete: Complete, config: Pa
     ]
     lines = [json.dumps(event, separators=(",", ":")) for event in events]
     # The beginning of a long file is not read.
-    filler = f'{{"kind":"other","id":"{"x" * completion.TAIL_BYTES}"}}'
+    filler = f'{{"kind":"other","id":"{"x" * parser.TAIL_BYTES}"}}'
     (tmp_path / "events.jsonl").write_text("\n".join([lines[0], filler, "torn", *lines[2:], ""]), "utf-8")
     config.write_text(json.dumps({"audit": {"trajectory": "events.jsonl"}}), "utf-8")
     assert complete("codemode-mcp trace ") == ["run_c", "run_b"]
@@ -111,7 +111,7 @@ def test_recorded_runs_are_completed_newest_first(complete: Complete, config: Pa
 
 
 def test_runs_of_serving_processes_are_completed(complete: Complete, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "_live_runs", lambda: ["run_one", "run_two"])
+    monkeypatch.setattr(parser, "_live_runs", lambda: ["run_one", "run_two"])
     for verb in ("show", "approve", "deny", "cancel"):
         assert complete(f"codemode-mcp runs {verb} run_t") == ["run_two"]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.cli.confirming import refuse_unknown
+from codemode_mcp.cli.deciding import refuse_unknown
 from codemode_mcp.cli.doctor import Check, Checkup, check_config
-from codemode_mcp.cli.doctor.ahead import make_ahead
+from codemode_mcp.cli.doctor.checkup import make_ahead
 from codemode_mcp.config import Config, load_config
 from codemode_mcp.config.confirmation import Gate
 
@@ -199,7 +199,7 @@ async def test_setup_has_every_server_list_its_tools_and_keeps_what_they_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listings = tmp_path / "listings"
-    for place in ("codemode_mcp.app.lifecycle.listings_dir", "codemode_mcp.cli.doctor.ahead.listings_dir"):
+    for place in ("codemode_mcp.app.lifecycle.listings_dir", "codemode_mcp.cli.doctor.checkup.listings_dir"):
         monkeypatch.setattr(place, lambda: listings)
     servers = {
         "tracker": listing(tmp_path),

@@ -13,14 +13,21 @@ import anyio
 import pytest
 
 from codemode_mcp.cli.commands.doctor import problem_lines, running_line
-from codemode_mcp.cli.confirming import refuse_unknown
-from codemode_mcp.cli.doctor import CHECKS, Check, Checkup, ahead, check_config, report
-from codemode_mcp.cli.doctor.budget import _CUT
-from codemode_mcp.cli.doctor.config import literal_secrets, permissions, variables
+from codemode_mcp.cli.deciding import refuse_unknown
+from codemode_mcp.cli.doctor import CHECKS, Check, Checkup, check, check_config, checkup
+from codemode_mcp.cli.doctor.configuration import literal_secrets, permissions, variables
 from codemode_mcp.cli.doctor.engine import CompiledFile, _cache
-from codemode_mcp.cli.doctor.folders import MIN_FREE, folder
-from codemode_mcp.cli.doctor.machine import http, is_here, nesting, notify, other_clients, own_code_mode
-from codemode_mcp.cli.doctor.servers import HUGE_DESCRIPTION, advice_for, by_hand, oddities
+from codemode_mcp.cli.doctor.machine import (
+    MIN_FREE,
+    folder,
+    http,
+    is_here,
+    nesting,
+    notify,
+    other_clients,
+    own_code_mode,
+)
+from codemode_mcp.cli.doctor.servers import _CUT, HUGE_DESCRIPTION, advice_for, by_hand, oddities
 from codemode_mcp.config import Config, load_config
 from codemode_mcp.config.confirmation import Gate
 from codemode_mcp.config.expand import Expander
@@ -30,8 +37,8 @@ from codemode_mcp.config.servers import read_servers
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, HttpSettings, StaticToken, ToolSettings
 from tests.integration.harness import SERVERS
+from upstream_clients.list_repair import read_tools
 from upstream_clients.spec import UpstreamSpec
-from upstream_clients.tool_list_repair import read_tools
 from upstream_clients.tools import Tool, UpstreamView
 
 if TYPE_CHECKING:
@@ -58,7 +65,7 @@ def test_the_page_shows_the_keys_of_the_json() -> None:
     (text,) = re.findall(r"```text\n(\[.*?)```", PAGE, re.DOTALL)
     shown = json.loads(text)
     assert [list(each) for each in shown] == [
-        list(each) for each in report.as_json([Check("a", "ok", "b")] * len(shown))
+        list(each) for each in check.as_json([Check("a", "ok", "b")] * len(shown))
     ]
     assert {each["name"].split()[0] for each in shown} <= set(CHECKS)
 
@@ -459,13 +466,13 @@ def test_without_a_network_setup_says_what_works_all_the_same(monkeypatch: pytes
 
     monkeypatch.setattr("codemode_mcp.program.esbuild.find_esbuild", nowhere)
     monkeypatch.setattr("codemode_mcp.program.esbuild.fetch_esbuild", nowhere)
-    check = ahead._esbuild(Config())
+    check = checkup._esbuild(Config())
     assert (check.status, "offline" in check.detail) == ("fail", True)
     assert "JavaScript programs work without esbuild" in check.advice
-    named = ahead._esbuild(Config(tools=ToolSettings(esbuild="/no/such/esbuild")))
+    named = checkup._esbuild(Config(tools=ToolSettings(esbuild="/no/such/esbuild")))
     assert named.advice.startswith('correct "tools.esbuild"')
     assert (
-        ahead._esbuild(Config(tools=ToolSettings(code_mode=CodeModeSettings(languages=("javascript",))))).status
+        checkup._esbuild(Config(tools=ToolSettings(code_mode=CodeModeSettings(languages=("javascript",))))).status
         == "info"
     )
 
@@ -544,7 +551,7 @@ def test_lines_fit_escape_what_is_foreign_and_give_advice_once() -> None:
         Check("server c", "warn", "short", "\x1b]0;run this\x07"),
         Check("engine", "ok", "fine"),
     ]
-    shown = report.lines(checks, "->")
+    shown = check.lines(checks, "->")
     assert all(len(line) <= 100 for line in shown)
     assert sum("-> do this" in line for line in shown) == 1
     assert not re.search("[\x07\x1b\x9b\u202e]", "\n".join(shown))
@@ -556,7 +563,7 @@ def test_lines_fit_escape_what_is_foreign_and_give_advice_once() -> None:
     [(["ok", "info", "warn"], True, 0), (["ok", "fail"], True, 1), (["fail"], False, 2)],
 )
 def test_exit_codes(statuses: list[Any], valid: bool, code: int) -> None:
-    assert report.exit_code([Check("a", status, "") for status in statuses], config_is_valid=valid) == code
+    assert check.exit_code([Check("a", status, "") for status in statuses], config_is_valid=valid) == code
 
 
 # one process
@@ -594,7 +601,7 @@ async def test_a_server_that_is_slow_to_start_has_a_warning_and_does_not_count_a
     assert (warning.status, known.status) == ("warn", "ok")
     assert "slow to start: it did not answer within 2.5 s, and was ready after" in warning.detail
     assert "raise mcpServers.slow.connectTimeoutMs (now 2500)" in warning.advice
-    assert report.exit_code(checkup.checks, config_is_valid=True) == 0
+    assert check.exit_code(checkup.checks, config_is_valid=True) == 0
 
 
 @pytest.mark.anyio
@@ -631,7 +638,7 @@ def test_a_variable_that_is_not_set_and_the_server_that_fails_with_it_are_one_fi
     unset = "KEY is not set, so its default is used in mcpServers.docs.env.KEY"
     other = Check("variables", "info", "X is not set, so its default is used in mcpServers.up.env.X", "export X=...")
     failed = Check("server docs", "fail", "it exited", "run it by hand")
-    found = report.joined(
+    found = check.joined(
         [Check("variables", "info", unset, "export KEY=..."), other, Check("server up", "ok", "2 tools"), failed]
     )
     assert [each.name for each in found] == ["variables", "server up", "server docs"]

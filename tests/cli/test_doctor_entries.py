@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.cli.doctor import Check, entries
+from codemode_mcp.cli.doctor import Check, machine
 from codemode_mcp.cli.mcp_clients.locations import Machine
 from codemode_mcp.cli.mcp_clients.own_entries import own_entries
 from tests.ports import reserved_port
@@ -25,7 +25,7 @@ async def checks(home: Path, servers: dict[str, Any], file: str = ".cursor/mcp.j
     (home / file).parent.mkdir(parents=True, exist_ok=True)
     (home / file).write_text(json.dumps({"mcpServers": servers}))
     here = Machine("linux", home, {"WHERE": str(home)}, home / "work")
-    found = await entries.check(lambda: own_entries(here))
+    found = await machine.check_entries(lambda: own_entries(here))
     return {check.detail.split("'")[1]: check for check in found if "'" in check.detail}
 
 
@@ -67,7 +67,7 @@ async def test_each_entry_is_started_and_named_with_what_was_seen(tmp_path: Path
 
 @pytest.mark.anyio
 async def test_an_entry_that_starts_slowly_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(machine, "SLOW_SECONDS", 0.0)
     (tmp_path / "good.json").write_text("{}")
     entry = {"slow": {"command": sys.executable, "args": [*MODULE, "${env:WHERE}/good.json"]}}
     check = (await checks(tmp_path, entry))["slow"]
@@ -79,7 +79,7 @@ async def test_an_entry_that_starts_slowly_works(tmp_path: Path, monkeypatch: py
 async def test_what_hangs_is_ended_and_what_a_folder_brings_is_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entries, "START_SECONDS", 0.2)
+    monkeypatch.setattr(machine, "START_SECONDS", 0.2)
     program = tmp_path / "codemode-mcp"
     program.write_text(f"#!{sys.executable}\nimport time\nopen({str(tmp_path / 'ran')!r}, 'a')\ntime.sleep(600)\n")
     program.chmod(0o700)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.audit import Auditor
-from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.entries import OfferedTool
-from codemode_mcp.cli.command_requests import UNCUT
-from codemode_mcp.cli.listing import lines, list_tools
-from codemode_mcp.cli.selection import unknown_server
-from codemode_mcp.cli.tool_catalog import unknown_source
+from codemode_mcp.catalog.per_caller import build
+from codemode_mcp.cli.command_service import UNCUT
+from codemode_mcp.cli.listing import lines, list_tools, unknown_source
+from codemode_mcp.cli.loading import unknown_server
 from codemode_mcp.config import Config
 from codemode_mcp.control.display import columns
 from codemode_mcp.errors import ProgramError

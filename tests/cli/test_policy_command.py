@@ -15,7 +15,7 @@ from codemode_mcp.paths import listings_dir, state_dir
 from codemode_mcp.trust.comparison import ServerPins, baseline_of
 from codemode_mcp.trust.pins_file import PinsFolder
 from codemode_mcp.trust.views import listing_of
-from upstream_clients.listing_cache import ListingCache
+from upstream_clients.listing import ListingCache
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 

@@ -12,12 +12,12 @@ import pytest
 
 from codemode_mcp.audit.events import Event
 from codemode_mcp.audit.redaction import Inputs
+from codemode_mcp.cli import trace as progress_module
+from codemode_mcp.cli.following import answer_to, prompt
 from codemode_mcp.cli.terminal import Question, Screen
-from codemode_mcp.cli.terminal_client import answer_to, prompt
-from codemode_mcp.cli.trace import progress as progress_module
-from codemode_mcp.cli.trace.progress import Progress, Record
+from codemode_mcp.cli.trace import Progress, Record
 from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, ask_for, verdict_of
-from codemode_mcp.policy.effects import Effects
+from codemode_mcp.policy.rules import Effects
 
 if TYPE_CHECKING:
     from collections.abc import Callable

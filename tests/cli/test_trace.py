@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.audit import trajectory_files
-from codemode_mcp.audit.timeline import Bar, Scale, duration, size, trace_of
-from codemode_mcp.audit.trajectory_files import NoTrace, every, files_of, find, latest
-from codemode_mcp.cli.trace.page import page
-from codemode_mcp.cli.trace.text import as_json, drawn, listed
+from codemode_mcp.audit.trajectory_files import (
+    Bar,
+    NoTrace,
+    Scale,
+    duration,
+    every,
+    files_of,
+    find,
+    latest,
+    size,
+    trace_of,
+)
+from codemode_mcp.cli.trace import as_json, drawn, listed, page
 
 if TYPE_CHECKING:
     from pathlib import Path

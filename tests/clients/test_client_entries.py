@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from codemode_mcp.cli.mcp_clients.client_files import Source
+from codemode_mcp.cli.mcp_clients.dialects import VariableNames
 from codemode_mcp.cli.mcp_clients.entries import Converted, IsThisServer, NotImportable, convert, valid_name
 from codemode_mcp.cli.mcp_clients.locations import CLIENTS, ClientName, Machine
-from codemode_mcp.cli.mcp_clients.reading import Source
-from codemode_mcp.cli.mcp_clients.secrets import VariableNames
 from codemode_mcp.config import load_config
 from codemode_mcp.errors import ConfigError
 

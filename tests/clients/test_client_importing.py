@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.cli.mcp_clients.client_files import Source, read_named
 from codemode_mcp.cli.mcp_clients.importing import Plan, existing_at, make_plan
 from codemode_mcp.cli.mcp_clients.locations import Machine
-from codemode_mcp.cli.mcp_clients.overlaps import overlap_warnings, overlaps
-from codemode_mcp.cli.mcp_clients.reading import Source, read_named
+from codemode_mcp.cli.mcp_clients.own_entries import overlap_warnings, overlaps
 from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import ChangedMeanwhileError
 from codemode_mcp.config.source import SourceError

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.cli.mcp_clients.client_files import read_file
+from codemode_mcp.cli.mcp_clients.client_files import read_clients, read_file, read_named
 from codemode_mcp.cli.mcp_clients.locations import Machine
-from codemode_mcp.cli.mcp_clients.reading import read_clients, read_named
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.cli.mcp_clients.secrets import VariableNames, variable_name, with_variables, without_secrets
+from codemode_mcp.cli.mcp_clients.dialects import VariableNames, variable_name, with_variables, without_secrets
 from codemode_mcp.config.literals import secrets_of
 
 TOKEN = "ghp_" + "Ab3dE5fG7hI9jK1lM3nO5p"

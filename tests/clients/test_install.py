@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.cli.mcp_clients import installing, undoing
-from codemode_mcp.cli.mcp_clients.installing import RefusedError, carry_out, plan
+from codemode_mcp.cli.mcp_clients import installing
+from codemode_mcp.cli.mcp_clients.installing import RefusedError, carry_out, plan, plan_undo, undo
 from codemode_mcp.cli.mcp_clients.launch import Launch
 from codemode_mcp.cli.mcp_clients.locations import Machine, install_location
-from codemode_mcp.cli.mcp_clients.undoing import plan_undo, undo
 from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import ChangedMeanwhileError, backup_folder
 from codemode_mcp.config.source import parse
@@ -22,8 +21,8 @@ from codemode_mcp.config.source import parse
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from codemode_mcp.cli.mcp_clients.installing import UndoPlan
     from codemode_mcp.cli.mcp_clients.locations import ClientName, Location
-    from codemode_mcp.cli.mcp_clients.undoing import UndoPlan
 
 LAUNCH = Launch("/opt/bin/codemode-mcp", ("serve",))
 
@@ -455,13 +454,13 @@ def test_moved_servers_are_recorded_before_the_file_is_changed(cursor: World, mo
     cursor.has(text).ours()
     made = cursor.plan(move=True)
     seen = []
-    real = installing.install_records.write
+    real = installing.write
 
     def write(*args: Any) -> None:
         real(*args)
         seen.append((cursor.path.read_text(), json.loads(cursor.config.read_text())["mcpServers"]))
 
-    monkeypatch.setattr(installing.install_records, "write", write)
+    monkeypatch.setattr(installing, "write", write)
     carry_out(made, cursor.records)
     assert seen == [(text, {"a": {"command": "a"}})]
 
@@ -540,7 +539,7 @@ def test_a_configuration_that_gets_secrets_becomes_private(cursor: World) -> Non
 
 def test_the_restore_command_is_one_of_the_system(tmp_path: Path) -> None:
     path, copy = tmp_path / "my file.json", tmp_path / "my file.json.bak"
-    assert undoing.restore_command(path, copy, windows=False) == f"cp -p '{copy}' '{path}'"
-    assert undoing.restore_command(path, copy, windows=True) == f'copy /Y "{copy}" "{path}"'
-    assert undoing.restore_command(path, None, windows=False) == f"rm '{path}'"
-    assert undoing.restore_command(path, None, windows=True) == f'del "{path}"'
+    assert installing.restore_command(path, copy, windows=False) == f"cp -p '{copy}' '{path}'"
+    assert installing.restore_command(path, copy, windows=True) == f'copy /Y "{copy}" "{path}"'
+    assert installing.restore_command(path, None, windows=False) == f"rm '{path}'"
+    assert installing.restore_command(path, None, windows=True) == f'del "{path}"'

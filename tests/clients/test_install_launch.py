@@ -11,7 +11,7 @@ import pytest
 
 from codemode_mcp.cli.mcp_clients.launch import Launch, NoLaunchError, Program, launch, origin
 from codemode_mcp.cli.mcp_clients.own_entries import new_entry
-from codemode_mcp.config.own_command import starts_this_server
+from codemode_mcp.config.server_entry import starts_this_server
 
 if TYPE_CHECKING:
     from pathlib import Path

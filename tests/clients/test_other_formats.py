@@ -11,15 +11,13 @@ from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
 from codemode_mcp.cli.commands import install
-from codemode_mcp.cli.mcp_clients import client_advice, locations, reading
-from codemode_mcp.cli.mcp_clients.dialects import NotImportable
+from codemode_mcp.cli.mcp_clients import client_files, locations
+from codemode_mcp.cli.mcp_clients.client_files import Source
+from codemode_mcp.cli.mcp_clients.dialects import NotImportable, VariableNames
 from codemode_mcp.cli.mcp_clients.entries import convert
 from codemode_mcp.cli.mcp_clients.launch import Launch
 from codemode_mcp.cli.mcp_clients.locations import OWN_CODE_MODE, ClientName, Machine
-from codemode_mcp.cli.mcp_clients.overlaps import clients_with_code_mode
-from codemode_mcp.cli.mcp_clients.own_entries import new_entry
-from codemode_mcp.cli.mcp_clients.reading import Source
-from codemode_mcp.cli.mcp_clients.secrets import VariableNames
+from codemode_mcp.cli.mcp_clients.own_entries import clients_with_code_mode, new_entry
 from codemode_mcp.config.formats import parse
 
 SECRET = "sk-0123456789-verysecret"
@@ -94,7 +92,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the home of a user of every client, whose working directory is a project."""
     (tmp_path / "work").mkdir()
     here = Machine("linux", tmp_path, {}, tmp_path / "work")
-    for module in (install, reading):
+    for module in (install, client_files):
         monkeypatch.setattr(module, "this_machine", lambda: here)
     monkeypatch.setattr(install, "config_dir", lambda: tmp_path / "config")
     monkeypatch.setattr(install, "data_dir", lambda: tmp_path / "data")
@@ -474,4 +472,4 @@ def test_the_existing_file_of_opencode_is_used(tmp_path: Path) -> None:
 
 
 def test_every_client_has_a_next_step() -> None:
-    assert set(client_advice.RESTART) == set(locations.CLIENTS) == set(locations.TITLES)
+    assert set(locations.RESTART) == set(locations.CLIENTS) == set(locations.TITLES)

@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.config import FILE_NAME, PATH_VARIABLE, Config, Reading, find_config, load_config
-from codemode_mcp.config.patterns import ANNOTATION_TESTS
+from codemode_mcp.config.nodes import ANNOTATION_TESTS
 from codemode_mcp.errors import ConfigError
-from codemode_mcp.policy.effects import Effects
-from codemode_mcp.policy.rules import matches
+from codemode_mcp.policy.rules import Effects, matches
 from codemode_mcp.settings import (
     CLAMPS,
     ApprovalSettings,

@@ -11,12 +11,11 @@ import pytest
 
 from codemode_mcp.config import load_config
 from codemode_mcp.config.confirmation import described_parts
+from codemode_mcp.config.literals import written_entry
 from codemode_mcp.config.reload import differences
-from codemode_mcp.config.written_entry import written_entry
 from codemode_mcp.errors import ConfigError
 from scripts.reference import SCHEMA
-from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
-from upstream_clients.spec import OAuthSettings, UpstreamSpec
+from upstream_clients.spec import ApiKey, BasicLogin, BearerToken, ClientCredentials, OAuthSettings, UpstreamSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

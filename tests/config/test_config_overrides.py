@@ -10,9 +10,9 @@ import pytest
 from codemode_mcp.config import load_config
 from codemode_mcp.config.reload import differences
 from codemode_mcp.errors import ConfigError
-from codemode_mcp.policy.effects import Effects
 from codemode_mcp.policy.policy import Policy
-from codemode_mcp.tool_override import ToolOverride
+from codemode_mcp.policy.rules import Effects
+from codemode_mcp.settings import ToolOverride
 from upstream_clients.tools import Annotations
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from codemode_mcp.config import Reading, load_config
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.trust.items import SERVER_KEY, item_of
-from codemode_mcp.trust.lock_file import LockFile, write_lock_file
+from codemode_mcp.trust.pins_file import LockFile, write_lock_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.config import load_config
-from codemode_mcp.config.written_entry import written_entry
+from codemode_mcp.config.literals import written_entry
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
-from codemode_mcp.cli import deciding, store_contents
+from codemode_mcp.cli import deciding, serving_processes
 from codemode_mcp.cli.commands import runs as cli_runs
-from codemode_mcp.cli.store_contents import StoreContents
+from codemode_mcp.cli.serving_processes import StoreContents
 from codemode_mcp.control import client, protocol
 from codemode_mcp.control.client import Answers
 from codemode_mcp.control.endpoints import Endpoint
@@ -122,7 +122,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Servers:
     made = Servers()
     monkeypatch.setattr(client, "ask_all", made.ask_all)
     monkeypatch.setattr(client, "ask", made.ask)
-    monkeypatch.setattr(store_contents, "read_store", made.look)
+    monkeypatch.setattr(serving_processes, "read_store", made.look)
     monkeypatch.delenv("CODEMODE_MCP_DEPTH", raising=False)
     return made
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.control.identity import proof, proves
+from codemode_mcp.control.endpoints import proof, proves
 from codemode_mcp.control.protocol import (
     MAX_DECIDED,
     BadMessage,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.control import client, identity, server
+from codemode_mcp.control import client, endpoints, server
 from codemode_mcp.control.answers import Control, ServerFacts
 from codemode_mcp.control.client import NoAnswer, ask, ask_all
 from codemode_mcp.control.endpoints import Endpoint
@@ -22,7 +22,7 @@ from codemode_mcp.control.protocol import MAX_ANSWER, MAX_REQUEST, Request, dige
 from codemode_mcp.control.server import listening
 from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.policy.approval import ApprovalRequest
-from codemode_mcp.policy.effects import Effects
+from codemode_mcp.policy.rules import Effects
 from codemode_mcp.runs.store import Totals
 from codemode_mcp.runs.views import CallView, RunView
 
@@ -331,7 +331,7 @@ async def test_the_system_says_who_is_at_the_other_end(folder: Path) -> None:
         async with process:
             accepted, _ = await anyio.to_thread.run_sync(listening.accept)
             with accepted:
-                assert identity.peer_user(accepted) == 12345
+                assert endpoints.peer_user(accepted) == 12345
             await process.stdin.aclose()  # type: ignore[union-attr]
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.control.answers import Control, ServerFacts
-from codemode_mcp.control.protocol import Request, encode_request
-from codemode_mcp.control.servers import holders, merged_servers
-from codemode_mcp.instance.reports import Reports
+from codemode_mcp.control.protocol import Request, encode_request, holders, merged_servers
+from codemode_mcp.instance.host import Reports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.runs import call_storage, calls, persisting, records
+from codemode_mcp.runs import calls, persisting, records
 from codemode_mcp.runs.live_call import LiveCall
-from codemode_mcp.stores import ending, runs, suspending
-from codemode_mcp.stores.process_locks import ProcessLock
+from codemode_mcp.stores import runs, suspending
+from codemode_mcp.stores.sqlite import ProcessLock
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -37,7 +37,7 @@ def _checkpoint() -> None:
 def _claims() -> None:
     """Give a run to every process that claims it, and let its holder continue."""
     ProcessLock.alive = lambda self, processes: frozenset((self.process,)) & processes  # type: ignore[method-assign]
-    for module, name in ((suspending, "write_run"), (ending, "end")):
+    for module, name in ((suspending, "write_run"), (suspending, "end")):
         inner = getattr(module, name)
 
         def unfenced(*args: Any, inner: Any = inner) -> Generator[Any, Any, Any]:
@@ -81,7 +81,7 @@ def _permission() -> None:
     def may_send(*_: object, **__: object) -> str:
         return "send"
 
-    for module in (calls, call_storage):
+    for module in (calls, persisting):
         setattr(module, "may_send", may_send)  # noqa: B010 - it is imported there, and not of its own
 
 

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from codemode_mcp.calls.dispatch import Dispatcher
-from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.json_text import json_text
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.policy.policy import Policy
+from codemode_mcp.policy.policy import Caller, Policy
 from codemode_mcp.runs import driver
 from codemode_mcp.runs.guests import Guests
 from codemode_mcp.runs.manager import Cell, Services, open_manager
@@ -33,9 +32,9 @@ from codemode_mcp.sandbox.engine import open_engine
 from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.settings import CodeModeSettings, PolicyRules, ToolSettings
 from codemode_mcp.stores import postgres
-from codemode_mcp.stores.lease import Lease
 from codemode_mcp.stores.postgres import open_postgres
 from codemode_mcp.stores.runs import DurableStore
+from codemode_mcp.stores.schema import Lease
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.values import StoredValues

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import declarations
 from declarations import ServerSummary, identifiers, render_index, render_server, signature
+from declarations.functions import MAX_SIGNATURE, MAX_UNFOLDED, render_programs, value_text
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
-from declarations.program_files import render_programs
 from declarations.render import (
     HEADER_TYPE,
     MAX_OVERVIEW,
@@ -26,7 +26,6 @@ from declarations.render import (
     render_tools,
     short_list,
 )
-from declarations.signatures import MAX_SIGNATURE, MAX_UNFOLDED, value_text
 
 GUEST = (Path(declarations.__file__).parent / "guest.d.ts").read_text()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import declarations
-from declarations.namespaces import NamespaceSummary, ScopeFunction, ScopeObject, render_namespaces
+from declarations.functions import NamespaceSummary, ScopeFunction, ScopeObject, render_namespaces
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:

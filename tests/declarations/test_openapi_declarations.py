@@ -5,7 +5,7 @@ from typing import Any
 
 from declarations import identifiers, render_server
 from tests.openapi.openapi_documents import FEATURES, PETSTORE, read
-from upstream_clients.tool_list_repair import read_tools
+from upstream_clients.list_repair import read_tools
 
 CALLS = """
 async function calls() {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from declarations.program_files import render_program, render_programs
+from declarations.functions import render_program, render_programs
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import anyio
 
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.paths import cache_dir
-from codemode_mcp.program import compile as programs
+from codemode_mcp.program import prepare as programs
 from codemode_mcp.program.esbuild import find_esbuild
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.time_zones import named_zones

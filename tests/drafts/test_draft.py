@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.drafts import make_draft, skeleton
-from codemode_mcp.drafts.value_schemas import value_schema
+from codemode_mcp.drafts.parameters import value_schema
 from codemode_mcp.saved_programs.program_file import read_program
 
 if TYPE_CHECKING:

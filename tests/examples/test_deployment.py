@@ -23,7 +23,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from codemode_mcp.config.load import load_config
-from codemode_mcp.stores.dialect import address
+from codemode_mcp.stores.schema import address
 from tests.container_file import environment, given
 from tests.integration.harness import SECONDS, until
 from tests.integration.http_harness import Served, serve_http

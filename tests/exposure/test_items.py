@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.exposure import names
+from codemode_mcp.exposure import items
 from codemode_mcp.exposure.items import (
     MAX_COMPARED,
     PAGE_ITEMS,
@@ -23,7 +23,7 @@ from codemode_mcp.exposure.items import (
     page_of,
     template_matches,
 )
-from codemode_mcp.trust.uri_templates import makes
+from codemode_mcp.trust.items import makes
 
 
 def prompts(*found: str, **more: Any) -> list[dict[str, Any]]:
@@ -44,25 +44,25 @@ def templates(*found: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("server", ["github", "@scope/server", "100%", "a%2Fb", "my server", "ß"])
 @pytest.mark.parametrize("prompt", ["review", "a/b", "/", "server/x", "100%"])
 def test_the_name_of_a_prompt_gives_its_server_and_its_own_name(server: str, prompt: str) -> None:
-    assert names.split_prompt_name(names.prompt_name(server, prompt)) == (server, prompt)
+    assert items.split_prompt_name(items.prompt_name(server, prompt)) == (server, prompt)
 
 
 @pytest.mark.parametrize("server", ["github", "@scope/server", "100%", "a%2Fb", "my server", "ß"])
 @pytest.mark.parametrize("uri", ["file:///a b", "codemode://servers/x/y", "note:1", "x{y}"])
 def test_a_uri_that_names_its_server_gives_both(server: str, uri: str) -> None:
-    assert names.unwrap_uri(names.wrapped_uri(server, uri)) == (server, uri)
+    assert items.unwrap_uri(items.wrapped_uri(server, uri)) == (server, uri)
 
 
 @pytest.mark.parametrize("name", ["", "review", "/review", "server/"])
 def test_other_names_are_not_those_of_prompts(name: str) -> None:
-    assert names.split_prompt_name(name) is None
+    assert items.split_prompt_name(name) is None
 
 
 @pytest.mark.parametrize(
     "uri", ["", "file:///a", "codemode://servers/", "codemode://servers/x", "codemode://results/x"]
 )
 def test_other_uris_name_no_server(uri: str) -> None:
-    assert names.unwrap_uri(uri) is None
+    assert items.unwrap_uri(uri) is None
 
 
 # listings
@@ -326,9 +326,9 @@ def test_a_newer_item_of_a_server_takes_no_uri_of_another_one(kind: str, order: 
         assert GOOD[1][0] in found[1].located, "the older server keeps its template"
         assert not {*evil[0], *evil[1]} & {*found[0].located, *found[1].located}
         for uri in evil[0]:
-            assert found[0].located[names.wrapped_uri("evil", uri)] == Located("evil", uri, is_wrapped=True)
+            assert found[0].located[items.wrapped_uri("evil", uri)] == Located("evil", uri, is_wrapped=True)
         for template in evil[1]:
-            assert found[1].located[names.wrapped_uri("evil", template)] == Located("evil", template, is_wrapped=True)
+            assert found[1].located[items.wrapped_uri("evil", template)] == Located("evil", template, is_wrapped=True)
 
 
 @pytest.mark.parametrize("kind", ["a template of anything", "a shorter template", "a template of any value"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codemode_mcp.exposure.results import cursor_after, number_before, ref_of, result_uri
+from codemode_mcp.exposure.apps import cursor_after, number_before, ref_of, result_uri
 from codemode_mcp.runs.values import ListedResult, new_ref
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.errors import ERROR_CODES, CodeModeError
-from codemode_mcp.runs.rendering import render, render_error
-from codemode_mcp.runs.telemetry import TELEMETRY_BYTES, TELEMETRY_KEY
+from codemode_mcp.runs.rendering import TELEMETRY_BYTES, TELEMETRY_KEY, render, render_error
 from codemode_mcp.settings import ToolSettings
 from tests.fuzz.engine_level import CANARY_VALUE, Play, same_json
 from tests.runs.bench import bench

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.errors import ERROR_CODES, ProgramError
-from codemode_mcp.program import compile as programs
+from codemode_mcp.program import prepare as programs
+from codemode_mcp.program.error_location import syntax_error_column
 from codemode_mcp.program.preflight import inspect
-from codemode_mcp.program.syntax_errors import syntax_error_column
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.guest import COLLECT_SECONDS, EPOCH_GRACE_SECONDS, Guest
 from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message, start_message

@@ -11,14 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.program import compile as programs
-from codemode_mcp.program.error_location import find_fault
-from codemode_mcp.program.members import check_members
-from codemode_mcp.program.not_javascript import looks_like_shell
+from codemode_mcp.program import prepare as programs
+from codemode_mcp.program.error_location import find_fault, syntax_error_column
+from codemode_mcp.program.mcp_uses import check_members
 from codemode_mcp.program.preflight import inspect
+from codemode_mcp.program.prepare import looks_like_shell
 from codemode_mcp.program.program_form import take_fence
 from codemode_mcp.program.syntax import line_count
-from codemode_mcp.program.syntax_errors import syntax_error_column
 from codemode_mcp.sandbox.messages import Thrown
 from tests.fuzz.texts import ANY_TEXT, DEEP, PROGRAMS, within
 from tests.properties import examples

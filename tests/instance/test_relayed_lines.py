@@ -11,8 +11,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.control.accepted import Accepted
-from codemode_mcp.instance.relayed_lines import MAX_UNSENT, RelayedLines
+from codemode_mcp.control.server import Accepted
+from codemode_mcp.instance.clients import MAX_UNSENT, RelayedLines
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -450,7 +450,7 @@ async def a_run_left_alone_for_too_long(folder: Path) -> Answer:
 
 DAMAGE = b"""
 from dataclasses import replace
-from codemode_mcp.runs.memory_store import MemoryStore
+from codemode_mcp.runs.store import MemoryStore
 
 suspend = MemoryStore.suspend
 

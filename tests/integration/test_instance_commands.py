@@ -17,7 +17,7 @@ from harness import cli, counting, events, write_config
 from mcp.client.client import Client
 from terminal import terminal
 
-from codemode_mcp.cli.doctor import instance as instance_check
+from codemode_mcp.cli.doctor import machine as instance_check
 from codemode_mcp.config import load_config
 from codemode_mcp.instance import registry
 
@@ -215,7 +215,7 @@ async def doctor(config: Path) -> list[tuple[str, str, str]]:
     """Return status, detail and advice of the lines of `doctor` about the instance."""
     return [
         (each.status, each.detail, each.advice)
-        for each in await instance_check.check(load_config(config, environ=os.environ))
+        for each in await instance_check.check_instance(load_config(config, environ=os.environ))
     ]
 
 

@@ -12,7 +12,7 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from codemode_mcp.server.protocol_fit import MAX_VALUES
+from codemode_mcp.server.direct_forms import MAX_VALUES
 from tests.integration.announcements import Ear, listening
 from tests.integration.harness import (
     MODERN,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from harness import Session, quickstart, raw, serve, until, write_config
 
-from codemode_mcp.search.semantic import available
-from codemode_mcp.search.semantic.model import WEIGHTS
+from codemode_mcp.search.semantic import WEIGHTS, available
 
 if TYPE_CHECKING:
     from pathlib import Path

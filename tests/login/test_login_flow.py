@@ -13,8 +13,8 @@ from protected import http_server, log_in_with, protected
 
 from codemode_mcp.cli.browser_login import log_out
 from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamUnavailable
-from upstream_clients.bearer import Bearer
 from upstream_clients.connection import Connection
+from upstream_clients.http import Bearer
 from upstream_clients.spec import OAuthSettings
 from upstream_clients.token_store import Login, LoginStore
 from upstream_clients.upstream import Upstream
@@ -396,7 +396,7 @@ async def test_neither_the_keyring_nor_the_steps_of_a_login_are_imported_to_serv
             code,
             "keyring",
             "upstream_clients.oauth",
-            "upstream_clients.oauth_discovery",
+            "upstream_clients.oauth",
             "codemode_mcp.cli.browser_login",
             "webbrowser",
         ]

@@ -19,12 +19,10 @@ from cryptography.x509.oid import NameOID
 from protected import browse, log_in_with, protected
 
 from upstream_clients import UpstreamSpec
-from upstream_clients.address_guard import GuardedClient
-from upstream_clients.challenge import Challenge, read_challenge
 from upstream_clients.errors import LoginError, LoginRefused
-from upstream_clients.fetch import MAX_DOCUMENT_BYTES, Fetcher, check_address
-from upstream_clients.oauth_discovery import discover
-from upstream_clients.spec import OAuthSettings
+from upstream_clients.fetch import MAX_DOCUMENT_BYTES, Fetcher, GuardedClient, check_address
+from upstream_clients.oauth import discover
+from upstream_clients.spec import Challenge, OAuthSettings, read_challenge
 from upstream_clients.token_store import LoginStore
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from codemode_mcp.cli.browser_login import NoLoginPossible, find_server
 from codemode_mcp.config import load_config
 from tests.ports import reserved_port
 from upstream_clients.errors import LoginError
-from upstream_clients.openapi.credentials import credentials_of
+from upstream_clients.openapi.client import credentials_of
 from upstream_clients.spec import OAuthSettings, UpstreamSpec
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ async def test_a_login_is_discovered_at_the_address_of_the_api() -> None:
 
 def test_an_api_is_served_without_the_steps_of_a_login() -> None:
     code = (
-        "import sys, upstream_clients.openapi.server, upstream_clients.openapi.credentials\n"
+        "import sys, upstream_clients.openapi.server, upstream_clients.openapi.client\n"
         "print(sorted({'mcp', 'pydantic', 'keyring'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)

@@ -29,19 +29,18 @@ from loopback_api import (
 )
 
 from upstream_clients import UpstreamCallError, UpstreamSpec, token_store
-from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
 from upstream_clients.errors import LoginError
-from upstream_clients.openapi.answers import ApiResponse, result_of
-from upstream_clients.openapi.credentials import ClientToken, advice_after_refusal
+from upstream_clients.openapi.api import ApiResponse, result_of
+from upstream_clients.openapi.client import ClientToken, advice_after_refusal
 from upstream_clients.redaction import secrets_of
-from upstream_clients.spec import OAuthSettings
+from upstream_clients.spec import ApiKey, BasicLogin, BearerToken, ClientCredentials, OAuthSettings
 from upstream_clients.token_store import Login, LoginStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from upstream_clients.credential_settings import CredentialSettings
+    from upstream_clients.spec import CredentialSettings
 
 pytestmark = pytest.mark.anyio
 

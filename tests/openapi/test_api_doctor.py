@@ -9,7 +9,7 @@ import anyio
 import pytest
 from loopback_api import DOCUMENT, operation
 
-from codemode_mcp.cli.doctor.apis import check_api
+from codemode_mcp.cli.doctor.servers import check_api
 from codemode_mcp.config import load_config
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def test_skipped_operations_and_missing_logins_are_shown(tmp_path: Path) -> None
 
 
 def test_operations_beyond_the_work_for_a_document_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upstream_clients.openapi.budget.MAX_STEPS", 400)
+    monkeypatch.setattr("upstream_clients.openapi.document.MAX_STEPS", 400)
     _, skipped = checks(tmp_path, {"auth": BEARER, "baseUrl": "https://a.example"})
     assert "the document is too large: the operations before it have used the work that it may take" in skipped.detail
 

@@ -23,9 +23,9 @@ from loopback_api import (
 )
 
 from upstream_clients import UpstreamCallError, UpstreamPool
-from upstream_clients.listing_cache import ListingCache
+from upstream_clients.listing import ListingCache
 from upstream_clients.openapi import connections, exchanges
-from upstream_clients.openapi.report import report_of
+from upstream_clients.openapi.served import report_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

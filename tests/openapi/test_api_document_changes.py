@@ -16,10 +16,10 @@ from loopback_api import CASE, DOCUMENT, JSON, LoopbackApi, Received, connected,
 
 from upstream_clients import UpstreamPool
 from upstream_clients.error_mapping import HttpWatch
-from upstream_clients.listing_cache import ListingCache
+from upstream_clients.listing import ListingCache
 from upstream_clients.live_connection import LiveConnection
 from upstream_clients.openapi import connections, served
-from upstream_clients.openapi.credentials import credentials_of
+from upstream_clients.openapi.client import credentials_of
 from upstream_clients.openapi.server import open_api
 from upstream_clients.tools import Admission, Tool
 

@@ -13,7 +13,7 @@ from loopback_api import DOCUMENT, LoopbackApi, loopback_api, operation, reply
 
 from codemode_mcp.app.app import open_app
 from codemode_mcp.config import load_config
-from codemode_mcp.server.caller_listings import CallerListings
+from codemode_mcp.server.exposed_tools import CallerListings
 from upstream_clients.jsonrpc import JsonRpcError
 
 if TYPE_CHECKING:

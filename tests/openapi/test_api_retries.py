@@ -14,8 +14,7 @@ from upstream_clients.openapi import connections
 from upstream_clients.openapi.api import ApiRequest
 from upstream_clients.openapi.client import ApiClient, Base, NoAnswer
 from upstream_clients.openapi.exchanges import Address
-from upstream_clients.openapi.redirects import following
-from upstream_clients.openapi.retries import pause_before_retry
+from upstream_clients.openapi.next_request import following, pause_before_retry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

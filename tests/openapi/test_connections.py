@@ -16,11 +16,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from loopback_api import Received, loopback_api, reply
 
-from upstream_clients.openapi import answer_bytes
-from upstream_clients.openapi.answer_bytes import RawAnswer
-from upstream_clients.openapi.connections import MAX_KEPT, Connection, Connections, Endpoint, encode_head
+from upstream_clients.openapi import connections
+from upstream_clients.openapi.connections import (
+    MAX_KEPT,
+    Connection,
+    Connections,
+    Endpoint,
+    RawAnswer,
+    UnreadableBody,
+    encode_head,
+)
 from upstream_clients.openapi.exchanges import Address, Http, Outgoing
-from upstream_clients.openapi.response_body import UnreadableBody
 
 LIMIT = 1000
 _STATUS_LINES = (
@@ -238,7 +244,7 @@ def test_many_small_chunks_are_read_in_steps_and_not_without_end(monkeypatch: py
         while not transport.reads:
             steps += 1
             await asyncio.sleep(0)
-        assert steps >= 1000 // answer_bytes.PIECES_PER_STEP - 1
+        assert steps >= 1000 // connections.PIECES_PER_STEP - 1
         connection.data_received(b"0\r\n\r\n")
         assert (await answering).body == b"x" * 1000 + b"y"
         assert connection.is_reusable
@@ -248,7 +254,7 @@ def test_many_small_chunks_are_read_in_steps_and_not_without_end(monkeypatch: py
     assert asyncio.run(answered(whole + b"0\r\n\r\n")).body == b"x" * 1000
     with pytest.raises(httpx2.RemoteProtocolError, match="incomplete chunked read"):
         asyncio.run(answered(whole))
-    monkeypatch.setattr(answer_bytes, "MAX_PIECES", 900)
+    monkeypatch.setattr(connections, "MAX_PIECES", 900)
     with pytest.raises(httpx2.RemoteProtocolError, match="more than 900 chunks"):
         asyncio.run(answered(whole))
 

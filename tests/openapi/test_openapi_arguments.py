@@ -7,9 +7,8 @@ import pytest
 from openapi_documents import api_of, read, tools
 
 from declarations import identifiers
-from upstream_clients.credential_settings import ApiKey
 from upstream_clients.openapi.served import api_from
-from upstream_clients.spec import UpstreamSpec
+from upstream_clients.spec import ApiKey, UpstreamSpec
 
 
 def named(paths: dict[str, Any]) -> list[str]:

@@ -306,7 +306,7 @@ def test_operations_are_skipped_when_those_before_them_have_used_all_work(
     item = {"get": SHARED[part], "put": SHARED[part]}
     paths = {f"/{n}": {"$ref": "#/x/item"} for n in range(100)}
     # 200 operations without the part take 22,000 steps. The part takes fewer than 30,000, once.
-    monkeypatch.setattr("upstream_clients.openapi.budget.MAX_STEPS", 70_000)
+    monkeypatch.setattr("upstream_clients.openapi.document.MAX_STEPS", 70_000)
     document = {"openapi": "3.1.0", "paths": paths, "x": {**TARGETS, "item": item}}
     api = read(document, base_url="http://a")
     assert len(api.tools) < 190
@@ -351,9 +351,9 @@ def test_each_part_of_an_operation_is_counted(part: str, monkeypatch: pytest.Mon
     else:
         document["swagger"], steps = "2.0", SWAGGER_STEPS[old]
         document["x"]["item"]["put"] = {"responses" if old == "responses" else "parameters": SWAGGER_SHARED[old]}
-    monkeypatch.setattr("upstream_clients.openapi.budget.MAX_STEPS", steps - 1)
+    monkeypatch.setattr("upstream_clients.openapi.document.MAX_STEPS", steps - 1)
     assert read(document, base_url="http://a").skipped
-    monkeypatch.setattr("upstream_clients.openapi.budget.MAX_STEPS", 2 * steps)
+    monkeypatch.setattr("upstream_clients.openapi.document.MAX_STEPS", 2 * steps)
     assert not read(document, base_url="http://a").skipped
 
 

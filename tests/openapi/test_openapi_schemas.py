@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from openapi_documents import api_of, tools
 
 from tests.properties import examples
-from upstream_clients.openapi.bounds import CUT, Bounds
 from upstream_clients.openapi.document import Document, UnsupportedError
-from upstream_clients.openapi.schemas import Schemas
+from upstream_clients.openapi.schemas import CUT, Bounds, Schemas
 from upstream_clients.schemas import compile_schema
 
 TEXT = {"type": "string"}

@@ -355,7 +355,7 @@ async def test_the_configuration_restricts_the_page(browser: Browser, tmp_path: 
 
 
 def test_all_files_of_the_page_together_are_small() -> None:
-    from codemode_mcp.page.rendering import ASSETS
+    from codemode_mcp.page.site import ASSETS
 
     assert sum(os.path.getsize(each) for each in ASSETS.iterdir()) <= 250_000
     for each in ASSETS.iterdir():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from codemode_mcp.plugins import host
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.settings import PluginSettings
 
 if TYPE_CHECKING:

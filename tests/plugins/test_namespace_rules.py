@@ -19,12 +19,15 @@ import pytest
 from pydantic import BaseModel
 
 from codemode_mcp.plugins.api import namespace_tool
-from codemode_mcp.plugins.namespaces import MAX_NAME, MAX_PROMPT, Namespace, check_namespace
 from codemode_mcp.plugins.scopes import (
     MAX_DEPTH,
     MAX_KEY,
+    MAX_NAME,
+    MAX_PROMPT,
     MAX_SCOPE_CHARACTERS,
     MAX_VALUES,
+    Namespace,
+    check_namespace,
     read_input,
     read_scope,
 )

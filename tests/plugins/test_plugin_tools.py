@@ -17,7 +17,7 @@ from codemode_mcp.errors import PolicyDenied
 from codemode_mcp.plugins import host as host_module
 from codemode_mcp.plugins import running
 from codemode_mcp.plugins.interception import THREADS
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.settings import PluginSettings
 from tests.plugins.host import plugin, plugins
 from upstream_clients.errors import UpstreamCallError

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.audit.token_forms import FORMS
+from codemode_mcp.audit.redaction import FORMS
 from codemode_mcp.plugins.bundled.redact import IN_URL, KINDS, NAMED, Redaction, redact_result, register
 
 CORPUS = Path(__file__).parents[2] / ".." / "shared" / "corpus" / "toollists"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codemode_mcp.policy.budgets import MAX_ACCOUNTS, SLOTS, Budgets
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.settings import BudgetSettings
 
 ANN = Caller("ann", "http", "ann", frozenset({"staff"}))

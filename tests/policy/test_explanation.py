@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.policy.explanation import explain
-from codemode_mcp.policy.policy import Allow, Ask, Deny, Policies
+from codemode_mcp.policy.policy import Allow, Ask, Caller, Deny, Policies
+from codemode_mcp.policy.unused_rules import explain
 from codemode_mcp.settings import PolicyContext, PolicyRules, ToolSettings
 from upstream_clients.tools import Annotations
 

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.policy.effects import Effects
-from codemode_mcp.policy.policy import SOURCES, Allow, Ask, Deny, Policies, Policy
-from codemode_mcp.policy.rules import Rules, covers, matches
+from codemode_mcp.policy.policy import SOURCES, Allow, Ask, Caller, Deny, Policies, Policy
+from codemode_mcp.policy.rules import Effects, Rules, covers, matches
 from codemode_mcp.settings import PolicyContext, PolicyRules, ToolSettings
 from upstream_clients.tools import Annotations
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.policy.effects import Effects
+from codemode_mcp.policy.policy import Caller
+from codemode_mcp.policy.rules import Effects
 from codemode_mcp.policy.unused_rules import UnusedRule, empty_contexts, idle_denials, out_of_reach, unused_rules
 from codemode_mcp.settings import HttpSettings, IssuerSettings, PolicyContext, PolicyRules, StaticToken, ToolSettings
 from upstream_clients.tools import Annotations

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from codemode_mcp.program.hints import hint, syntax_hint
+from codemode_mcp.program.program_form import hint, syntax_hint
 from codemode_mcp.sandbox.messages import Thrown
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from codemode_mcp.program.inspection import Author, Insertion, SourceMap
 from codemode_mcp.program.positions import MAX_FRAMES, Positions
-from codemode_mcp.program.source_map import Author, Insertion, SourceMap
 from codemode_mcp.sandbox.messages import Thrown
 
 STACK = """\

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.program.inspection import MemberCall
-from codemode_mcp.program.members import check_members
-from codemode_mcp.program.not_javascript import looks_like_shell
+from codemode_mcp.program.mcp_uses import check_members
 from codemode_mcp.program.preflight import inspect
+from codemode_mcp.program.prepare import looks_like_shell
 
 MEMBERS = {
     "github": [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.program.global_uses import check_programs
 from codemode_mcp.program.preflight import inspect
-from codemode_mcp.program.program_uses import check_programs
 
 NAMES = ("report", "weeklyTotals")
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text
 from codemode_mcp.policy.policy import Policy
-from codemode_mcp.recordings.format import CatalogText, Completed, End, Opening, Requests, Start, Turn
-from codemode_mcp.recordings.reader import encode
+from codemode_mcp.recordings.format import CatalogText, Completed, End, Opening, Requests, Start, Turn, encode
 from codemode_mcp.sandbox.messages import ToolCall, message_of
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Tool, UpstreamView

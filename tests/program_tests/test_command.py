@@ -12,8 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli.parser import app
-from codemode_mcp.recordings.format import Clock
-from codemode_mcp.recordings.reader import encode
+from codemode_mcp.recordings.format import Clock, encode
 from tests.program_tests.recording_files import LIST, Call, record
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from codemode_mcp.drafts import make_draft
 from codemode_mcp.program_tests.cases import Case
-from codemode_mcp.program_tests.expectation import Expectation, written
+from codemode_mcp.program_tests.comparison import Expectation, written
 from codemode_mcp.program_tests.running import Runner
 from codemode_mcp.saved_programs.compiling import ProgramCompiler
 from codemode_mcp.saved_programs.folder import read_folder

@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from codemode_mcp.program_tests.expectation import (
+from codemode_mcp.program_tests.cases import SelectionError, selection
+from codemode_mcp.program_tests.comparison import (
     Expectation,
     ExpectationError,
     Snapshot,
@@ -17,10 +18,7 @@ from codemode_mcp.program_tests.expectation import (
     read_expectation,
     written,
 )
-from codemode_mcp.program_tests.junit import junit
-from codemode_mcp.program_tests.report import Progress, summary
-from codemode_mcp.program_tests.result import TestResult
-from codemode_mcp.program_tests.selection import SelectionError, selection
+from codemode_mcp.program_tests.report import Progress, TestResult, junit, summary
 
 RESULTS = (
     TestResult("programs/a.ts", "first", "passed", seconds=0.5),

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from test_programs import every, from_elsewhere
 
-from codemode_mcp.program.members import check_members
-from codemode_mcp.program.not_javascript import looks_like_shell
+from codemode_mcp.program.mcp_uses import check_members
 from codemode_mcp.program.preflight import inspect
+from codemode_mcp.program.prepare import looks_like_shell
 from codemode_mcp.program.program_form import take_fence
 
 if TYPE_CHECKING:

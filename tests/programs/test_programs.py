@@ -20,7 +20,7 @@ import pytest
 from codemode_mcp.drafts import make_draft
 from codemode_mcp.program.program_form import take_fence
 from codemode_mcp.saved_programs.program_file import read_program
-from codemode_mcp.saved_programs.proposed_text import is_one_function, proposed_text
+from codemode_mcp.saved_programs.proposing import is_one_function, proposed_text
 
 if TYPE_CHECKING:
     from harness import Session

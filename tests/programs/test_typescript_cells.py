@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.program.members import check_members
-from codemode_mcp.program.not_javascript import looks_like_shell
+from codemode_mcp.program.mcp_uses import check_members
 from codemode_mcp.program.preflight import inspect
+from codemode_mcp.program.prepare import looks_like_shell
 
 if TYPE_CHECKING:
     from harness import Answer, Session

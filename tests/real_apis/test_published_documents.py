@@ -10,9 +10,9 @@ import pytest
 
 from declarations import identifiers, render_server
 from tests.real_apis.published import DOCUMENTS, document
+from upstream_clients.list_repair import read_tools
 from upstream_clients.openapi.api import Api, ArgumentProblem
 from upstream_clients.schemas import compile_schema
-from upstream_clients.tool_list_repair import read_tools
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("REAL_APIS") != "1",

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codemode_mcp.recordings import format as recorded
-from codemode_mcp.recordings.masking import Mask
-from codemode_mcp.recordings.reader import (
+from codemode_mcp.recordings.format import (
     NO_END,
     NO_REST,
     NotReadable,
@@ -25,8 +24,8 @@ from codemode_mcp.recordings.reader import (
     read_recording,
     recording_of,
 )
-from codemode_mcp.recordings.sizes import size_of
-from codemode_mcp.recordings.writer import RecordingFile, RecordingWriter
+from codemode_mcp.recordings.masking import Mask
+from codemode_mcp.recordings.writer import RecordingFile, RecordingWriter, size_of
 from codemode_mcp.sandbox.messages import (
     Load,
     NamespaceCall,

@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.cli.repl.cells import COMMANDS, MAX_JUDGED, Command, command, declared, depth, is_incomplete, word
+from codemode_mcp.cli.repl.cells import (
+    COMMANDS,
+    MAX_JUDGED,
+    Command,
+    command,
+    declared,
+    depth,
+    is_incomplete,
+    scan,
+    word,
+)
 from codemode_mcp.cli.repl.prompt import Prompt
-from codemode_mcp.cli.repl.scan import scan
 
 OPEN = [
     "if (x)",

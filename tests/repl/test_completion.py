@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.toolset import select_tools
 from codemode_mcp.cli.repl.completion import MAX_OFFERED, MAX_READ, Completion, complete
 from codemode_mcp.cli.repl.vocabulary import Vocabulary

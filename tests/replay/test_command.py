@@ -15,13 +15,13 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
 from harness import cli, quickstart, write_config
 
 from codemode_mcp.cli.replaying import replay_and_exit
-from codemode_mcp.recordings.reader import encode
+from codemode_mcp.recordings.format import encode
 from tests.replay.written import asked, completed, delivered, said, written
 
 if TYPE_CHECKING:
     import subprocess
 
-    from codemode_mcp.recordings.reader import Recording
+    from codemode_mcp.recordings.format import Recording
 
 CODE = "text('asks'); const found = unwrap(await MCP.echo.say({ text: 'a' })); return { found, at: new Date(0) }"
 

@@ -20,12 +20,10 @@ from codemode_mcp.errors import ProgramError
 from codemode_mcp.plugins.api import namespace_tool
 from codemode_mcp.program.intl import intl_reader
 from codemode_mcp.program_tests.cases import Case
-from codemode_mcp.program_tests.expectation import Expectation, written
+from codemode_mcp.program_tests.comparison import Expectation, written
 from codemode_mcp.program_tests.running import Runner
-from codemode_mcp.recordings.folder import RecordingFolder
-from codemode_mcp.recordings.kept import KeptRecordings
-from codemode_mcp.recordings.reader import NotReadable, recording_of
-from codemode_mcp.recordings.recordings import MaskSource, Recordings
+from codemode_mcp.recordings.format import NotReadable, recording_of
+from codemode_mcp.recordings.recordings import KeptRecordings, MaskSource, RecordingFolder, Recordings
 from codemode_mcp.recordings.writer import RecordingWriter
 from codemode_mcp.replay.replay import Options, OtherProgram, replay
 from codemode_mcp.runs.manager import Cell
@@ -51,9 +49,9 @@ if TYPE_CHECKING:
 
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.recordings.reader import Recording
-    from codemode_mcp.replay.divergence import Divergence
+    from codemode_mcp.recordings.format import Recording
     from codemode_mcp.replay.player import Restores
+    from codemode_mcp.replay.script import Divergence
     from codemode_mcp.sandbox.engine import Engine
     from tests.runs.bench import Bench
     from upstream_clients.tools import JsonObject, ToolOutcome

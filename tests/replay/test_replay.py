@@ -10,9 +10,8 @@ from msgspec import structs
 from msgspec.json import encode
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.program.positions import Positions
-from codemode_mcp.program.source_map import Author, SourceMap
-from codemode_mcp.program.stored_positions import positions_form
+from codemode_mcp.program.inspection import Author, SourceMap
+from codemode_mcp.program.positions import Positions, positions_form
 from codemode_mcp.recordings import format as lines
 from codemode_mcp.replay import player
 from codemode_mcp.replay.replay import Options, OtherProgram, replay
@@ -21,7 +20,7 @@ from tests.replay.written import asked, completed, delivered, said, written
 
 if TYPE_CHECKING:
     from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.recordings.reader import Recording
+    from codemode_mcp.recordings.format import Recording
     from codemode_mcp.replay.ending import Replayed
     from codemode_mcp.sandbox.engine import Engine
 

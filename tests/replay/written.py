@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.serialize import catalog_text
 from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.recordings import format as lines
-from codemode_mcp.recordings.reader import Recording
+from codemode_mcp.recordings.format import Recording
 from codemode_mcp.sandbox.messages import ToolCall, message_of
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.testing import ScriptedSource, text_result

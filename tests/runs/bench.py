@@ -12,14 +12,13 @@ import anyio
 from codemode_mcp.audit import Auditor
 from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.catalog import client_tools
-from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.client_tools import ClientTools
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.toolset import select_tools
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.policy.policy import Policy
+from codemode_mcp.policy.policy import Caller, Policy
 from codemode_mcp.runs.manager import Cell, Services, open_manager
-from codemode_mcp.runs.memory_store import MemoryStore
 from codemode_mcp.runs.namespaces import Registered
+from codemode_mcp.runs.store import MemoryStore
 from codemode_mcp.runs.values import MemoryValues, Values
 from codemode_mcp.saved_programs.folder import EMPTY
 from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, PolicyRules, ToolSettings

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
-from codemode_mcp.plugins.namespaces import Namespace, check_namespace
-from codemode_mcp.plugins.threads import Threads
+from codemode_mcp.plugins.running import Threads
+from codemode_mcp.plugins.scopes import Namespace, check_namespace
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import Annotations, Tool
 

@@ -13,8 +13,8 @@ import pytest
 
 from codemode_mcp.errors import ConfigError, InternalError, ProgramError
 from codemode_mcp.policy.approval import ApprovalQuestion
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.runs import approvals
+from codemode_mcp.policy.policy import Caller
+from codemode_mcp.runs import questions
 from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from tests.runs.bench import OWNER, FakeClient, bench, texts
@@ -900,7 +900,7 @@ async def test_a_question_that_the_client_dismisses_by_itself_waits_for_the_term
 async def test_a_question_that_is_dismissed_after_a_second_was_dismissed_by_a_person(
     engine: Engine, way: Literal["ask", "return"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(approvals, "MIN_DISMISS_SECONDS", 0.0)
+    monkeypatch.setattr(questions, "MIN_DISMISS_SECONDS", 0.0)
     source, client = files(), FakeClient(way, replies=[CANCEL])
     async with bench(engine, source, rules=RULES) as it:
         outcome = await it.execute(REMOVE, client=client)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.calls.context import Calling
-from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.calls.outcome import Calling, CallRecord
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.settings import PolicyRules, ToolSettings

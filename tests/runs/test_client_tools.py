@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.calls.context import MAX_NEAREST
+from codemode_mcp.calls.outcome import MAX_NEAREST
 from codemode_mcp.catalog.client_tools import ClientTools, offered_by_client
 from codemode_mcp.runs.rendering import render
 from codemode_mcp.runs.values import MemoryValues

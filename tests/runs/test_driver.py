@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.runs.manager import Cell
 from tests.runs.bench import OWNER, FakeClient, bench, texts
 from upstream_clients.errors import UpstreamUnavailable

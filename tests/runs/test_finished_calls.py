@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from codemode_mcp.errors import StoreUnavailable
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.runs.recent_results import LISTED, MAX_CHARACTERS, MAX_RESULTS, RecentResults
+from codemode_mcp.policy.policy import Caller
+from codemode_mcp.runs.run_recording import LISTED, MAX_CHARACTERS, MAX_RESULTS, RecentResults
 from codemode_mcp.runs.values import MemoryValues
 from tests.runs.bench import OWNER, bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
@@ -235,7 +235,7 @@ async def test_integers_and_texts_come_back_as_they_were(engine: Engine) -> None
 
 
 def test_an_input_that_is_no_json_is_left_out() -> None:
-    from codemode_mcp.catalog.build import build
+    from codemode_mcp.catalog.per_caller import build
     from codemode_mcp.policy.policy import Policy
     from codemode_mcp.settings import PolicyRules
 

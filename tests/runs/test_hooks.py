@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.calls.context import Calling
-from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.calls.outcome import Calling, CallRecord
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent

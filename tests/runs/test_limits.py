@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.runs.manager import Cell
-from codemode_mcp.runs.memory_store import MemoryStore
+from codemode_mcp.runs.store import MemoryStore
 from tests.runs.bench import OWNER, bench, texts
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 

@@ -10,8 +10,8 @@ import pytest
 
 from codemode_mcp.calls.outcome import CallRecord, MadeCall
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.runs.made_calls import MAX_TOOLS, made_text, outcome_of, repeat_note
 from codemode_mcp.runs.rendering import render
+from codemode_mcp.runs.views import MAX_TOOLS, made_text, outcome_of, repeat_note
 from codemode_mcp.sandbox.messages import Completion, GuestError
 from codemode_mcp.settings import CodeModeSettings, PolicyRules, ToolSettings
 from tests.runs.bench import bench

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import OWNER, bench, texts
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import CALLER, OWNER, FakeClient, bench, texts
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
@@ -18,7 +18,7 @@ from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.runs.polling import Polled
+    from codemode_mcp.runs.observation import Polled
     from codemode_mcp.sandbox.engine import Engine
     from tests.runs.bench import Bench
 

@@ -10,11 +10,17 @@ import pytest
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.recordings import format as recorded
-from codemode_mcp.recordings.folder import RecordingFolder, use_folder
-from codemode_mcp.recordings.kept import MAX_CATALOGS, KeptRecordings
+from codemode_mcp.recordings.format import Recording, read_recording, recording_of
 from codemode_mcp.recordings.masking import Mask
-from codemode_mcp.recordings.reader import Recording, read_recording, recording_of
-from codemode_mcp.recordings.recordings import MaskSource, NotKept, Recordings
+from codemode_mcp.recordings.recordings import (
+    MAX_CATALOGS,
+    KeptRecordings,
+    MaskSource,
+    NotKept,
+    RecordingFolder,
+    Recordings,
+    use_folder,
+)
 from codemode_mcp.recordings.writer import RecordingWriter
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.sandbox.messages import StartParts

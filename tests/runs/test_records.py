@@ -16,20 +16,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.calls.context import CallContext
-from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
-from codemode_mcp.catalog.build import build
+from codemode_mcp.calls.outcome import CallContext, CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.catalog.entries import OfferedNamespace
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.plugins.api import namespace_tool
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.program import compile as program
+from codemode_mcp.policy.policy import Caller
+from codemode_mcp.program import prepare as program
 from codemode_mcp.program.esbuild import find_esbuild
+from codemode_mcp.program.inspection import Author, Insertion, SourceMap
 from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.preflight import inspect
-from codemode_mcp.program.source_map import Author, Insertion, SourceMap
 from codemode_mcp.program.typescript import transform
-from codemode_mcp.runs import call_records, end_records, records
+from codemode_mcp.runs import end_records, records
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
 from codemode_mcp.runs.run import Run
 from codemode_mcp.runs.store import StoredCall, bearer_of
@@ -229,8 +228,8 @@ def test_times_go_by_the_wall_clock_from_one_process_to_another() -> None:
     assert run.timers == pytest.approx({4: LATER - 70, 3: LATER - 101})
     assert run.ready(LATER)
     assert run.recent[0].milliseconds(LATER) == 1500
-    stored = call_records.calls_of(with_calls(), now=NOW, wall=WALL)[-1]
-    assert call_records.began_of(stored, now=LATER, wall=LATER_WALL) == pytest.approx(LATER - 102)
+    stored = records.calls_of(with_calls(), now=NOW, wall=WALL)[-1]
+    assert records.began_of(stored, now=LATER, wall=LATER_WALL) == pytest.approx(LATER - 102)
 
 
 def test_the_record_of_another_run_is_refused() -> None:
@@ -269,7 +268,7 @@ def test_what_a_store_has_of_a_call_is_not_written_again() -> None:
     run.stored_ends = frozenset((17,))
     for each in (18, 20):
         run.calls[each].recorded = True
-    stored = {each.id: each for each in call_records.calls_of(run, now=NOW, wall=WALL)}
+    stored = {each.id: each for each in records.calls_of(run, now=NOW, wall=WALL)}
     assert {number: (each.status, each.result, bool(each.body)) for number, each in stored.items()} == {
         17: ("settled", None, False),
         18: ("dispatched", None, False),
@@ -294,7 +293,7 @@ def with_calls() -> Run:
 
 
 def test_every_call_is_kept_with_what_it_takes_to_send_it() -> None:
-    stored = {each.id: each for each in call_records.calls_of(with_calls(), now=NOW, wall=WALL)}
+    stored = {each.id: each for each in records.calls_of(with_calls(), now=NOW, wall=WALL)}
     assert {number: (each.status, each.repeatable, each.tool, each.executor) for number, each in stored.items()} == {
         17: ("settled", True, "mcp:a:ended", "here"),
         18: ("dispatched", True, "mcp:a:read", "here"),
@@ -302,57 +301,57 @@ def test_every_call_is_kept_with_what_it_takes_to_send_it() -> None:
         20: ("queued", False, "plugin:p:t", "here"),
         21: ("queued", False, "plugin:tracker:add", "here"),
     }
-    assert call_records.completion_of(stored[17].result or "") == Completion(17, '{"a":"\\u00fc"}')
-    assert call_records.call_of(stored[18], NAMESPACES) == ToolCall(18, "mcp:a:read", '{"x":1}')
+    assert records.completion_of(stored[17].result or "") == Completion(17, '{"a":"\\u00fc"}')
+    assert records.call_of(stored[18], NAMESPACES) == ToolCall(18, "mcp:a:read", '{"x":1}')
     given = ToolCall(20, "plugin:p:t", None, 2, by_id=True, options='{"timeoutMs":5}')
-    assert call_records.call_of(stored[20], NAMESPACES) == given
+    assert records.call_of(stored[20], NAMESPACES) == given
 
 
 def test_a_call_that_may_have_been_sent_is_kept_without_its_arguments_and_is_refused_when_it_is_made() -> None:
-    stored = call_records.calls_of(with_calls(), now=NOW, wall=WALL)[2]
+    stored = records.calls_of(with_calls(), now=NOW, wall=WALL)[2]
     assert "secret" not in stored.body
-    assert json.loads(stored.body)["digest"] == call_records.digest(ToolCall(19, "mcp:a:pay", '{"secret":1}'))
-    call = call_records.call_of(stored, NAMESPACES)
+    assert json.loads(stored.body)["digest"] == records.digest(ToolCall(19, "mcp:a:pay", '{"secret":1}'))
+    call = records.call_of(stored, NAMESPACES)
     assert (call.id, call.target, call.input) == (19, "mcp:a:pay", None)
     assert call.through is not None
     assert "may have been sent already" in call.through.refusal
 
 
 def test_a_call_of_a_namespace_is_made_again_from_what_the_program_asked_for() -> None:
-    stored = call_records.calls_of(with_calls(), now=NOW, wall=WALL)[-1]
-    call = call_records.call_of(stored, NAMESPACES)
+    stored = records.calls_of(with_calls(), now=NOW, wall=WALL)[-1]
+    call = records.call_of(stored, NAMESPACES)
     assert call.through is not None
     assert call.through.map_input is not None
     assert (call.target, call.input, call.through.path) == ("plugin:tracker:add", '["t",null]', "issues.add")
     assert call.through.request == NamespaceCall(21, "issues", "add", ('"t"', None))
-    gone = call_records.call_of(stored, OpenNamespaces())
+    gone = records.call_of(stored, OpenNamespaces())
     assert gone.through is not None
     assert "there is no namespace" in gone.through.refusal
 
 
 def test_what_another_call_takes_is_not_sent() -> None:
-    stored = {each.id: each for each in call_records.calls_of(with_calls(), now=NOW, wall=WALL)}
+    stored = {each.id: each for each in records.calls_of(with_calls(), now=NOW, wall=WALL)}
     with pytest.raises(ProgramError) as raised:
-        call_records.call_of(replace(stored[20], body=stored[18].body), NAMESPACES)
+        records.call_of(replace(stored[20], body=stored[18].body), NAMESPACES)
     assert raised.value.code == "snapshot_restore_failed"
 
 
 def test_a_settled_call_needs_no_body() -> None:
     stored = StoredCall(5, "mcp:a:b", "settled", repeatable=True)
-    assert call_records.call_of(stored, NAMESPACES).target == "mcp:a:b"
-    assert call_records.began_of(stored, now=NOW, wall=WALL) == NOW
+    assert records.call_of(stored, NAMESPACES).target == "mcp:a:b"
+    assert records.began_of(stored, now=NOW, wall=WALL) == NOW
 
 
 def test_the_same_arguments_of_the_same_tool_have_the_same_digest() -> None:
     calls = [ToolCall(1, "a", "1"), ToolCall(2, "a", "1"), ToolCall(1, "a", None), ToolCall(1, "a1", None)]
-    digests = [call_records.digest(call) for call in calls]
+    digests = [records.digest(call) for call in calls]
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3
     assert all(len(each) == 32 for each in digests)
 
 
 def test_a_call_whose_process_died_ends_with_an_unknown_outcome() -> None:
-    completion = call_records.unknown_outcome(StoredCall(5, "mcp:a:pay", "dispatched", repeatable=False))
+    completion = records.unknown_outcome(StoredCall(5, "mcp:a:pay", "dispatched", repeatable=False))
     assert completion.error is not None
     assert (completion.id, completion.error.name, completion.error.code) == (5, "ToolCallError", "nested_tool_failed")
     assert json.loads(completion.error.data) == {
@@ -363,7 +362,7 @@ def test_a_call_whose_process_died_ends_with_an_unknown_outcome() -> None:
     }
     assert "mcp:a:pay" in completion.error.message
     assert "unknown" in completion.error.message
-    assert call_records.completion_of(call_records.completion_text(completion)) == completion
+    assert records.completion_of(records.completion_text(completion)) == completion
 
 
 # requests and ends, whatever is in them
@@ -445,7 +444,7 @@ def one_of_each() -> list[messages.Request]:
 @settings(max_examples=100, deadline=None)
 @given(completions)
 def test_a_completion_is_read_as_it_was_written(completion: Completion) -> None:
-    assert call_records.completion_of(call_records.completion_text(completion)) == completion
+    assert records.completion_of(records.completion_text(completion)) == completion
 
 
 @settings(max_examples=100, deadline=None)
@@ -543,7 +542,7 @@ def test_an_implicit_return_is_still_no_part_of_the_authors_line_after_a_restart
 # what is not ours
 
 RECORD = text_of(full_run())
-STORED = call_records.calls_of(with_calls(), now=NOW, wall=WALL)[-1]
+STORED = records.calls_of(with_calls(), now=NOW, wall=WALL)[-1]
 OUTCOME = Outcome(
     "run_1", "owner", "completed", Usage(calls=(CallRecord(1, "t", 1.0),)), ({"type": "text", "text": ""},)
 )
@@ -551,9 +550,9 @@ READERS: dict[str, tuple[str, Any]] = {
     "record": (RECORD, again),
     "caller": (RECORD, lambda text: records.caller_in(text, "owner")),
     "counts": (RECORD, records.counts_in),
-    "call": (STORED.body, lambda text: call_records.call_of(replace(STORED, body=text or "{"), NAMESPACES)),
-    "began": (STORED.body, lambda text: call_records.began_of(replace(STORED, body=text or "{"), now=NOW, wall=WALL)),
-    "completion": (call_records.completion_text(Completion(1, "2", GuestError("m"))), call_records.completion_of),
+    "call": (STORED.body, lambda text: records.call_of(replace(STORED, body=text or "{"), NAMESPACES)),
+    "began": (STORED.body, lambda text: records.began_of(replace(STORED, body=text or "{"), now=NOW, wall=WALL)),
+    "completion": (records.completion_text(Completion(1, "2", GuestError("m"))), records.completion_of),
     "outcome": (end_records.outcome_text((OUTCOME, replace(OUTCOME, value=1))), end_records.outcome_of),
     "short outcome": (end_records.outcome_text((OUTCOME, OUTCOME)), end_records.outcome_of),
     "view": (end_records.view_text(RunView("run_1", "waiting", "stdio", None, 5)), end_records.view_of),

@@ -12,11 +12,18 @@ import pytest
 
 from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.errors import ProgramError, StoreUnavailable
-from codemode_mcp.runs.next_step import NEXT_BYTES, PENDING_BYTES
 from codemode_mcp.runs.outputs import REPEATED, exceeds, printed
-from codemode_mcp.runs.rendering import MAX_STORED_PICTURES, Rendered, render, render_error
-from codemode_mcp.runs.result_forms import ResultForm, StoredResult
-from codemode_mcp.runs.telemetry import TELEMETRY_BYTES, TELEMETRY_KEY
+from codemode_mcp.runs.rendering import (
+    MAX_STORED_PICTURES,
+    NEXT_BYTES,
+    PENDING_BYTES,
+    TELEMETRY_BYTES,
+    TELEMETRY_KEY,
+    Rendered,
+    render,
+    render_error,
+)
+from codemode_mcp.runs.values import ResultForm, StoredResult
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
 
 SETTINGS = ToolSettings()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import OWNER, FakeClient, bench
 from tests.runs.test_direct_calls import DirectFake

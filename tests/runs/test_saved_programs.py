@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from codemode_mcp.calls.context import Calling
-from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.calls.outcome import Calling, CallRecord
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.deliveries import PROPOSALS_PER_RUN, bounded_proposal
 from codemode_mcp.sandbox.messages import SaveProgram, ToolCall
@@ -267,7 +266,7 @@ async def test_an_error_names_its_line_and_without_time_for_searches_its_functio
         it.library = library(fails=f"export default () => {{\n{lines}\n  const c = undefined.x;\n}}")
         code = "return await programs.fails().catch((error) => error.message)"
         assert "(programs/fails.js:202:23)" in (await it.execute(code)).value
-        monkeypatch.setattr("codemode_mcp.runs.open_programs.DESCRIBE_SECONDS", 0.0)
+        monkeypatch.setattr("codemode_mcp.runs.live_call.DESCRIBE_SECONDS", 0.0)
         assert "(programs/fails.js:1:1)" in (await it.execute(code)).value
 
 

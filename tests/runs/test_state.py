@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.runs.memory_store import MemoryStore
 from codemode_mcp.runs.state import (
     CALL_TRANSITIONS,
     CUSTODY_TRANSITIONS,
@@ -30,7 +29,7 @@ from codemode_mcp.runs.state import (
     advance_custody,
     may_send,
 )
-from codemode_mcp.runs.store import Claim, EndedRun, SuspendedRun
+from codemode_mcp.runs.store import Claim, EndedRun, MemoryStore, SuspendedRun
 from codemode_mcp.settings import CodeModeSettings
 
 if TYPE_CHECKING:

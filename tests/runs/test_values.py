@@ -9,8 +9,7 @@ import pytest
 
 from codemode_mcp import stores
 from codemode_mcp.errors import CodeModeError, ProgramError
-from codemode_mcp.runs.result_forms import ResultForm
-from codemode_mcp.runs.values import ENTRY, FULL_OWNERS, PREVIEW, Get, MemoryValues, Put, Values
+from codemode_mcp.runs.values import ENTRY, FULL_OWNERS, PREVIEW, Get, MemoryValues, Put, ResultForm, Values
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.values import StoredValues

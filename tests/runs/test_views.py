@@ -12,8 +12,8 @@ import pytest
 
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.errors import CodeModeError
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.runs import live
+from codemode_mcp.policy.policy import Caller
+from codemode_mcp.runs import takeover
 from codemode_mcp.runs.views import MAX_INPUT, MAX_RUN_CALLS, SHOWN_CALLS, Ledger, Track
 from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.settings import PolicyRules
@@ -182,7 +182,7 @@ async def test_a_program_whose_text_the_engine_refuses_is_listed_as_failed(engin
 async def test_the_newest_come_first_and_old_ends_are_forgotten(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "SHOWN_ENDED", 5)
+    monkeypatch.setattr(takeover, "SHOWN_ENDED", 5)
     async with bench(engine, echo()) as it:
         ids = [(await it.execute(f"return {n}")).run_id for n in range(8)]
         assert [view.id for view in it.manager.operator.views()] == ids[:2:-1]
@@ -287,7 +287,7 @@ def test_a_ledger_does_not_grow_with_runs_that_are_forgotten() -> None:
 async def test_of_runs_that_are_not_listed_any_more_no_calls_are_remembered(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "SHOWN_ENDED", 5)
+    monkeypatch.setattr(takeover, "SHOWN_ENDED", 5)
     async with bench(engine, echo()) as it:
         for number in range(8):
             await it.execute(f"for (let i = 0; i < 3; i++) await MCP.echo.say({{ text: 'only here {number}' }})")

@@ -13,7 +13,7 @@ import anyio.lowlevel
 import pytest
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.runs.next_step import next_step
+from codemode_mcp.runs.rendering import next_step
 from codemode_mcp.settings import CodeModeSettings, PolicyRules
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal

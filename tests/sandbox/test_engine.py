@@ -16,8 +16,7 @@ from guest_harness import MANIFEST, Cell, ok
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.sandbox import binary, compiled
 from codemode_mcp.sandbox import engine as engines
-from codemode_mcp.sandbox.engine import open_engine
-from codemode_mcp.sandbox.guest_threads import GuestThreads
+from codemode_mcp.sandbox.engine import GuestThreads, open_engine
 from codemode_mcp.sandbox.instance import Instance
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.sandbox import guest_threads
-from codemode_mcp.sandbox.guest_threads import GuestThreads
+from codemode_mcp.sandbox import engine
+from codemode_mcp.sandbox.engine import GuestThreads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[GuestThreads]:
-    monkeypatch.setattr(guest_threads, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(engine, "IDLE_SECONDS", 0.05)
     opened = GuestThreads(2)
     yield opened
     opened.close()
@@ -55,7 +55,7 @@ def test_threads_without_work_end_and_new_ones_take_their_place(threads: GuestTh
 
 
 def test_no_work_is_left_lying_while_threads_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guest_threads, "IDLE_SECONDS", 0.001)
+    monkeypatch.setattr(engine, "IDLE_SECONDS", 0.001)
     threads = GuestThreads(3)
     chance = random.Random(1)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.entries import OfferedTool
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules
 from tests.sandbox.guest_harness import Cell

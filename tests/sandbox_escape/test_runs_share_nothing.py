@@ -9,7 +9,7 @@ import pytest
 from guest_harness import ok
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.store import Claim
 from tests.runs.bench import OWNER, Bench, bench

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from codemode_mcp.saved_programs import differences
-from codemode_mcp.saved_programs.differences import different_lines
+from codemode_mcp.saved_programs import versions
+from codemode_mcp.saved_programs.versions import different_lines
 
 
 def test_differences_have_the_lines_around_them() -> None:
@@ -12,7 +12,7 @@ def test_differences_have_the_lines_around_them() -> None:
 
 
 def test_texts_of_many_lines_are_not_compared() -> None:
-    count = differences.MAX_PAIRS // 1000
+    count = versions.MAX_PAIRS // 1000
     old, new = [f"{number % 90}" for number in range(1000)], [f"{number * 7 % 90}" for number in range(count + 1)]
     lines = list(different_lines("\n".join(old), "\n".join(new)))
     assert lines[0] == f"@@ all lines: -1000 +{count + 1}; the texts are too long to compare"

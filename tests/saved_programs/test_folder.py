@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from codemode_mcp.saved_programs import folder, program_file, watch
-from codemode_mcp.saved_programs.folder import EMPTY, MAX_PROGRAMS, Library, folder_state, read_folder
+from codemode_mcp.saved_programs import folder, program_file
+from codemode_mcp.saved_programs.folder import EMPTY, MAX_PROGRAMS, Library, LibraryWatcher, folder_state, read_folder
 from codemode_mcp.saved_programs.saved_program import MAX_TEXT
-from codemode_mcp.saved_programs.watch import LibraryWatcher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,8 +100,8 @@ def test_the_number_of_programs_is_limited(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_changed_folder_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr("codemode_mcp.saved_programs.folder.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("codemode_mcp.saved_programs.folder.QUIET_SECONDS", 0.01)
     folder = folder_with(tmp_path, {"a.ts": RIGHT})
     state, library = folder_state(folder), read_folder(folder)
     send, receive = anyio.create_memory_object_stream[Library](10)

@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.cli.saved_lookup import SavedPrograms
-from codemode_mcp.cli.saved_views import state_of
+from codemode_mcp.cli.saved_lookup import SavedPrograms, saved_state_text
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.saved_programs import proposals
-from codemode_mcp.saved_programs.deciding import LEFT_SECONDS, NotWritten, accept, pin, present_file
+from codemode_mcp.saved_programs import versions
 from codemode_mcp.saved_programs.program_file import read_program
-from codemode_mcp.saved_programs.program_state import ProgramState, StateUnavailable
-from codemode_mcp.saved_programs.proposals import Author, Proposal, Proposals, propose, settle
-from codemode_mcp.saved_programs.proposed_text import proposed_text
-from codemode_mcp.saved_programs.proposing import Proposer
+from codemode_mcp.saved_programs.program_state import (
+    LEFT_SECONDS,
+    NotWritten,
+    ProgramState,
+    StateUnavailable,
+    accept,
+    pin,
+    present_file,
+)
+from codemode_mcp.saved_programs.proposing import Proposer, proposed_text
 from codemode_mcp.saved_programs.saved_program import MAX_TEXT, OF_REPL, digest_of
-from codemode_mcp.saved_programs.versions import BY_FILE
+from codemode_mcp.saved_programs.versions import BY_FILE, Author, Proposal, Proposals, propose, settle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -185,7 +189,7 @@ def test_a_process_killed_in_accept_leaves_the_truth_and_accept_removes_its_file
         state, folder = ProgramState(each / "state", config), each / "programs"
         found = SavedPrograms(config, folder, state, {}, state.proposals(), ())
         (program,) = found.library.programs
-        assert (state_of(found, program), found.library.problems) == ("ok", ())
+        assert (saved_state_text(found, program), found.library.problems) == ("ok", ())
         version = found.version(program)
         assert version is not None
         assert (
@@ -215,8 +219,8 @@ def test_a_process_killed_in_accept_leaves_the_truth_and_accept_removes_its_file
 
 
 def test_owners_have_bounds_of_their_own_and_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proposals, "MAX_PROPOSALS_PER_OWNER", 2)
-    monkeypatch.setattr(proposals, "MAX_PROPOSALS", 3)
+    monkeypatch.setattr(versions, "MAX_PROPOSALS_PER_OWNER", 2)
+    monkeypatch.setattr(versions, "MAX_PROPOSALS", 3)
 
     def add(known: Proposals, name: str, owner: str) -> Proposals:
         author = Author(owner, None, "http", "run_1")

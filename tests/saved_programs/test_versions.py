@@ -9,9 +9,8 @@ import pytest
 from codemode_mcp.saved_programs.folder import Library
 from codemode_mcp.saved_programs.program_state import ProgramState
 from codemode_mcp.saved_programs.saved_program import SavedProgram
-from codemode_mcp.saved_programs.used_tools import Names, names_in
 from codemode_mcp.saved_programs.version_keeper import VersionKeeper
-from codemode_mcp.saved_programs.versions import MAX_TEXTS, MAX_VERSIONS, History, Version
+from codemode_mcp.saved_programs.versions import MAX_TEXTS, MAX_VERSIONS, History, Names, Version, names_in
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from codemode_mcp.control.display import columns
-from codemode_mcp.savings.exposure import Exposure, Server, Weight
-from codemode_mcp.savings.report import Report, as_json, costs, left_out, verdict_of_exposure, verdict_of_tasks
-from codemode_mcp.savings.tasks import tasks_of
-from codemode_mcp.savings.text import drawn
+from codemode_mcp.savings.report import Report, as_json, costs, drawn, left_out, verdict_of_exposure, verdict_of_tasks
+from codemode_mcp.savings.tasks import Exposure, Server, Weight, tasks_of
 from tests.savings.trajectories import run
 
 HOSTILE = "\x1b[2J\u202e</text><script>alert(1)</script>\"&' 漢字漢字漢字漢字漢字漢字漢字漢字\ud800"

@@ -15,7 +15,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from typer.testing import CliRunner
 
-from codemode_mcp.cli.commands.savings import app
+from codemode_mcp.cli.commands.trace import app
 from codemode_mcp.savings.measure import server_of
 from tests.savings.trajectories import run
 from upstream_clients.tools import Tool, UpstreamView
@@ -63,7 +63,7 @@ def test_what_a_recorded_task_sent_and_what_its_servers_take_of_a_prompt(tmp_pat
     config = written(tmp_path, servers, audit={"trajectory": "runs.jsonl"})
     own, result = anyio.run(recorded, config)
     directly = anyio.run(listed_directly, tracker)
-    done = CliRunner().invoke(app, ["--config", str(config), "--json"])
+    done = CliRunner().invoke(app, ["savings", "--config", str(config), "--json"])
     assert done.exit_code == 0, done.stderr
     report = json.loads(done.stdout)
 
@@ -92,7 +92,7 @@ def bare(tmp_path: Path) -> Path:
 
 
 def test_without_a_recording_it_says_how_to_have_one(bare: Path) -> None:
-    done = CliRunner().invoke(app, ["--config", str(bare)])
+    done = CliRunner().invoke(app, ["savings", "--config", str(bare)])
     assert done.exit_code == 0
     assert "No tools are known" in done.stdout
     assert '"audit": { "trajectory": "runs.jsonl" }' in done.stdout
@@ -102,13 +102,13 @@ def test_a_recording_that_is_named_is_read_and_one_that_is_not_there_is_an_error
     file = tmp_path / "old.jsonl"
     file.write_text("".join(json.dumps(event) + "\n" for event in run({"text_bytes": 500})) + "{torn", "utf-8")
     named = ["--config", str(bare), "--trajectory", str(file)]
-    done = CliRunner().invoke(app, [*named, "--json"])
+    done = CliRunner().invoke(app, ["savings", *named, "--json"])
     assert json.loads(done.stdout)["tasks"]["saved_bytes"] == 510 - 80
-    lately = CliRunner().invoke(app, [*named, "--since", "7"])
+    lately = CliRunner().invoke(app, ["savings", *named, "--since", "7"])
     # Folded, and a path that is longer than a line is broken.
     expected = f"No tasks of a model are recorded in {file} in the last 7 days."
     assert "".join(expected.split()) in "".join(lately.stdout.split())
-    missing = CliRunner().invoke(app, ["--config", str(bare), "--trajectory", str(tmp_path / "none.jsonl")])
+    missing = CliRunner().invoke(app, ["savings", "--config", str(bare), "--trajectory", str(tmp_path / "none.jsonl")])
     assert missing.exit_code == 1
     assert "there is no file" in missing.stderr
 

@@ -14,12 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.search.finder import MAX_REQUEST, Finder
-from codemode_mcp.search.index import Field, Index
-from codemode_mcp.search.thesaurus import MAX_PHRASE, Thesaurus, compiled, shipped_thesaurus
-from codemode_mcp.search.vectors import MAGIC, WordVectors, shipped_vectors, similarity
-from codemode_mcp.search.wishes import wishes
-from codemode_mcp.search.words import content_words, phrase_words, words
+from codemode_mcp.search.finder import MAGIC, MAX_REQUEST, Finder, WordVectors, shipped_vectors, similarity, wishes
+from codemode_mcp.search.index import (
+    MAX_PHRASE,
+    Field,
+    Index,
+    Thesaurus,
+    compiled,
+    content_words,
+    phrase_words,
+    shipped_thesaurus,
+    words,
+)
 from upstream_clients.tools import Tool
 
 THESAURUS = Path(__file__).parents[2] / "codemode_mcp" / "search" / "thesaurus.txt"

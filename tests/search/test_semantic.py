@@ -18,13 +18,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.installation import install_command
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.search.finder import Finder
-from codemode_mcp.search.semantic import Embedder, Meaning, Unavailable, available
-from codemode_mcp.search.semantic.model import TOKENIZER, WEIGHTS, PinnedFile
-from codemode_mcp.search.semantic.vector_file import KEY, MAGIC, VectorFile
+from codemode_mcp.search.semantic import (
+    KEY,
+    MAGIC,
+    TOKENIZER,
+    WEIGHTS,
+    Embedder,
+    Meaning,
+    PinnedFile,
+    Unavailable,
+    VectorFile,
+    available,
+)
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Tool, UpstreamView
 

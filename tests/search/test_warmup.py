@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.search import warmup
 from codemode_mcp.search.warmup import Warmup

@@ -10,8 +10,8 @@ import pytest
 
 from codemode_mcp.calls.outcome import Outcome, Usage
 from codemode_mcp.exposure.selection import Exposure
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.runs.polling import Polled
+from codemode_mcp.policy.policy import Caller
+from codemode_mcp.runs.observation import Polled
 from codemode_mcp.server import client_tasks
 from codemode_mcp.server.client_tasks import ClientTasks, knows_tasks, status_of
 from codemode_mcp.server.exchange import METHODS, TASK_METHODS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codemode_mcp.server.connected_clients import MAX_CLIENTS, MAX_TEXT, ConnectedClient, ConnectedClients
+from codemode_mcp.server.profiles import MAX_CLIENTS, MAX_TEXT, ConnectedClient, ConnectedClients
 
 
 class Clock:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.server import descriptions
-from codemode_mcp.server.tool_list import tool_list
+from codemode_mcp.server.descriptions import tool_list
 from codemode_mcp.settings import CodeModeSettings, PolicyContext, PolicyRules, ToolSettings
 from declarations.names import identifiers
 

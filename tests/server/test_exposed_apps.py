@@ -10,9 +10,9 @@ import pytest
 
 from codemode_mcp.catalog.per_caller import Catalogs
 from codemode_mcp.exposure.selection import Exposure
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.server.exposed_apps import ExposedApps
-from codemode_mcp.server.list_changed import Announcer
+from codemode_mcp.server.notifications import Announcer
 from codemode_mcp.settings import PolicyContext, PolicyRules, ToolSettings
 from upstream_clients.jsonrpc import APP_MIME_TYPE, APPS_EXTENSION
 from upstream_clients.tools import Tool, UpstreamView

@@ -8,11 +8,11 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.server import exposed_items
-from codemode_mcp.server.client_exposure import ClientExposure
 from codemode_mcp.server.exposed_items import ExposedItems
-from codemode_mcp.server.list_changed import Announcer
+from codemode_mcp.server.notifications import Announcer
+from codemode_mcp.server.profiles import ClientExposure
 from codemode_mcp.settings import ToolSettings
 from upstream_clients.jsonrpc import JsonRpcError
 from upstream_clients.testing import ScriptedSource

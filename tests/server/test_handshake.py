@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mcp_types import methods, version
 
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.server.client_messages import NOT_INITIALIZED
 from codemode_mcp.server.client_questions import as_request
-from codemode_mcp.server.handshake import HandshakeSession, is_plain_call, is_plain_greeting, is_plain_listing
 from codemode_mcp.server.line_stream import open_line_stream
-from codemode_mcp.server.list_changed import Announcer
+from codemode_mcp.server.notifications import Announcer
 from codemode_mcp.server.sdk_server import code_mode_server, serve_lines
+from codemode_mcp.server.stdio import HandshakeSession, is_plain_call, is_plain_greeting, is_plain_listing
 from upstream_clients import jsonrpc
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
@@ -430,7 +430,7 @@ async def test_a_question_of_a_request_that_is_cancelled_is_taken_back(front: st
 async def test_a_changed_list_is_announced_to_a_client_that_has_seen_it(
     front: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codemode_mcp.server.list_changed.DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("codemode_mcp.server.notifications.DELAY_SECONDS", 0.01)
     surface = Counter()
     async with serving(front, surface) as peer:
         await peer.greet()

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from codemode_mcp.server.http import connection
+from codemode_mcp.server.http import sockets
 from codemode_mcp.server.http.listener import listening
 from codemode_mcp.settings import HttpSettings
 
@@ -28,7 +28,7 @@ def anyio_backend() -> str:
 
 
 async def test_a_client_that_never_reads_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "WRITE_SECONDS", 0.2)
+    monkeypatch.setattr(sockets, "WRITE_SECONDS", 0.2)
     gone = anyio.Event()
 
     async def endless(scope: Scope, receive: Receive, send: Send) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.server.interrupted import Interrupted, interruption
+from codemode_mcp.server.code_mode import Interrupted, interruption
 
 if TYPE_CHECKING:
     from codemode_mcp.runs.state import RunState

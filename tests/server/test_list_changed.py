@@ -9,10 +9,9 @@ import mcp_types as types
 import pytest
 from mcp.client.client import Client
 
-from codemode_mcp.server import list_changed
-from codemode_mcp.server.list_changed import Announcer
-from codemode_mcp.server.sdk_exchange import OF_LINES, Connection
-from codemode_mcp.server.sdk_server import AnnouncingServer
+from codemode_mcp.server import notifications
+from codemode_mcp.server.notifications import Announcer
+from codemode_mcp.server.sdk_server import OF_LINES, AnnouncingServer, Connection
 
 pytestmark = pytest.mark.anyio
 
@@ -56,8 +55,8 @@ class Ear:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(list_changed, "DELAY_SECONDS", 0.02)
-    monkeypatch.setattr(list_changed, "MIN_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(notifications, "DELAY_SECONDS", 0.02)
+    monkeypatch.setattr(notifications, "MIN_INTERVAL_SECONDS", 0.02)
 
 
 async def test_a_storm_of_changes_is_announced_once() -> None:

@@ -11,15 +11,13 @@ from typing import Any
 import pytest
 from mcp_types import methods
 
-from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.json_text import json_text
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.server import passthrough_tools
-from codemode_mcp.server.forwarded_call import MAX_OWN_CALLS, MAX_PROGRESS, ForwardedCall, no_room
-from codemode_mcp.server.passthrough_tools import MAX_NAME, Listing, exposed_name
-from codemode_mcp.server.protocol_fit import MAX_PARTS, MAX_VALUES, result_for
+from codemode_mcp.policy.policy import Caller, Policy
+from codemode_mcp.server import direct_forms
+from codemode_mcp.server.direct_calls import MAX_OWN_CALLS, MAX_PROGRESS, ForwardedCall, no_room
+from codemode_mcp.server.direct_forms import MAX_NAME, MAX_PARTS, MAX_VALUES, Listing, exposed_name, result_for
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
@@ -66,7 +64,7 @@ def test_a_digest_has_64_bits_and_the_name_fits_every_client() -> None:
 def test_of_two_tools_with_one_name_neither_is_shown_whatever_their_order(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(passthrough_tools, "exposed_name", lambda server, tool: f"{server[0]}__{tool}")
+    monkeypatch.setattr(direct_forms, "exposed_name", lambda server, tool: f"{server[0]}__{tool}")
     rules = PolicyRules()
     views = [view("bank", Tool("pay"), Tool("look")), view("bad", Tool("pay"))]
     for order in (views, views[::-1]):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.server.resource_requests import LIST_TTL_MS, ResourceRequests
+from codemode_mcp.server.resources import LIST_TTL_MS, ResourceRequests
 from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 
 pytestmark = pytest.mark.anyio

@@ -11,17 +11,15 @@ import pytest
 
 from codemode_mcp.audit import Auditor
 from codemode_mcp.errors import StoreUnavailable
-from codemode_mcp.exposure.results import MAX_LINKS, number_before, result_uri
+from codemode_mcp.exposure.apps import MAX_LINKS, number_before, result_uri
 from codemode_mcp.exposure.selection import Exposure
-from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Caller
 from codemode_mcp.runs.rendering import Rendered
-from codemode_mcp.runs.result_forms import ResultForm, StoredResult
-from codemode_mcp.runs.values import MemoryValues
-from codemode_mcp.server import result_resources
-from codemode_mcp.server.client_exposure import ClientExposure
-from codemode_mcp.server.profiles import Profile
-from codemode_mcp.server.program_results import tool_result
-from codemode_mcp.server.result_resources import PAGE_RESULTS, ResultResources
+from codemode_mcp.runs.values import MemoryValues, ResultForm, StoredResult
+from codemode_mcp.server import resources
+from codemode_mcp.server.code_mode import tool_result
+from codemode_mcp.server.profiles import ClientExposure, Profile
+from codemode_mcp.server.resources import PAGE_RESULTS, ResultResources
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
 
@@ -132,7 +130,7 @@ async def test_an_owner_has_one_read_at_a_time_and_delays_no_other_owner() -> No
 
 
 async def test_a_result_beyond_the_limit_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_resources, "MAX_READ", 100)
+    monkeypatch.setattr(resources, "MAX_READ", 100)
     application = Application()
     ref = await application.values.offload("ann", json.dumps("x" * 99))
     with pytest.raises(JsonRpcError, match="101 characters, more than 100; load a part of it in a program") as raised:

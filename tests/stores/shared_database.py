@@ -18,7 +18,7 @@ from codemode_mcp.stores.work import Query
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.stores.rows import Sealing
+    from codemode_mcp.stores.suspending import Sealing
     from codemode_mcp.stores.work import Database, Work
 
 KEY = b"k" * 32

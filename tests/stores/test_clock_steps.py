@@ -11,10 +11,10 @@ import pytest
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.store import Claim, SuspendedRun
 from codemode_mcp.settings import CodeModeSettings
-from codemode_mcp.stores.ending import GRACE_SECONDS, STEP_SECONDS
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
+from codemode_mcp.stores.suspending import GRACE_SECONDS, STEP_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

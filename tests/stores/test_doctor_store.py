@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.cli.doctor import store
-from codemode_mcp.cli.doctor.store import Contents, check_store, in_words, permissions
+from codemode_mcp.cli.doctor import engine
+from codemode_mcp.cli.doctor.engine import Contents, check_store, in_words, permissions
 from codemode_mcp.config import Config
 from codemode_mcp.settings import StoreSettings
 from codemode_mcp.stores.opening import open_database
@@ -169,8 +169,8 @@ async def test_a_network_file_system_and_a_full_disk_are_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = await made(tmp_path)
-    monkeypatch.setattr(store, "network_file_system", lambda _: "nfs4")
-    monkeypatch.setattr(store, "MIN_FREE", 1 << 62)
+    monkeypatch.setattr(engine, "network_file_system", lambda _: "nfs4")
+    monkeypatch.setattr(engine, "MIN_FREE", 1 << 62)
     _, network, full = said(await check_store(settings, tmp_path))
     assert network[0] == full[0] == "warn"
     assert "(nfs4)" in network[1]
@@ -178,15 +178,15 @@ async def test_a_network_file_system_and_a_full_disk_are_warned_of(
 
 
 async def test_a_slow_one_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "SLOW_MS", 0.0)
+    monkeypatch.setattr(engine, "SLOW_MS", 0.0)
     ((status, _),) = said(await check_store(await made(tmp_path), tmp_path))
     assert status == "warn"
 
 
 async def test_the_configuration_decides_which_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    (default,) = await store.check(Config())
-    (asked,) = await store.check(Config(store=StoreSettings("memory")))
+    (default,) = await engine.check_configured_store(Config())
+    (asked,) = await engine.check_configured_store(Config(store=StoreSettings("memory")))
     assert "runs.sqlite3" in default.detail
     assert "in memory" in asked.detail
 

@@ -11,12 +11,12 @@ import pytest
 
 from codemode_mcp.calls.outcome import MadeCall, Outcome, Usage
 from codemode_mcp.errors import ProgramError, StoreUnavailable
-from codemode_mcp.runs.call_records import completion_text
+from codemode_mcp.runs.records import completion_text
 from codemode_mcp.runs.store import Claim, EndedRun, Fenced, News, StoredCall, StoredCatalog, SuspendedRun
 from codemode_mcp.runs.views import RunView
 from codemode_mcp.sandbox.messages import Completion
 from codemode_mcp.settings import CodeModeSettings
-from codemode_mcp.stores import ending
+from codemode_mcp.stores import suspending
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.work import Query
 
@@ -681,7 +681,7 @@ async def test_a_process_that_carries_calls_of_a_run_hears_of_its_end(shared: Sh
 
 
 async def test_the_oldest_ends_make_room(shared: SharedDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "MAX_ENDED_BYTES", 250)
+    monkeypatch.setattr(suspending, "MAX_ENDED_BYTES", 250)
     process = await shared.process()
     for number in range(4):
         run_id = f"run_{number}"
@@ -690,7 +690,7 @@ async def test_the_oldest_ends_make_room(shared: SharedDatabase, monkeypatch: py
         await shared.advance(1)
     assert [row[0] for row in await shared.rows("SELECT id FROM runs ORDER BY id")] == ["run_2", "run_3"]
     await process.store.suspend(suspended(process, "run_9"))
-    monkeypatch.setattr(ending, "MAX_ENDED", 1)
+    monkeypatch.setattr(suspending, "MAX_ENDED", 1)
     await process.store.sweep()
     assert [row[0] for row in await shared.rows("SELECT id FROM runs ORDER BY id")] == ["run_3", "run_9"]
 
@@ -813,12 +813,12 @@ async def test_a_catalog_that_a_run_sees_again_is_kept_for_longer(shared: Shared
     process = await shared.process()
     for run_id in ("run_a", "run_b"):
         await process.store.suspend(suspended(process, run_id, lives=10_000))
-        await shared.advance(ending.CATALOG_SECONDS * 0.7)
+        await shared.advance(suspending.CATALOG_SECONDS * 0.7)
     for run_id in ("run_a", "run_b"):
         await process.store.end(ended(process, run_id))
     await process.store.sweep()
     assert len(await shared.rows("SELECT hash FROM catalogs WHERE hash LIKE 'hash of%'")) == 1
-    await shared.advance(ending.CATALOG_SECONDS)
+    await shared.advance(suspending.CATALOG_SECONDS)
     await process.store.sweep()
     assert await shared.rows("SELECT hash FROM catalogs") == []
 

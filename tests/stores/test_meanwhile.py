@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.runs.store import News
-from codemode_mcp.stores import claiming, ending
-from codemode_mcp.stores.rows import Blobs
+from codemode_mcp.stores import claiming, suspending
 from codemode_mcp.stores.seal import Seal
+from codemode_mcp.stores.suspending import Blobs
 from codemode_mcp.stores.work import Query
 from tests.stores.direct import Direct
 
@@ -63,7 +63,7 @@ def not_driven(run_id: str) -> bool:
 @pytest.mark.anyio
 async def test_a_run_that_a_process_claims_in_its_last_moment_does_not_expire(database: Direct) -> None:
     has_run(database, None, lives=-1)
-    work = ending.expire(ME, not_driven, 1000.0, Blobs(Seal()))
+    work = suspending.expire(ME, not_driven, 1000.0, Blobs(Seal()))
     await with_change(database, work, "UPDATE runs SET holder = 'another', token = 2")
     assert database.connection.execute("SELECT state FROM runs").fetchall() == [("waiting",)]
 
@@ -71,7 +71,7 @@ async def test_a_run_that_a_process_claims_in_its_last_moment_does_not_expire(da
 @pytest.mark.anyio
 async def test_a_run_that_no_process_claims_meanwhile_expires(database: Direct) -> None:
     has_run(database, None, lives=-1)
-    await with_change(database, ending.expire(ME, not_driven, 1000.0, Blobs(Seal())), "SELECT 1")
+    await with_change(database, suspending.expire(ME, not_driven, 1000.0, Blobs(Seal())), "SELECT 1")
     assert database.connection.execute("SELECT state FROM runs").fetchall() == [("expired",)]
 
 

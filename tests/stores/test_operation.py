@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.cli.store_contents import StoreContents, read_store
+from codemode_mcp.cli.serving_processes import StoreContents, read_store
 from codemode_mcp.errors import StoreUnavailable
-from codemode_mcp.runs import manager, operator
+from codemode_mcp.runs import manager, observation
 from codemode_mcp.settings import PolicyRules
 from codemode_mcp.stores.opening import ReopenedDatabase
 from tests.runs.bench import OWNER, FakeClient, bench
@@ -64,7 +64,7 @@ async def test_a_process_that_adopts_a_run_with_nothing_to_approve_does_not_wait
     async with replica(engine, tmp_path, slow()) as first:
         waiting = await first.execute("await yield_control(); " + WRITE)
     async with replica(engine, tmp_path, fast()) as second:
-        with anyio.fail_after(operator.TAKEOVER_SECONDS):
+        with anyio.fail_after(observation.TAKEOVER_SECONDS):
             assert await second.manager.operator.take_over(waiting.run_id)
 
 

@@ -14,8 +14,8 @@ import anyio
 import pytest
 
 from codemode_mcp.errors import CodeModeError, StoreUnavailable
-from codemode_mcp.stores.lease import Lease
 from codemode_mcp.stores.postgres import open_postgres
+from codemode_mcp.stores.schema import Lease
 from codemode_mcp.stores.work import Alive, Notify, Now, Query
 from tests.stores.relay import relay
 
@@ -248,7 +248,7 @@ async def test_a_process_is_alive_until_it_has_closed(postgres_url: str) -> None
 
 _CHILD = """
 import sys, anyio
-from codemode_mcp.stores.lease import Lease
+from codemode_mcp.stores.schema import Lease
 from codemode_mcp.stores.postgres import open_postgres
 
 async def main():

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.stores.dialect import BadAddress, address, numbered
-from codemode_mcp.stores.lease import Lease, lease_clock
+from codemode_mcp.stores.schema import BadAddress, Lease, address, lease_clock, numbered
 
 # placeholders
 

@@ -14,8 +14,8 @@ import anyio
 import pytest
 
 from codemode_mcp.errors import CodeModeError, ProgramError, ShuttingDown, StoreUnavailable
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.runs import call_records, records
+from codemode_mcp.policy.policy import Caller
+from codemode_mcp.runs import records
 from codemode_mcp.settings import CodeModeSettings, PolicyRules
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
@@ -249,7 +249,7 @@ async def test_an_end_elsewhere_that_cannot_be_read_rejects_its_call_alone(
             "catch (error) { return [error.message, unwrap(await MCP.files.read({n: 2})).text] }"
         )
         assert (await second.observe(waiting.run_id)).status == "waiting"
-        monkeypatch.setattr(call_records, "completion_of", of_another_version)
+        monkeypatch.setattr(records, "completion_of", of_another_version)
         executor.release.set()
         message, read = (await until_done(second, waiting.run_id)).value
     assert ("another version" in message, read) == (True, "done 2")

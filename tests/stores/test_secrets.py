@@ -9,8 +9,7 @@ import pytest
 
 from codemode_mcp.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores.opening import open_store
-from codemode_mcp.stores.seal import Seal
-from codemode_mcp.stores.secrets import shared_secret
+from codemode_mcp.stores.seal import Seal, shared_secret
 
 if TYPE_CHECKING:
     from pathlib import Path

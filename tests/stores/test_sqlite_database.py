@@ -19,10 +19,8 @@ import anyio
 import pytest
 
 from codemode_mcp.errors import StoreUnavailable
-from codemode_mcp.stores import process_locks, schema, sqlite
-from codemode_mcp.stores.process_locks import ProcessLock
-from codemode_mcp.stores.sqlite import SqliteDatabase, open_sqlite
-from codemode_mcp.stores.sqlite_errors import problem
+from codemode_mcp.stores import schema, sqlite
+from codemode_mcp.stores.sqlite import ProcessLock, SqliteDatabase, open_sqlite, problem
 from codemode_mcp.stores.work import Alive, Notify, Query
 
 if TYPE_CHECKING:
@@ -444,7 +442,7 @@ async def test_a_process_is_alive_until_it_closes(path: Path) -> None:
 async def test_a_killed_process_is_dead_immediately(path: Path) -> None:
     program = (
         "import sys, pathlib\n"
-        "from codemode_mcp.stores.process_locks import ProcessLock\n"
+        "from codemode_mcp.stores.sqlite import ProcessLock\n"
         "print(ProcessLock(pathlib.Path(sys.argv[1])).process, flush=True)\n"
         "sys.stdin.read()\n"
     )
@@ -530,7 +528,7 @@ async def test_a_process_whose_file_is_taken_for_that_of_a_dead_one_as_it_begins
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "runs.sqlite3.d"
-    try_lock, tried = process_locks.try_lock, []
+    try_lock, tried = sqlite.try_lock, []
 
     def late(descriptor: int) -> bool:
         tried.append(descriptor)
@@ -539,7 +537,7 @@ async def test_a_process_whose_file_is_taken_for_that_of_a_dead_one_as_it_begins
                 path.unlink()
         return try_lock(descriptor)
 
-    monkeypatch.setattr(process_locks, "try_lock", late)
+    monkeypatch.setattr(sqlite, "try_lock", late)
     lock = ProcessLock(folder)
     try:
         assert lock.is_held()

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from codemode_mcp.errors import StoreUnavailable
-from codemode_mcp.runs import call_storage
+from codemode_mcp.runs import persisting
 from codemode_mcp.stores.runs import DurableStore
 from tests.runs.bench import FakeClient, bench
 from tests.stores.test_runs_that_outlive import READ, WRITE, replica, until_done
@@ -206,7 +206,7 @@ async def test_a_question_of_a_task_of_an_earlier_process_reaches_the_client_of_
 async def test_a_task_is_recorded_later_if_the_store_does_not_answer(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_storage, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(persisting, "RETRY_SECONDS", 0.001)
     errors = [StoreUnavailable("away"), StoreUnavailable("away")]
     inner = DurableStore.note_task
 

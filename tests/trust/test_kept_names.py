@@ -13,8 +13,7 @@ import pytest
 from codemode_mcp.audit.events import Auditor
 from codemode_mcp.trust.comparison import ServerPins, accept, with_names
 from codemode_mcp.trust.items import SERVER_KEY, item_of
-from codemode_mcp.trust.lock_file import LockFile
-from codemode_mcp.trust.pins_file import PinsFolder
+from codemode_mcp.trust.pins_file import LockFile, PinsFolder
 from codemode_mcp.trust.service import Trust
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Tool, UpstreamView

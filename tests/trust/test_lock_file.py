@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.trust.items import SERVER_KEY, item_of
-from codemode_mcp.trust.lock_file import (
+from codemode_mcp.trust.pins_file import (
     LockFile,
     LockFileError,
     LockFileMissing,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.trust import new_findings as module
+from codemode_mcp.trust import findings as module
 from codemode_mcp.trust.comparison import ItemReport, Status
-from codemode_mcp.trust.items import Item, item_of
-from codemode_mcp.trust.new_findings import new_findings, tools_of_others
-from codemode_mcp.trust.operation_lines import is_api
+from codemode_mcp.trust.findings import new_findings, tools_of_others
+from codemode_mcp.trust.items import Item, is_api, item_of
 
 if TYPE_CHECKING:
     import pytest

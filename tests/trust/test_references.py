@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.trust.items import Kind
-from codemode_mcp.trust.references import parse_reference, reference
+from codemode_mcp.trust.items import Kind, parse_reference, reference
 
 if TYPE_CHECKING:
     from codemode_mcp.trust.items import Key

@@ -16,9 +16,8 @@ from codemode_mcp.cli.pinned_items import PinnedItems, PinnedServer
 from codemode_mcp.cli.trust_views import item_row, items_json, report_lines
 from codemode_mcp.trust import service
 from codemode_mcp.trust.comparison import Stale, accept
-from codemode_mcp.trust.lock_file import LockFile
-from codemode_mcp.trust.pins_file import PinsFolder
-from codemode_mcp.trust.references import reference
+from codemode_mcp.trust.items import reference
+from codemode_mcp.trust.pins_file import LockFile, PinsFolder
 from codemode_mcp.trust.service import Trust
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Annotations, Tool, UpstreamView

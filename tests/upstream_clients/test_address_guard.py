@@ -6,7 +6,7 @@ import ipaddress
 
 import pytest
 
-from upstream_clients.address_guard import is_forbidden, is_public, may_be_public
+from upstream_clients.fetch import is_forbidden, is_public, may_be_public
 from upstream_clients.loopback import parse_address
 
 SPECIAL = """

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from upstream_clients import answer_cache
-from upstream_clients.answer_cache import AnswerCache
+from upstream_clients import resource_state
+from upstream_clients.resource_state import AnswerCache
 
 if TYPE_CHECKING:
     from upstream_clients import ToolSource, UpstreamView
@@ -101,7 +101,7 @@ async def test_pages_of_lists_are_stored_until_their_list_changes() -> None:
 
 
 async def test_the_answers_that_were_used_longest_ago_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_cache, "MAX_CACHE_BYTES", 300)
+    monkeypatch.setattr(resource_state, "MAX_CACHE_BYTES", 300)
     cache = AnswerCache()
     for uri in ("a:", "b:", "c:"):
         stored(cache, uri, answer("x" * 50))

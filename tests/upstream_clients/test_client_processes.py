@@ -11,8 +11,8 @@ import pytest
 from counted_processes import Processes, said
 
 from upstream_clients import Asking, UpstreamPool
-from upstream_clients.listing_cache import ListingCache
-from upstream_clients.shared_servers import SharedServers
+from upstream_clients.listing import ListingCache
+from upstream_clients.pool import SharedServers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -241,7 +241,7 @@ async def test_a_client_that_floods_with_changes_is_asked_once_at_a_time(process
 async def test_a_client_that_does_not_answer_counts_as_one_without_roots(
     processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("upstream_clients.client_roots.ROOTS_SECONDS", 0.2)
+    monkeypatch.setattr("upstream_clients.client_processes.ROOTS_SECONDS", 0.2)
     ada, bob = Client("ada", "file:///a"), Client("bob", "file:///b")
     async with pool_with(processes, ada, bob, flags="roots") as pool:
         of_ada = await pid(pool, ada)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from upstream_clients import UpstreamSpec
-from upstream_clients.client_processes import RunningServer, SharedServer
-from upstream_clients.client_roots import ClientRoots
+from upstream_clients.client_processes import ClientRoots, RunningServer, SharedServer
 
 if TYPE_CHECKING:
     from upstream_clients import JsonObject

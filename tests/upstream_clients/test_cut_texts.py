@@ -14,13 +14,11 @@ from codemode_mcp.audit.redaction import Inputs, Redactor
 from codemode_mcp.audit.trajectory import document_of
 from upstream_clients.error_mapping import call_error, start_failure
 from upstream_clients.jsonrpc import JsonRpcError
-from upstream_clients.log_listeners import MAX_NAME as MAX_LOGGER
-from upstream_clients.log_listeners import LogListeners
 from upstream_clients.redaction import MAX_SECRET, cut, hide, redacted_start
-from upstream_clients.server_log import MAX_LINE as MAX_LOGGED
-from upstream_clients.server_log import ServerLog
+from upstream_clients.server_log import MAX_LINE, LogListeners, ServerLog, StderrTail
+from upstream_clients.server_log import MAX_LOG_LINE as MAX_LOGGED
+from upstream_clients.server_log import MAX_NAME as MAX_LOGGER
 from upstream_clients.spec import UpstreamSpec
-from upstream_clients.stderr import MAX_LINE, StderrTail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

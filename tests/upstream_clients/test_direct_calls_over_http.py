@@ -18,8 +18,8 @@ import pytest
 from direct_pool import DirectSource, direct_pool
 
 from upstream_clients import Asking, UpstreamCallError, UpstreamSpec, http, line_messages, streamable
-from upstream_clients.bearer import Bearer
 from upstream_clients.direct import THREAD_BYTES
+from upstream_clients.http import Bearer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

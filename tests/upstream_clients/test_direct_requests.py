@@ -19,10 +19,10 @@ from tests.properties import examples
 from upstream_clients import direct
 from upstream_clients.direct import Answer, DirectRequests, Refusal, read_answer
 from upstream_clients.dispatcher import Dispatcher
-from upstream_clients.events import EventBuffer
 from upstream_clients.jsonrpc import form_of, key_of
 from upstream_clients.line_messages import LineBuffer, read_message
 from upstream_clients.question_routing import ConnectionQuestions
+from upstream_clients.sse import EventBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

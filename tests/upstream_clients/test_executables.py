@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from upstream_clients.executables import find_executable, path_to_start
+from upstream_clients.environment import find_executable, path_to_start
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,15 @@ import pytest
 from test_direct_calls_over_http import EVENTS, JSON, Bare, half_a_body, hang_up, served
 
 from upstream_clients import UpstreamCallError
-from upstream_clients.item_list_repair import PROMPTS, TEMPLATES, metadata_of, read_items, without_metadata
-from upstream_clients.item_members import MAX_METADATA_BYTES
-from upstream_clients.listing_cache import ListingCache
+from upstream_clients.list_repair import (
+    MAX_METADATA_BYTES,
+    PROMPTS,
+    TEMPLATES,
+    metadata_of,
+    read_items,
+    without_metadata,
+)
+from upstream_clients.listing import ListingCache
 
 if TYPE_CHECKING:
     import asyncio
@@ -125,7 +131,7 @@ async def test_pages_are_joined_within_limits(
 
 
 async def test_a_list_is_cut_at_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upstream_clients.item_list_repair.MAX_LIST_BYTES", 100)
+    monkeypatch.setattr("upstream_clients.list_repair.MAX_LIST_BYTES", 100)
     items, problems = read_items(PROMPTS, [{"name": "a", "description": "x" * 60}, {"name": "b", "title": "y" * 60}])
     assert [item["name"] for item in items] == ["a"]
     assert problems == ("prompts/list has more than 10000 items or 100 bytes; the rest is left out",)
@@ -167,7 +173,7 @@ async def test_metadata_of_another_type_or_size_is_left_out_and_the_item_is_kept
 
 
 async def test_the_metadata_of_a_list_is_limited_and_its_items_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upstream_clients.item_members.MAX_LIST_METADATA_BYTES", 40)
+    monkeypatch.setattr("upstream_clients.list_repair.MAX_LIST_METADATA_BYTES", 40)
     items, problems = read_items(PROMPTS, [{"name": name, "_meta": {"a": "x" * 20}} for name in "abc"])
     assert items == ({"name": "a", "_meta": {"a": "x" * 20}}, {"name": "b"}, {"name": "c"})
     assert problems == ("metadata is left out from prompt 'b' on, since a list has too much of it",)

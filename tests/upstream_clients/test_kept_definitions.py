@@ -10,8 +10,8 @@ import pytest
 
 from tests.integration.harness import npm_server
 from upstream_clients import UpstreamSpec
-from upstream_clients.item_list_repair import ITEM_KINDS
-from upstream_clients.stderr import StderrTail
+from upstream_clients.list_repair import ITEM_KINDS
+from upstream_clients.server_log import StderrTail
 from upstream_clients.stdio import open_process
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream_clients import large_results
+from upstream_clients import results
 from upstream_clients.direct import THREAD_BYTES, read_answer
-from upstream_clients.large_results import LargeResult, free_in_steps
-from upstream_clients.results import read_outcome
+from upstream_clients.results import LargeResult, free_in_steps, read_outcome
 
 pytestmark = pytest.mark.anyio
 
@@ -59,8 +58,8 @@ def join_takers() -> None:
 
 def test_a_result_that_is_dropped_is_taken_apart_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Any] = []
-    monkeypatch.setattr(large_results, "FREE_IN_STEPS_CHARACTERS", 10)
-    monkeypatch.setattr(large_results, "free_in_steps", lambda parts: taken.append(len(parts)))
+    monkeypatch.setattr(results, "FREE_IN_STEPS_CHARACTERS", 10)
+    monkeypatch.setattr(results, "free_in_steps", lambda parts: taken.append(len(parts)))
     kept = ["kept"]
     result = LargeResult({"content": kept, "more": [1]}, "x" * 10)
     small = LargeResult({"content": kept}, "x")
@@ -86,7 +85,7 @@ async def test_others_run_while_a_large_answer_is_read_and_freed() -> None:
         tasks.start_soon(count)
         for result in ({"content": [{"type": "text", "text": texts}]}, {"content": [], "structuredContent": rows}):
             line = json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}).encode()
-            assert len(line) > large_results.FREE_IN_STEPS_CHARACTERS > THREAD_BYTES
+            assert len(line) > results.FREE_IN_STEPS_CHARACTERS > THREAD_BYTES
             read = await anyio.to_thread.run_sync(read_answer, line)
             assert read is not None
             assert read[1].result == result

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.harness import npm_server
 from upstream_clients import Asking, UpstreamSpec
-from upstream_clients.log_listeners import MAX_DATA, MAX_SEARCHED, LogListeners
+from upstream_clients.server_log import MAX_DATA, MAX_SEARCHED, LogListeners
 
 if TYPE_CHECKING:
     from upstream_clients import JsonObject, Question

@@ -9,8 +9,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from upstream_clients.server_log import StderrTail
 from upstream_clients.spec import UpstreamSpec
-from upstream_clients.stderr import StderrTail
 from upstream_clients.stdio import open_process
 
 pytestmark = pytest.mark.anyio

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.properties import examples
-from upstream_clients.redaction import Secrets, hide
-from upstream_clients.secret_values import counts_as_secret
+from upstream_clients.redaction import Secrets, counts_as_secret, hide
 from upstream_clients.spec import UpstreamSpec
 
 if TYPE_CHECKING:

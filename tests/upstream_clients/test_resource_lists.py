@@ -9,10 +9,10 @@ import anyio
 import pytest
 
 from upstream_clients import UpstreamCallError, UpstreamUnavailable
-from upstream_clients.cache_hints import MAX_TTL_MS, NO_HINT, CacheHint, combined, read_hint
-from upstream_clients.item_list_repair import RESOURCES, read_items
+from upstream_clients.list_repair import RESOURCES, read_items
 from upstream_clients.list_state import ListState
-from upstream_clients.listing_cache import ListingCache
+from upstream_clients.listing import ListingCache
+from upstream_clients.tools import MAX_TTL_MS, NO_HINT, CacheHint, combined, read_hint
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from tests.integration.harness import npm_server
-from upstream_clients import UpstreamCallError, UpstreamSpec, UpstreamUnavailable, resource_subscriptions
-from upstream_clients.listing_cache import ListingCache
+from upstream_clients import UpstreamCallError, UpstreamSpec, UpstreamUnavailable, resource_state
+from upstream_clients.listing import ListingCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,7 +173,7 @@ async def test_a_modern_server_that_does_not_honour_the_request_refuses_it(sdk_s
 async def test_the_number_of_subscribed_resources_is_limited(
     server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resource_subscriptions, "MAX_SUBSCRIPTIONS", 2)
+    monkeypatch.setattr(resource_state, "MAX_SUBSCRIPTIONS", 2)
     async with pool_of(server()) as pool:
         source, updates = pool.source("srv"), Updates()
         leaves = [await source.subscribe(uri, updates) for uri in (NOW, LATER)]

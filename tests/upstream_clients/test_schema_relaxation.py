@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from codemode_mcp.trust.items import tool_item
 from tests.declarations.schemas_and_values import CONSTANTS, NAMES, documents, meets_itself, values
 from tests.properties import examples
-from upstream_clients.listing_cache import ListingCache
+from upstream_clients.list_repair import read_tools
+from upstream_clients.listing import ListingCache
 from upstream_clients.schema_relaxation import _by_rule, relax
-from upstream_clients.schema_repair import repair
-from upstream_clients.schema_walk import MAX_REASONS
+from upstream_clients.schema_repair import MAX_REASONS, repair
 from upstream_clients.schemas import usable
 from upstream_clients.spec import UpstreamSpec
-from upstream_clients.tool_list_repair import read_tools
 from upstream_clients.tools import Tool, UpstreamView
 
 DRAFT_04 = "http://json-schema.org/draft-04/schema#"

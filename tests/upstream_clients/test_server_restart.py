@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamSpec
-from upstream_clients.server_log import MAX_LINE, MAX_LINES, ServerLog
-from upstream_clients.shared_servers import SharedServers
+from upstream_clients.pool import SharedServers
+from upstream_clients.server_log import MAX_LINES, MAX_LOG_LINE, ServerLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,10 +155,10 @@ async def test_the_lines_before_a_restart_stay(processes: Processes, pool_of: An
 def test_a_log_is_bounded_and_numbers_its_lines() -> None:
     log = ServerLog(str, clock=lambda: 7.0)
     for number in range(MAX_LINES + 10):
-        log.add("stderr", f"{number}" + "x" * 2 * MAX_LINE)
+        log.add("stderr", f"{number}" + "x" * 2 * MAX_LOG_LINE)
     found = log.after(0)
     assert (len(found), found[0].number, found[-1].number) == (MAX_LINES, 11, MAX_LINES + 10)
-    assert {len(line.text) for line in found} == {MAX_LINE}
+    assert {len(line.text) for line in found} == {MAX_LOG_LINE}
     assert log.after(MAX_LINES + 9) == found[-1:]
     assert log.after(10**9) == []
 
@@ -170,7 +170,7 @@ def test_a_log_is_bounded_and_numbers_its_lines() -> None:
         ({"data": "two\nlines"}, "two lines"),
         ({"level": 7, "logger": [], "data": None}, "null"),
         ({}, "null"),
-        ({"level": "info", "data": "x" * 10**6}, ("info: " + "x" * MAX_LINE)[:MAX_LINE]),
+        ({"level": "info", "data": "x" * 10**6}, ("info: " + "x" * MAX_LOG_LINE)[:MAX_LOG_LINE]),
     ],
 )
 def test_a_log_message_of_any_form_becomes_one_line(params: dict[str, Any], text: str) -> None:

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from upstream_clients import UpstreamPool, UpstreamSpec, UpstreamUnavailable
 from upstream_clients.environment import relevant
 from upstream_clients.errors import UpstreamClientError
-from upstream_clients.listing_cache import ListingCache
-from upstream_clients.shared_servers import SharedServers
+from upstream_clients.listing import ListingCache
+from upstream_clients.pool import SharedServers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

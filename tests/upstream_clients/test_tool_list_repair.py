@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from upstream_clients.item_members import MAX_METADATA_BYTES
-from upstream_clients.tool_list_repair import MAX_PROBLEMS, open_page, read_tools
+from upstream_clients.list_repair import MAX_METADATA_BYTES, MAX_PROBLEMS, open_page, read_tools
 from upstream_clients.tools import Annotations, Tool
 
 GOOD: dict[str, Any] = {"name": "good", "inputSchema": {"type": "object"}}

@@ -12,7 +12,7 @@ import pytest
 from fake_link import FakeLink, connect
 
 from upstream_clients import Annotations, Asking, Tool, UpstreamPool, UpstreamSpec, UpstreamUnavailable
-from upstream_clients.listing_cache import ListingCache
+from upstream_clients.listing import ListingCache
 from upstream_clients.upstream import Upstream
 
 if TYPE_CHECKING:

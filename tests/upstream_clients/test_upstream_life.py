@@ -16,7 +16,7 @@ from fake_link import admitted
 
 from upstream_clients import Asking, UpstreamCallError, UpstreamPool, UpstreamSpec, UpstreamUnavailable
 from upstream_clients.fair_limiter import FairLimiter
-from upstream_clients.listing_cache import FORMAT, FRESH_SECONDS, MAX_FILE_BYTES, MAX_FILES, ListingCache
+from upstream_clients.listing import FORMAT, FRESH_SECONDS, MAX_FILE_BYTES, MAX_FILES, ListingCache
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ async def test_two_that_list_first_at_the_same_time_agree_about_the_key(
             other.save(spec_of(), VIEW)
         return made(size)
 
-    monkeypatch.setattr("upstream_clients.listing_cache.secrets.token_bytes", while_another_saves)
+    monkeypatch.setattr("upstream_clients.listing.secrets.token_bytes", while_another_saves)
     cache.save(spec_of(), VIEW)
     assert len(kept(cache)) == 1
     assert cache.load(spec_of()) is not None
@@ -287,7 +287,7 @@ async def test_a_pool_of_idle_servers_does_not_load_the_sdk(raw_server: Any, poo
     program = (
         "import anyio, sys, pathlib\n"
         "from upstream_clients import UpstreamPool, UpstreamSpec\n"
-        "from upstream_clients.listing_cache import ListingCache\n"
+        "from upstream_clients.listing import ListingCache\n"
         "async def main():\n"
         "    spec = UpstreamSpec('srv', command=sys.executable, args=(sys.argv[1],))\n"
         "    async with UpstreamPool([spec], cache=ListingCache(pathlib.Path(sys.argv[2]))) as pool:\n"

@@ -15,10 +15,10 @@ import anyio.to_thread
 import pytest
 from started_pools import python_server
 
-from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamSpec, line_messages, listing, liveness
-from upstream_clients.call import Call
+from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamSpec, line_messages, listing, live_connection
+from upstream_clients.fair_limiter import Call
 from upstream_clients.line_messages import LineBuffer, TooLong, error_for_long_line, read_message
-from upstream_clients.liveness import LivenessMonitor
+from upstream_clients.live_connection import LivenessMonitor
 from upstream_clients.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def nasty() -> Callable[..., UpstreamSpec]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "POLL_INTERVAL", 0.05)
-    monkeypatch.setattr(liveness, "PROBE_TIMEOUT", 0.5)
+    monkeypatch.setattr(live_connection, "POLL_INTERVAL", 0.05)
+    monkeypatch.setattr(live_connection, "PROBE_TIMEOUT", 0.5)
 
 
 # Hung servers.
@@ -91,8 +91,8 @@ async def test_a_stopped_process_is_replaced_after_a_call_has_timed_out(nasty: A
 async def test_calls_to_a_hung_server_end_with_what_is_known(
     nasty: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(liveness, "QUIET", 0.3)
-    monkeypatch.setattr(liveness, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(live_connection, "QUIET", 0.3)
+    monkeypatch.setattr(live_connection, "PATIENCE_SECONDS", 1.0)
     async with pool_of(nasty()) as pool:
         with anyio.fail_after(20), pytest.raises(UpstreamCallError) as caught:
             await pool.source("srv").call_tool("stop", {})
@@ -105,7 +105,7 @@ async def test_calls_to_a_hung_server_end_with_what_is_known(
 async def test_a_server_that_is_busy_with_a_call_that_may_be_long_is_left_alone(
     nasty: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(liveness, "QUIET", 0.3)
+    monkeypatch.setattr(live_connection, "QUIET", 0.3)
     async with pool_of(nasty()) as pool:
         source, first = pool.source("srv"), pid_of(pool)
         async with anyio.create_task_group() as tasks:
@@ -123,8 +123,8 @@ async def test_a_server_that_is_busy_with_a_call_that_may_be_long_is_left_alone(
 async def test_a_server_that_answers_pings_may_take_for_ever(
     nasty: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(liveness, "QUIET", 0.1)
-    monkeypatch.setattr(liveness, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(live_connection, "QUIET", 0.1)
+    monkeypatch.setattr(live_connection, "PATIENCE_SECONDS", 0.1)
     async with pool_of(nasty()) as pool:
         source, first = pool.source("srv"), pid_of(pool)
         async with anyio.create_task_group() as tasks:
@@ -168,7 +168,7 @@ def sent_call(since: float, limit: float | None) -> Call:
 
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    [(None, liveness.PATIENCE_SECONDS), (3600.0, 3600.0)],
+    [(None, live_connection.PATIENCE_SECONDS), (3600.0, 3600.0)],
     ids=["without a limit: the patience", "with one: the limit"],
 )
 async def test_how_long_a_call_may_keep_its_server_silent(limit: float | None, expected: float) -> None:
@@ -184,7 +184,7 @@ async def test_how_long_a_call_may_keep_its_server_silent(limit: float | None, e
 
     began = clock()
     await LivenessMonitor(upstream.calls, link, sleep=sleep).until_hung()
-    assert expected <= clock() - began <= expected + liveness.PROBE_TIMEOUT
+    assert expected <= clock() - began <= expected + live_connection.PROBE_TIMEOUT
     assert link.probes == 1
 
 
@@ -199,7 +199,7 @@ async def test_calls_that_come_to_a_silent_server_later_do_not_speak_for_it() ->
     upstream.calls.suspects = set()
     began = clock()
     await LivenessMonitor(upstream.calls, link, sleep=sleep).until_hung()
-    assert clock() - began <= liveness.PROBE_TIMEOUT + liveness.POLL_INTERVAL
+    assert clock() - began <= live_connection.PROBE_TIMEOUT + live_connection.POLL_INTERVAL
 
 
 async def test_a_server_without_calls_is_not_probed() -> None:
@@ -208,7 +208,7 @@ async def test_a_server_without_calls_is_not_probed() -> None:
     upstream.calls.add(Call(clock(), None))  # waits for its turn
     with anyio.move_on_after(0.3):
         await LivenessMonitor(upstream.calls, link, sleep=clock.sleep).until_hung()
-    assert clock() - 1000 > liveness.PATIENCE_SECONDS
+    assert clock() - 1000 > live_connection.PATIENCE_SECONDS
     assert link.probes == 0
 
 

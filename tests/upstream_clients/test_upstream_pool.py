@@ -17,7 +17,7 @@ from upstream_clients import UpstreamPool, UpstreamSpec
 from upstream_clients.backoff import Backoff
 from upstream_clients.line_messages import read_message
 from upstream_clients.redaction import HIDDEN
-from upstream_clients.stderr import StderrTail
+from upstream_clients.server_log import StderrTail
 
 if TYPE_CHECKING:
     from collections.abc import Callable

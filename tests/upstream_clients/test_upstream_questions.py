@@ -24,14 +24,13 @@ from upstream_clients import (
     UpstreamCallError,
     UpstreamSpec,
     UpstreamUnavailable,
-    input_required,
     negotiate,
     question_routing,
+    questions,
 )
 from upstream_clients.fair_limiter import FairLimiter
-from upstream_clients.input_required import MAX_ROUNDS
 from upstream_clients.question_routing import ConnectionQuestions
-from upstream_clients.questions import MAX_QUESTION_DEPTH, MAX_QUESTIONS, CallQuestions, check_question
+from upstream_clients.questions import MAX_QUESTION_DEPTH, MAX_QUESTIONS, MAX_ROUNDS, CallQuestions, check_question
 from upstream_clients.testing import AskingSource
 
 if TYPE_CHECKING:
@@ -506,7 +505,7 @@ async def test_a_call_is_repeated_when_its_user_has_been_to_a_url(
     told: bool, asking_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not told:
-        monkeypatch.setattr(input_required, "URL_WAIT", 0.05)
+        monkeypatch.setattr(questions, "URL_WAIT", 0.05)
     user = User(answer={"action": "accept"})
     async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
         source, started = pool.source("srv"), Started()

@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
+import base64
+import codecs
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from upstream_clients.openapi.answers import Answers, ApiResponse, read_answers, result_of
 from upstream_clients.openapi.arguments import Arguments, Credentials, read_arguments
-from upstream_clients.openapi.bounds import Bounds
-from upstream_clients.openapi.budget import PER_OPERATION, BudgetError
-from upstream_clients.openapi.document import DocumentError, UnsupportedError
-from upstream_clients.openapi.keywords import plain_text
-from upstream_clients.openapi.operations import Operation, Skipped, read_operations
+from upstream_clients.openapi.bodies import media_kind
+from upstream_clients.openapi.document import PER_OPERATION, BudgetError, DocumentError, UnsupportedError, plain_text
+from upstream_clients.openapi.operations import (
+    Addresses,
+    Operation,
+    Skipped,
+    http_address,
+    logins,
+    read_operations,
+    server_address,
+)
 from upstream_clients.openapi.reading import read_document
 from upstream_clients.openapi.requests import ApiRequest, ArgumentProblem, make_request
-from upstream_clients.openapi.schemas import Converted, Schemas
-from upstream_clients.openapi.servers import Addresses, http_address, logins, server_address
-from upstream_clients.redaction import secrets_of
+from upstream_clients.openapi.schemas import Bounds, Converted, Schemas
+from upstream_clients.redaction import Secrets, secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from upstream_clients.openapi.document import Document
 
+
 __all__ = ["Api", "ApiRequest", "ApiResponse", "ArgumentProblem", "DocumentError", "Skipped"]
 
 MAX_INPUT: Final = 16_000
 MAX_OUTPUT: Final = 12_000
-"""Maximum length, as JSON, of the schemas of a tool. Larger ones are cut (`bounds`)."""
+"""Maximum length, as JSON, of the schemas of a tool. Larger ones are cut (`schemas`)."""
 MAX_TOOLS_BYTES: Final = 64 * 1024 * 1024
 """Maximum length, as JSON, of all tools of a document, as in the list of an MCP server."""
 REQUEST_KEY: Final = "x-request"
@@ -224,4 +232,223 @@ def _annotations(method: str) -> dict[str, bool]:
         found["idempotentHint"] = True
     if method == "DELETE":
         found["destructiveHint"] = True
+    return found
+
+
+# Answers of an API as results of tools, and the schema of their values.
+#
+# A body in JSON is `structuredContent`, whatever its type. A text is a text block, a picture a picture, and any other
+# body an embedded resource with its bytes in base64. Status and a few headers are in `_meta.http`.
+
+
+_HEADERS: Final = frozenset({"etag", "last-modified", "link", "location", "next-page", "retry-after"})
+_HEADER_PREFIXES: Final = ("ratelimit", "x-ratelimit", "x-rate-limit", "x-total", "x-page", "x-per-page", "x-next-page")
+_CHARSET: Final = re.compile(
+    r"utf-?(?:8|16|32)(?:-?[bl]e)?|us-ascii|ascii|latin-?1|iso[-_]?8859[-_](?:[1-9]|1[0134-6])|windows-125[0-8]|cp125[0-8]"
+    r"|koi8-[ru]|macintosh|gbk|gb2312|gb18030|big5|shift[-_]jis|euc-(?:jp|kr)|iso-2022-(?:jp|kr)|tis-620",
+    re.IGNORECASE | re.ASCII,
+)
+"""Charsets of web pages. Other codecs of Python are no charsets, and some take quadratic time (`punycode`)."""
+_MAX_HEADER: Final = 4_000
+_MAX_HEADERS: Final = 30
+_NO_SECRETS: Final = Secrets(())
+
+
+@dataclass(frozen=True, slots=True)
+class ApiResponse:
+    """An answer of an API.
+
+    Attributes:
+        headers: names in lower case.
+    """
+
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers that an operation describes for success.
+
+    Attributes:
+        accept: the header `Accept`.
+        schema: the schema of the value; None if it may be something other than JSON, or is not described.
+    """
+
+    accept: str
+    schema: Converted | None
+
+
+def read_answers(operation: Operation, document: Document, schemas: Schemas) -> Answers:
+    """Return the successful answers of an operation.
+
+    An answer that cannot be read leaves the value undescribed, and the operation can be called.
+    """
+    responses = operation.node.get("responses")
+    if isinstance(responses, dict):
+        document.budget.spend(len(responses))
+    try:
+        found = [document.follow(each) for each in _successful(responses)] if isinstance(responses, dict) else []
+        contents = [_content(each, document) for each in found]
+    except UnsupportedError:
+        contents = []
+    types = list(dict.fromkeys(media_type for content in contents for media_type in content))
+    chosen = [_json_content(content) for content in contents if content]
+    accept = _accept([each[0] for each in chosen if each], types) if types else _accept_produced(operation.node)
+    if operation.method == "HEAD" or not chosen or not all(chosen):
+        return Answers(accept, None)
+    parts: dict[str, Converted] = {}
+    for _, media in filter(None, chosen):
+        converted = schemas.convert(media.get("schema"), "output")
+        if not isinstance(converted.schema, dict) or not converted.schema:
+            return Answers(accept, None)
+        document.budget.spend(1, 2 * converted.size)
+        parts.setdefault(str(converted.schema), converted)
+    if not all(contents):
+        parts["null"] = Converted({"type": "null"}, (), 20)
+    if len(parts) == 1:
+        return Answers(accept, next(iter(parts.values())))
+    names = tuple(dict.fromkeys(name for part in parts.values() for name in part.names))
+    whole = {"anyOf": [part.schema for part in parts.values()]}
+    return Answers(accept, Converted(whole, names, 20 + sum(part.size for part in parts.values())))
+
+
+def _successful(responses: Mapping[str, Any]) -> list[Any]:
+    found = [each for status, each in responses.items() if len(status) == 3 and status.startswith("2")]
+    return found or [responses[each] for each in ("default",) if each in responses]
+
+
+def _content(response: Any, document: Document) -> dict[str, Mapping[str, Any]]:
+    """Return the contents of an answer by media type; none for an answer without a body."""
+    content = response.get("content") if isinstance(response, dict) else None
+    if not isinstance(content, dict):
+        return {}
+    document.budget.spend(5 * len(content), sum(map(len, content)))
+    found = {media_type: document.follow(media) for media_type, media in content.items()}
+    return {media_type: media for media_type, media in found.items() if isinstance(media, dict)}
+
+
+def _json_content(content: dict[str, Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]] | None:
+    """Return type and node of the content that is JSON; None if there is none."""
+    found = [each for each in content.items() if media_kind(each[0]) == "json"]
+    if not found and "*/*" in content:
+        schema = content["*/*"].get("schema")
+        if isinstance(schema, dict) and schema.get("type") not in ("string", "file"):
+            found = [("*/*", content["*/*"])]
+    return min(found, key=lambda each: not each[0].lower().startswith("application/json"), default=None)
+
+
+def _accept_produced(node: Mapping[str, Any]) -> str:
+    """Return the header `Accept` for an operation of Swagger 2 whose answers have media types and no schemas."""
+    produced = node.get("produces")
+    types = [each for each in produced if isinstance(each, str)] if isinstance(produced, list) else []
+    return _accept([each for each in types if media_kind(each) == "json"], types)
+
+
+def _accept(in_json: list[str], types: list[str]) -> str:
+    """Return the header `Accept` that asks for JSON if there is any."""
+    chosen = [
+        each
+        for each in dict.fromkeys(in_json or types)
+        if "*" not in each and "/" in each and each.isascii() and each.isprintable() and len(each) <= 200
+    ]
+    return ", ".join([*(chosen[:8] or ["application/json"]), "*/*;q=0.1"])
+
+
+# Results
+
+
+def result_of(
+    response: ApiResponse,
+    tool: str,
+    *,
+    is_json_expected: bool,
+    read_json: Callable[[bytes], Any] = msgspec.json.decode,
+    secrets: Secrets = _NO_SECRETS,
+) -> dict[str, Any]:
+    """Return the result of `tools/call` for an answer, without secrets that the answer repeats.
+
+    The secrets are searched after the body is decoded: a reader sees the decoded text.
+
+    Args:
+        is_json_expected: True if the operation answers with JSON. Then a body of an unclear type is read as JSON.
+        read_json: reads a body as JSON. Raises `ValueError` or `RecursionError` if it is none.
+        secrets: the secrets that the request may have had.
+    """
+    meta = {"http": {"status": response.status, "headers": secrets.hide_in(_shown_headers(response.headers))}}
+    media_type = response.headers.get("content-type", "")
+    kind = media_kind(media_type) if media_type else None
+    if not 200 <= response.status < 300:
+        return {"content": _error(response, kind, secrets), "isError": True, "_meta": meta}
+    if not response.body.strip():
+        return {"content": [_text("null")], "structuredContent": None, "_meta": meta}
+    if kind == "json" or is_json_expected or kind is None:
+        try:
+            value = read_json(response.body.removeprefix(codecs.BOM_UTF8))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+            pass
+        else:
+            value = secrets.hide_in(value, response.body.decode("utf-8", "replace"))
+            content = [_text("null")] if value is None else []
+            return {"content": content, "structuredContent": value, "_meta": meta}
+    if kind in ("json", "text", "form") or (kind is None and _decoded(response, strict=True) is not None):
+        return {"content": [_text(secrets.hide(_decoded(response) or ""))], "_meta": meta}
+    hidden = replace(response, body=secrets.hide_in_bytes(response.body))
+    return {"content": [_binary(hidden, secrets.hide(media_type), tool)], "_meta": meta}
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+def _error(response: ApiResponse, kind: str | None, secrets: Secrets) -> list[dict[str, Any]]:
+    # Secrets are replaced before a text is cut: half of one would not be found.
+    reason = secrets.hide("".join(filter(str.isprintable, response.reason)))[:200]
+    blocks = [_text(f"HTTP {response.status} {reason}".rstrip())]
+    location = response.headers.get("location")
+    if 300 <= response.status < 400 and location:
+        blocks.append(_text(f"It redirects to {secrets.hide(location)[:_MAX_HEADER]}, which was not followed."))
+    if response.body:
+        readable = kind in ("json", "text", "form") or _decoded(response, strict=True) is not None
+        body = _decoded(response) if readable else f"The body has {len(response.body)} bytes that are no text."
+        blocks.append(_text(secrets.hide(body or "")))
+    return blocks
+
+
+def _decoded(response: ApiResponse, *, strict: bool = False) -> str | None:
+    """Return the body as text. `strict`: return None if it is not valid."""
+    _, _, parameters = response.headers.get("content-type", "").partition(";")
+    charset = "utf-8"
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            charset = value.strip().strip('"')
+    if not _CHARSET.fullmatch(charset):
+        charset = "utf-8"
+    try:
+        text = response.body.removeprefix(codecs.BOM_UTF8).decode(charset, "strict" if strict else "replace")
+    except (UnicodeError, ValueError, LookupError):
+        return None
+    return None if strict and "\0" in text else text
+
+
+def _binary(response: ApiResponse, media_type: str, tool: str) -> dict[str, Any]:
+    name = media_type.partition(";")[0].strip().lower() or "application/octet-stream"
+    data = base64.b64encode(response.body).decode("ascii")
+    if name.startswith("image/") and "svg" not in name:
+        return {"type": "image", "data": data, "mimeType": name}
+    if name.startswith("audio/"):
+        return {"type": "audio", "data": data, "mimeType": name}
+    return {"type": "resource", "resource": {"uri": f"openapi:{tool}", "mimeType": name, "blob": data}}
+
+
+def _shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for name, value in headers.items():
+        if (name in _HEADERS or name.startswith(_HEADER_PREFIXES)) and len(value) <= _MAX_HEADER:
+            found[name] = value
+            if len(found) == _MAX_HEADERS:
+                break
     return found

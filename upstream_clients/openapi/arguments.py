@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from upstream_clients.openapi.bodies import BASE64, FILE, MAX_MEMBERS, Body, Member, choose_content, is_file, members_of
-from upstream_clients.openapi.budget import PER_ARGUMENT
-from upstream_clients.openapi.document import UnsupportedError, shown
-from upstream_clients.openapi.keywords import MAX_TEXT, plain_text
+from upstream_clients.openapi.document import MAX_TEXT, PER_ARGUMENT, UnsupportedError, plain_text, shown
 from upstream_clients.openapi.schemas import Converted
 
 if TYPE_CHECKING:

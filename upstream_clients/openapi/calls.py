@@ -30,10 +30,10 @@ from upstream_clients.eager import EagerTasks, Scope
 from upstream_clients.error_mapping import HttpFault
 from upstream_clients.errors import LoginError
 from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, without_surrogates
-from upstream_clients.large_results import LargeResult
 from upstream_clients.openapi.api import ArgumentProblem
 from upstream_clients.openapi.client import NoAnswer
 from upstream_clients.questions import CURRENT
+from upstream_clients.results import LargeResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

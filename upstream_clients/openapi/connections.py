@@ -1,4 +1,4 @@
-"""HTTP/1.1 connections to the servers of APIs, kept for later requests.
+"""HTTP/1.1 connections to the servers of APIs, and the answers that are read from them.
 
 Why not httpx2: its request, response and pool take most of the time of a call. Here a request is written as bytes, and
 its answer is read where the event loop delivers it. A request through a proxy of the environment is sent by httpx2,
@@ -14,24 +14,232 @@ import asyncio
 import re
 import socket
 import ssl
+import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
+import h11
 import httpx2
 
-from upstream_clients.address_guard import resolve, resolve_permitted
 from upstream_clients.eager import Reply
+from upstream_clients.fetch import resolve, resolve_permitted
 from upstream_clients.http import socket_options
-from upstream_clients.openapi.answer_bytes import BLANK_LINE, MAX_HEAD_BYTES, AnswerParser, RawAnswer, read_head
-from upstream_clients.openapi.response_body import UnreadableBody, too_large
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterable, Mapping
 
-    from upstream_clients.openapi.answer_bytes import Head
+
+# HTTP/1.1 answers, read from bytes without I/O.
+#
+# The common answer is read directly: HTTP/1.1, a plain head, and a body of a stated length. `h11` reads every other
+# one, from its first byte. If in doubt, `read_head` returns None, so that it never reads an answer differently than
+# `h11`.
+
+
+MAX_HEAD_BYTES: Final = 128 * 1024
+"""Size of the head of an answer."""
+
+MAX_FIELDS: Final = 1000
+"""Lines of the head of an answer."""
+
+MAX_PIECES: Final = 200_000
+"""Chunks of an answer."""
+
+PIECES_PER_STEP: Final = 200
+"""Chunks that are read in one step, which takes a few milliseconds."""
+
+
+class RawAnswer(NamedTuple):
+    """An answer as it came. Names of headers are in lower case; values of one name are joined by commas."""
+
+    status: int
+    reason: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Head(NamedTuple):
+    """The head of an answer in the common form.
+
+    Attributes:
+        length: bytes of the body.
+        keeps_connection: True if the connection can be used for another request, after the answer.
+    """
+
+    status: int
+    reason: str
+    headers: dict[str, str]
+    length: int
+    keeps_connection: bool
+
+
+def read_head(head: bytes | bytearray, method: str) -> Head | None:
+    """Return the head of an answer in the common form; None for any other. `head` ends with its blank line.
+
+    Raises:
+        httpx2.RemoteProtocolError: it has too many lines.
+    """
+    if method == "HEAD" or not head.endswith(b"\r\n\r\n"):
+        return None
+    first, *lines = head[:-4].decode("latin-1").split("\r\n")
+    status = _STATUS_LINE.fullmatch(first)
+    if status is None:
+        return None
+    _check_fields(len(lines))
+    headers: dict[str, str] = {}
+    for line in lines:
+        found = _FIELD.fullmatch(line)
+        if found is None:
+            return None
+        name, value = found[1].lower(), found[2].rstrip(" \t")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    length = headers.get("content-length", "")
+    if not _LENGTH.fullmatch(length) or "transfer-encoding" in headers or status[1] in ("204", "304"):
+        return None
+    connection = headers.get("connection", "keep-alive").lower()
+    return Head(int(status[1]), status[2] or "", headers, int(length), connection == "keep-alive")
+
+
+class AnswerParser:
+    """The reader of one answer that is not in the common form."""
+
+    def __init__(self, method: str, max_body_bytes: int) -> None:
+        self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._h11.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
+        self._h11.send(h11.EndOfMessage())
+        self._max_body_bytes = max_body_bytes
+        self._head: h11.Response | None = None
+        self._body = bytearray()
+        self._pieces = 0
+        self.has_more = False
+
+    @property
+    def keeps_connection(self) -> bool:
+        """True if the connection can be used for another request, after the answer."""
+        return self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE and not self._h11.trailing_data[0]
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes of the answer, or its end (`b""`). `advance` reads them."""
+        self._h11.receive_data(data)
+
+    def advance(self) -> RawAnswer | None:
+        """Read what was received. Return the answer once it is complete.
+
+        Without an answer, `has_more` is True if another step has to follow.
+
+        Raises:
+            httpx2.RemoteProtocolError: the bytes are not a valid answer.
+            UnreadableBody: the body is too large.
+        """
+        self.has_more = False
+        try:
+            for _ in range(PIECES_PER_STEP):
+                match self._h11.next_event():
+                    case h11.NEED_DATA | h11.PAUSED:
+                        return None
+                    case h11.InformationalResponse(status_code=101):
+                        raise httpx2.RemoteProtocolError("the server switched to another protocol")
+                    case h11.Response() as head:
+                        self._head = head
+                    case h11.Data(data=piece):
+                        self._body += piece
+                        if len(self._body) > self._max_body_bytes:
+                            raise too_large(self._max_body_bytes)
+                    case h11.EndOfMessage():
+                        return self._answer()
+                    case h11.ConnectionClosed():
+                        raise httpx2.RemoteProtocolError("the server disconnected without sending a response")
+        except h11.RemoteProtocolError as error:
+            raise httpx2.RemoteProtocolError(str(error)) from None
+        self._pieces += PIECES_PER_STEP
+        if self._pieces > MAX_PIECES:
+            raise httpx2.RemoteProtocolError(f"the answer came in more than {MAX_PIECES} chunks")
+        self.has_more = True
+        return None
+
+    def _answer(self) -> RawAnswer:
+        assert self._head is not None
+        _check_fields(len(self._head.headers))
+        headers: dict[str, str] = {}
+        for name, value in self._head.headers:
+            key, text = name.decode("latin-1"), value.decode("latin-1")
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        reason = bytes(self._head.reason).decode("latin-1")
+        return RawAnswer(self._head.status_code, reason, headers, bytes(self._body))
+
+
+def _check_fields(count: int) -> None:
+    if count > MAX_FIELDS:
+        raise httpx2.RemoteProtocolError(f"the head of the answer has more than {MAX_FIELDS} lines")
+
+
+BLANK_LINE: Final = re.compile(rb"\n\r?\n")
+"""The end of a head, also of one without carriage returns."""
+
+_STATUS_LINE: Final = re.compile(r"HTTP/1\.1 ([2-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?")
+_FIELD: Final = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
+_LENGTH: Final = re.compile(r"[0-9]{1,15}")
+
+
+# The body of an HTTP answer, within a limit that also counts after decompression.
+
+
+ACCEPTED_ENCODINGS: Final = "gzip, deflate"
+"""Value of `Accept-Encoding`. Other encodings are not read: their decoders have no limit of size."""
+
+_WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+
+
+class UnreadableBody(Exception):
+    """A body cannot be read. The text says why."""
+
+
+class TooLarge(UnreadableBody):
+    """A body is larger than the limit."""
+
+
+def too_large(limit: int) -> TooLarge:
+    """Return the error for a body of more than `limit` bytes."""
+    return TooLarge(f"the answer is larger than {limit} bytes; ask for less at a time")
+
+
+async def read_stream(stream: AsyncIterable[bytes], limit: int) -> bytes:
+    """Return all bytes of a stream. Raises `UnreadableBody` if there are more than `limit`."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in stream:
+        size += len(chunk)
+        if size > limit:
+            raise too_large(limit)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
+    """Return a body without its content encoding.
+
+    Raises:
+        UnreadableBody: the body is too large, or its encoding is unknown or wrong.
+    """
+    if encoding not in _WINDOWS:
+        raise UnreadableBody(f"the answer has the content encoding {encoding[:40]!r}, which was not asked for")
+    # Some servers send `deflate` without its header.
+    for window in (_WINDOWS[encoding], -zlib.MAX_WBITS) if encoding == "deflate" else (_WINDOWS[encoding],):
+        decoder = zlib.decompressobj(window)
+        try:
+            found = decoder.decompress(body, limit + 1)
+        except zlib.error:
+            continue
+        if len(found) > limit:
+            raise too_large(limit)
+        if not decoder.eof:
+            raise UnreadableBody(f"the answer ends before its {encoding} data does")
+        return found
+    raise UnreadableBody(f"the answer is not valid {encoding}")
+
 
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds to look a name up, to connect and to agree on TLS."""

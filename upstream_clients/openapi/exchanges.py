@@ -11,14 +11,20 @@ from urllib.request import getproxies
 import anyio.to_thread
 import httpx2
 
-from upstream_clients.address_guard import NotPublic, may_be_public
 from upstream_clients.direct import THREAD_BYTES
+from upstream_clients.fetch import NotPublic, may_be_public
 from upstream_clients.http import LIMITS, TIMEOUT
 from upstream_clients.line_messages import MAX_MESSAGE_BYTES
-from upstream_clients.openapi.answer_bytes import RawAnswer
 from upstream_clients.openapi.api import ApiResponse
-from upstream_clients.openapi.connections import Connections, Endpoint, encode_head
-from upstream_clients.openapi.response_body import UnreadableBody, decompressed, read_stream
+from upstream_clients.openapi.connections import (
+    Connections,
+    Endpoint,
+    RawAnswer,
+    UnreadableBody,
+    decompressed,
+    encode_head,
+    read_stream,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote
 
 from upstream_clients.openapi import bodies
 from upstream_clients.openapi.arguments import METHOD_PARAMETER
-from upstream_clients.openapi.styles import (
+from upstream_clients.openapi.bodies import (
     ArgumentProblem,
     form_pairs,
     header_value,

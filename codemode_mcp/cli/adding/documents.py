@@ -9,19 +9,17 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from codemode_mcp.cli.adding.proposal import Proposal, Refused, Setting, short_name
-from codemode_mcp.cli.adding.sources import check_host
-from codemode_mcp.cli.adding.web import Unreachable, fetch
+from codemode_mcp.cli.adding.packages import Unreachable, fetch
+from codemode_mcp.cli.adding.proposal import Proposal, Refused, Setting, check_host, short_name
 from codemode_mcp.config.literals import secrets_of
 from codemode_mcp.control.display import cut
-from upstream_clients.address_guard import may_be_public
-from upstream_clients.fetch import describe_url, same_origin
+from upstream_clients.fetch import describe_url, may_be_public, same_origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from codemode_mcp.cli.adding.sources import Address
+    from codemode_mcp.cli.adding.proposal import Address
     from upstream_clients.openapi.api import Api
 
 MAX_BYTES: Final = 64 * 1024 * 1024

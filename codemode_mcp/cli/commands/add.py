@@ -1,18 +1,22 @@
-"""`codemode-mcp add`."""
+"""`codemode-mcp add`, `codemode-mcp remove`, `codemode-mcp enable` and `codemode-mcp disable`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from codemode_mcp.cli.adding.proposal import Proposal, Refused, with_settings
-from codemode_mcp.cli.messages import stop_line
+from codemode_mcp.cli.messages import say, say_line, stop_line
+from codemode_mcp.cli.options import ConfigOption
+from codemode_mcp.cli.parser import server_names
 
 if TYPE_CHECKING:
     from codemode_mcp.cli.adding.packages import Found
-    from codemode_mcp.cli.adding.registry_entry import Kind
+    from codemode_mcp.cli.adding.registry import Kind
+    from codemode_mcp.cli.adding.server_parts import Target
+
 
 app = typer.Typer()
 
@@ -79,10 +83,10 @@ def add(
     from dataclasses import replace
 
     from codemode_mcp.cli.adding.documents import with_auth
-    from codemode_mcp.cli.adding.sources import read_settings
+    from codemode_mcp.cli.adding.proposal import read_settings
+    from codemode_mcp.cli.adding.server_parts import find_target
     from codemode_mcp.cli.adding.steps import add as add_server
     from codemode_mcp.cli.adding.steps import print_plan
-    from codemode_mcp.cli.adding.target import find_target
     from codemode_mcp.cli.deciding import require_person
 
     if not dry_run:
@@ -113,9 +117,8 @@ def _proposal(
     """Return the proposal for a source. Raise `Refused`."""
     from codemode_mcp.cli.adding import documents
     from codemode_mcp.cli.adding.packages import package_proposal, read_package
-    from codemode_mcp.cli.adding.registry import find_by_name, registry_address
-    from codemode_mcp.cli.adding.registry_entry import NAME
-    from codemode_mcp.cli.adding.sources import local, read_address, remote
+    from codemode_mcp.cli.adding.proposal import local, read_address, remote
+    from codemode_mcp.cli.adding.registry import NAME, find_by_name, registry_address
 
     package = read_package(source)
     if package is not None:
@@ -134,10 +137,16 @@ def _proposal(
 
 def _by_word(word: str, registry: str, use: Kind | None) -> Proposal:
     """Return the proposal for a single word: a server of the registry, else a package. Raise `Refused`."""
-    from codemode_mcp.cli.adding.package_managers import NotInstalled
-    from codemode_mcp.cli.adding.packages import PYPI_NAME, TITLES, Package, find_package, proposal_of
+    from codemode_mcp.cli.adding.packages import (
+        PYPI_NAME,
+        TITLES,
+        NotInstalled,
+        Package,
+        Unreachable,
+        find_package,
+        proposal_of,
+    )
     from codemode_mcp.cli.adding.registry import find_by_word
-    from codemode_mcp.cli.adding.web import Unreachable
     from codemode_mcp.cli.messages import say_line
 
     if not PYPI_NAME.fullmatch(word):
@@ -172,3 +181,103 @@ def _by_word(word: str, registry: str, use: Kind | None) -> Proposal:
         raise Refused(f"npm and PyPI both have a package {word!r}; write npm:{word} or pypi:{word}")
     say_line(f"The registry has no server of this name, and {TITLES[packages[0].package.kind]} has a package.")
     return proposal_of(packages[0], (), Path.cwd())
+
+
+# `codemode-mcp remove`, `codemode-mcp enable` and `codemode-mcp disable`.
+
+
+ServerArgument = Annotated[
+    str,
+    typer.Argument(metavar="SERVER", help="Name of the server in the configuration.", autocompletion=server_names),
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be changed, and change nothing.")]
+
+
+_DRY: Final = "nothing was written, because of --dry-run"
+
+
+@app.command(epilog="Example: codemode-mcp remove weather")
+def remove(server: ServerArgument, dry_run: DryRunOption = False, config: ConfigOption = None) -> None:
+    """Remove a server: its entry, its pins and its login, and on request its stored secrets."""
+    from codemode_mcp.cli.adding import server_parts
+    from codemode_mcp.cli.adding.steps import ask_yes
+    from codemode_mcp.cli.deciding import confirm
+
+    target = _shown("remove", server, config, dry_run=dry_run)
+    assert target.document is not None
+    entry = target.entry(server)
+    secrets = server_parts.own_secrets(server, target.document.value)
+    spec = server_parts.login_spec(server, entry, target.path.parent)
+    say("Its pins are deleted, too." if spec is None else "Its pins and its login are deleted, too.")
+    if dry_run:
+        if secrets:
+            say_line(f"You are asked about its stored secrets: {', '.join(secrets)}")
+        say(_DRY)
+        return
+    deletes = bool(secrets) and ask_yes(f"Delete its stored secrets, too ({', '.join(secrets)})?")
+    confirm("remove", server)
+    backup = target.write(target.removing(server))
+    left = [*server_parts.forget_server(server, target.path, spec, secrets if deletes else [])]
+    say_line(f"{server} is removed from {target.path}")
+    if backup is not None:
+        say_line(f"  the old file is kept as {backup}")
+    if secrets and not deletes:
+        left.append(f"its stored secrets are left: {', '.join(secrets)}")
+    for sentence in (*left, *server_parts.left_behind(server, target.document.value, target.path)):
+        say_line(f"  {sentence}")
+
+
+@app.command(epilog="Example: codemode-mcp enable weather")
+def enable(server: ServerArgument, dry_run: DryRunOption = False, config: ConfigOption = None) -> None:
+    """Enable a disabled server. A running instance starts it when it is needed."""
+    from codemode_mcp.cli.adding.proposal import Refused
+    from codemode_mcp.cli.adding.server_parts import spec_of
+    from codemode_mcp.cli.deciding import confirm
+
+    target = _shown("enable", server, config, dry_run=dry_run)
+    entry = target.entry(server)
+    if entry.get("disabled") is not True:
+        say_line(f"{server} is enabled already")
+        return
+    try:
+        spec_of(server, entry, target.path.parent)
+    except Refused as error:
+        stop_line(1, f"{server} stays disabled, since its entry cannot be used: {error}")
+    if dry_run:
+        say(_DRY)
+        return
+    confirm("enable", server)
+    target.write(target.changing(server, {}, ("disabled",)))
+    say_line(f"{server} is enabled in {target.path}")
+
+
+@app.command(epilog="Example: codemode-mcp disable weather")
+def disable(server: ServerArgument, dry_run: DryRunOption = False, config: ConfigOption = None) -> None:
+    """Disable a server. Its entry, its pins and its secrets stay."""
+    from codemode_mcp.cli.deciding import confirm
+
+    target = _shown("disable", server, config, dry_run=dry_run)
+    if target.entry(server).get("disabled") is True:
+        say_line(f"{server} is disabled already")
+        return
+    if dry_run:
+        say(_DRY)
+        return
+    confirm("disable", server)
+    target.write(target.changing(server, {"disabled": True}))
+    say_line(f"{server} is disabled in {target.path}")
+
+
+def _shown(command: str, server: str, config: str | None, *, dry_run: bool) -> Target:
+    """Return the configuration file of a command, after its server was shown. End the command without a person."""
+    from codemode_mcp.cli.adding.server_parts import find_target
+    from codemode_mcp.cli.adding.steps import entry_lines, show
+    from codemode_mcp.cli.deciding import require_person
+
+    if not dry_run:
+        require_person(command)
+    target = find_target(config)
+    entry = target.entry(server)
+    say_line(f"server {server} in {target.path}")
+    show(entry_lines(entry))
+    return target

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import anyio
 import typer
 
-from codemode_mcp.cli.completion import server_names
 from codemode_mcp.cli.loading import load, log_filter, logging_of, plugins_on_stderr
 from codemode_mcp.cli.messages import print_json, say, stop, suggestion
 from codemode_mcp.cli.options import ConfigOption, JsonOption
+from codemode_mcp.cli.parser import server_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,15 +44,15 @@ def doctor(
 
     The exit code is 0 if nothing failed, 1 if a check failed, and 2 if the configuration is invalid.
     """
-    from codemode_mcp.cli.confirming import ask
-    from codemode_mcp.cli.doctor import Checkup, check_config, report
-    from codemode_mcp.cli.mcp_clients import overlaps, own_entries, reading
+    from codemode_mcp.cli.deciding import ask
+    from codemode_mcp.cli.doctor import Checkup, check, check_config
+    from codemode_mcp.cli.mcp_clients import client_files, own_entries
     from codemode_mcp.config.confirmation import Gate
 
     loaded, checks = check_config(config, os.environ, Gate(ask))
     only = [] if loaded is None else _known(loaded, servers or [])
     interrupted = False
-    machine = reading.this_machine()
+    machine = client_files.this_machine()
     with _progress() as show:
         checkup = Checkup(show)
         try:
@@ -71,23 +71,23 @@ def doctor(
                             checkup.run,
                             loaded,
                             only,
-                            lambda config: overlaps.overlap_warnings(config.path, machine),
-                            lambda: overlaps.clients_with_code_mode(machine),
+                            lambda config: own_entries.overlap_warnings(config.path, machine),
+                            lambda: own_entries.clients_with_code_mode(machine),
                             lambda: own_entries.own_entries(machine),
                         )
                     )
         except KeyboardInterrupt:
             interrupted = True
-    checks = report.joined([*checks, *checkup.checks])
+    checks = check.joined([*checks, *checkup.checks])
     if as_json:
-        print_json(report.as_json(checks))
+        print_json(check.as_json(checks))
     else:
         _print(checks)
-        say(report.summary(checks))
+        say(check.summary(checks))
     if interrupted:
         left = ", ".join(checkup.waiting) or "nothing"
         stop(1, f"doctor: interrupted; unfinished checks: {left}. To check only some servers, name them")
-    if code := report.exit_code(checks, config_is_valid=loaded is not None):
+    if code := check.exit_code(checks, config_is_valid=loaded is not None):
         raise typer.Exit(code)
 
 
@@ -105,7 +105,7 @@ def setup(
     What is already there is kept. Only esbuild is downloaded (with npm), and what servers download when they start.
     With --check, or with "check" in tools.codeMode, the compiler of TypeScript is downloaded too.
     """
-    from codemode_mcp.cli.doctor.ahead import make_ahead
+    from codemode_mcp.cli.doctor.checkup import make_ahead
 
     loaded = load(config, None, None)
     done: list[Check] = []
@@ -138,14 +138,14 @@ def _known(config: Config, names: Sequence[str]) -> Sequence[str]:
 
 
 def _print(checks: Sequence[Check]) -> None:
-    from codemode_mcp.cli.doctor import report
+    from codemode_mcp.cli.doctor import check
 
     arrow = "→"
     try:
         arrow.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         arrow = "->"
-    for line in report.lines(checks, arrow):
+    for line in check.lines(checks, arrow):
         print(line, flush=True)
 
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from codemode_mcp.cli.completion import client_names
 from codemode_mcp.cli.mcp_clients.locations import CLIENTS
 from codemode_mcp.cli.messages import print_json, say, say_command, stop, suggestion, wrap
 from codemode_mcp.cli.options import JsonOption
+from codemode_mcp.cli.parser import client_names
 
 if TYPE_CHECKING:
+    from codemode_mcp.cli.mcp_clients.client_files import Source
     from codemode_mcp.cli.mcp_clients.importing import Item, Plan
     from codemode_mcp.cli.mcp_clients.locations import ClientName, Machine
-    from codemode_mcp.cli.mcp_clients.reading import Source
 
 app = typer.Typer()
 
@@ -59,11 +59,11 @@ def import_servers(
 
     Servers that are configured already are kept. No secret is ever shown.
     """
-    from codemode_mcp.cli.mcp_clients import importing, reading
+    from codemode_mcp.cli.mcp_clients import client_files, importing
     from codemode_mcp.config.edit import ChangedMeanwhileError
     from codemode_mcp.config.source import SourceError
 
-    machine = reading.this_machine()
+    machine = client_files.this_machine()
     sources = _sources(origins, machine)
     target = _target(config)
     try:
@@ -96,14 +96,14 @@ def import_servers(
 
 def _sources(origins: list[str] | None, machine: Machine) -> list[Source]:
     """Return the sources to import from. End the command if there are none."""
-    from codemode_mcp.cli.mcp_clients import reading
+    from codemode_mcp.cli.mcp_clients import client_files
     from codemode_mcp.cli.mcp_clients.locations import TITLES, locations
 
     found: list[Source] = []
     for origin in dict.fromkeys(origins or CLIENTS):
         client: ClientName | None = next((each for each in CLIENTS if each == origin), None)
         if client is not None:
-            sources = reading.read_clients(machine, [client])
+            sources = client_files.read_clients(machine, [client])
             if not sources and origins:
                 looked = dict.fromkeys(each.path for each in locations(client, machine))
                 say(f"{TITLES[client]} has no file of servers here. Looked for:")
@@ -114,7 +114,7 @@ def _sources(origins: list[str] | None, machine: Machine) -> list[Source]:
         path = Path(os.path.expanduser(origin))
         if not os.path.lexists(path):
             stop(2, f"--from {_plain(origin)}: no such client or file; {suggestion(origin, CLIENTS)}")
-        found += reading.read_named(path, machine)
+        found += client_files.read_named(path, machine)
     if not found:
         folders = " and ".join(dict.fromkeys((_plain(machine.home), _plain(machine.folder))))
         stop(
@@ -224,7 +224,7 @@ def _say_result(plan: Plan, *, written: bool, backup: Path | None) -> None:
 
 def _as_json(plan: Plan, *, written: bool, backup: Path | None) -> dict[str, Any]:
     from codemode_mcp.audit.redaction import without_tokens
-    from codemode_mcp.cli.mcp_clients.json_values import map_strings
+    from codemode_mcp.cli.mcp_clients.dialects import map_strings
 
     shown: dict[str, Any] = {
         "config": str(plan.path),

@@ -12,23 +12,22 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
-from codemode_mcp.cli.completion import client_names
+from codemode_mcp.cli.mcp_clients.client_files import this_machine
 from codemode_mcp.cli.mcp_clients.launch import PRIVATE
 from codemode_mcp.cli.mcp_clients.locations import TITLES
-from codemode_mcp.cli.mcp_clients.reading import this_machine
 from codemode_mcp.cli.messages import say, say_command, stop, suggestion
 from codemode_mcp.cli.options import ConfigOption
+from codemode_mcp.cli.parser import client_names
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.paths import config_dir, data_dir
-from upstream_clients.executables import find_executable
+from upstream_clients.environment import find_executable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from codemode_mcp.cli.mcp_clients.installing import Plan
+    from codemode_mcp.cli.mcp_clients.installing import Plan, UndoPlan
     from codemode_mcp.cli.mcp_clients.launch import Launch
     from codemode_mcp.cli.mcp_clients.locations import Location, Machine
-    from codemode_mcp.cli.mcp_clients.undoing import UndoPlan
 
 ATTEMPTS = 5
 """Maximum number of attempts to change a file that a client changes at the same moment."""
@@ -110,7 +109,7 @@ def _install(
     private: bool,
     dry_run: bool,
 ) -> None:
-    from codemode_mcp.cli.mcp_clients import client_advice, installing, undoing
+    from codemode_mcp.cli.mcp_clients import installing, locations
 
     ours = _configuration(config, machine, location, move=move)
     launch = _launch(machine, private=private)
@@ -134,13 +133,13 @@ def _install(
     say(f"{title} has this server now:")
     _say_changes(plan, launch, title)
     _say_other_servers(plan, title)
-    if remark := client_advice.REMARKS.get(location.client):
+    if remark := locations.REMARKS.get(location.client):
         say(f"your choice: {remark}")
     say("to undo this, or to restore the file without this program:")
     scope = "" if location.scope == "user" else f" --scope {location.scope}"
     say_command(f"codemode-mcp install --client {location.client}{scope} --undo")
-    say_command(undoing.restore_command(plan.path, backup, windows=machine.system == "win32"))
-    say(f"next: {client_advice.RESTART[location.client]}; to check it now:")
+    say_command(installing.restore_command(plan.path, backup, windows=machine.system == "win32"))
+    say(f"next: {locations.RESTART[location.client]}; to check it now:")
     say_command(f"codemode-mcp doctor --config {_quoted(ours)}")
     print(plan.path)
 
@@ -195,7 +194,7 @@ def _configuration(config: str | None, machine: Machine, location: Location, *, 
 
 
 def _find(config: str | None, machine: Machine) -> Path | None:
-    from codemode_mcp.cli.confirming import admit
+    from codemode_mcp.cli.deciding import admit
     from codemode_mcp.config import find_config
 
     return find_config(config, environ=machine.environ, cwd=machine.folder, user_config_dir=config_dir(), admit=admit)
@@ -258,15 +257,15 @@ def _say_other_servers(plan: Plan, title: str) -> None:
 
 
 def _undo(location: Location, *, dry_run: bool) -> None:
-    from codemode_mcp.cli.mcp_clients import client_advice, installing, undoing
+    from codemode_mcp.cli.mcp_clients import installing, locations
 
     records = data_dir() / "installed"
     document = installing.read_document(location)
-    plan = undoing.plan_undo(location, document, records)
+    plan = installing.plan_undo(location, document, records)
     title = TITLES[location.client]
     if plan.change is None and not plan.lost:
         if not dry_run:
-            undoing.undo(plan, location, document.path, records)
+            installing.undo(plan, location, document.path, records)
         say(f"{title} does not have this server: {document.path} is unchanged")
         _say_undone(plan, title)
         return
@@ -274,7 +273,7 @@ def _undo(location: Location, *, dry_run: bool) -> None:
         say(f"would {'remove' if plan.removes_file else 'change'} {document.path}:")
         _say_undone(plan, title)
         return
-    backup = undoing.undo(plan, location, document.path, records)
+    backup = installing.undo(plan, location, document.path, records)
     if plan.removes_file:
         say(f"{document.path} is removed; it did not exist before")
     else:
@@ -282,7 +281,7 @@ def _undo(location: Location, *, dry_run: bool) -> None:
     _say_undone(plan, title)
     if backup is not None:
         say(f"  the old file is kept as {backup}")
-    say(f"next: {client_advice.RESTART_AFTER_UNDO[location.client]}")
+    say(f"next: {locations.RESTART_AFTER_UNDO[location.client]}")
 
 
 def _say_undone(plan: UndoPlan, title: str) -> None:

@@ -274,7 +274,7 @@ def run(
 ) -> None:
     """Be the shared instance. Relays start this command."""
     from codemode_mcp.cli.command_service import run_command
-    from codemode_mcp.instance.process import run as run_instance
+    from codemode_mcp.instance.host import run as run_instance
 
     raise typer.Exit(run_instance(key, config, run_command, detach=detach))
 
@@ -287,7 +287,7 @@ def _path(config: str | None, found: list[Path] | None = None) -> Path | None:
 
     Nothing of the file is used here, so it need not be confirmed.
     """
-    from codemode_mcp.cli.confirming import find
+    from codemode_mcp.cli.deciding import find
     from codemode_mcp.errors import ConfigError
 
     try:
@@ -299,7 +299,7 @@ def _path(config: str | None, found: list[Path] | None = None) -> Path | None:
 
 def _admitted_path(config: str | None) -> Path | None:
     """Return the absolute path of a configuration that the user has confirmed, if it needs that."""
-    from codemode_mcp.cli.confirming import admit, find
+    from codemode_mcp.cli.deciding import admit, find
     from codemode_mcp.errors import ConfigError
 
     try:
@@ -316,7 +316,7 @@ def _key(config: str | None) -> str:
 
 
 def _print(facts: Mapping[str, Any]) -> None:
-    from codemode_mcp.cli.instance_view import lines
+    from codemode_mcp.cli.instance_control import lines
 
     for line in lines(facts):
         print(wrap(line))

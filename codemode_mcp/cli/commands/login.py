@@ -8,10 +8,10 @@ from typing import Annotated
 import anyio
 import typer
 
-from codemode_mcp.cli.completion import remote_server_names
 from codemode_mcp.cli.loading import load, logging_of
 from codemode_mcp.cli.messages import stop
 from codemode_mcp.cli.options import ConfigOption
+from codemode_mcp.cli.parser import remote_server_names
 
 app = typer.Typer()
 

@@ -39,10 +39,10 @@ ToolsArgument = Annotated[
 def explain(tool: ToolArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show what policy decides about a tool, and by which rule, for each kind of caller."""
     from codemode_mcp.cli.loading import load
-    from codemode_mcp.cli.run_views import table
+    from codemode_mcp.cli.serving_processes import table
     from codemode_mcp.config_path import command_option
     from codemode_mcp.paths import config_dir
-    from codemode_mcp.policy.explanation import explain as explanations
+    from codemode_mcp.policy.unused_rules import explain as explanations
 
     loaded = load(config, "warning", None)
     tool_id = _id_of(tool, loaded)
@@ -110,10 +110,9 @@ def log(
     """Show who decided what and why, from the trajectory, newest first."""
     from dataclasses import asdict
 
-    from codemode_mcp.audit.decisions import decisions_in
-    from codemode_mcp.audit.timeline import moment
+    from codemode_mcp.audit.trajectory_files import decisions_in, moment
     from codemode_mcp.cli.loading import load
-    from codemode_mcp.cli.run_views import table
+    from codemode_mcp.cli.serving_processes import table
 
     loaded = load(config, "warning", None)
     path = trajectory or (None if loaded.audit.trajectory is None else Path(loaded.audit.trajectory))
@@ -140,7 +139,7 @@ def _set_denied(tools: Sequence[str], config: str | None, *, denied: bool) -> No
     from codemode_mcp.config.edit import switch_tool
     from codemode_mcp.errors import ConfigError
     from codemode_mcp.policy.approval import AT_TERMINAL
-    from codemode_mcp.policy.explanation import explain as explanations
+    from codemode_mcp.policy.unused_rules import explain as explanations
 
     loaded = load(config, "warning", None)
     if loaded.path is None:
@@ -170,7 +169,7 @@ def _set_denied(tools: Sequence[str], config: str | None, *, denied: bool) -> No
 
 def _id_of(tool: str, config: Config) -> str:
     """Return the id of a tool. End the command if there is no such server."""
-    from codemode_mcp.cli.selection import configured, unknown_server
+    from codemode_mcp.cli.loading import configured, unknown_server
     from codemode_mcp.policy.policy import SOURCES
     from codemode_mcp.saved_programs.saved_program import program_id
     from declarations.names import identifiers
@@ -198,7 +197,7 @@ def _id_of(tool: str, config: Config) -> str:
 def _saved_tools(config: Config, server: str) -> Sequence[Tool]:
     from codemode_mcp.nesting import with_depth
     from codemode_mcp.paths import listings_dir
-    from upstream_clients.listing_cache import ListingCache
+    from upstream_clients.listing import ListingCache
 
     spec = next((each for each in config.upstreams if each.name == server), None)
     saved = None if spec is None else ListingCache(listings_dir()).load(with_depth(spec))
@@ -225,7 +224,7 @@ def _known(config: Config, tool_id: str) -> tuple[Annotations | None, bool, str 
     Of a tool that its server has changed, the annotations are the accepted ones.
     """
     from codemode_mcp.trust.comparison import compare_item
-    from codemode_mcp.trust.held_messages import reason_of, why_held
+    from codemode_mcp.trust.state_words import reason_of, why_held
     from codemode_mcp.trust.views import accepted_tool
     from upstream_clients.tools import Annotations
 

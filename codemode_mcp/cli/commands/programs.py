@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codemode_mcp.cli.completion import saved_programs
 from codemode_mcp.cli.deciding import confirm, require_person
 from codemode_mcp.cli.messages import end, print_json, say, say_command, say_line, stop_line
 from codemode_mcp.cli.options import ConfigOption, JsonOption
+from codemode_mcp.cli.parser import saved_programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from codemode_mcp.audit.events import EventKind
     from codemode_mcp.cli.saved_lookup import SavedPrograms
     from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.saved_programs.used_tools import DefinitionChange, UsedTool
+    from codemode_mcp.saved_programs.versions import DefinitionChange, UsedTool
 
 app = typer.Typer(
     name="programs",
@@ -43,18 +43,18 @@ NameOrAll = Annotated[
 @app.command("list", epilog="Example: codemode-mcp programs list")
 def list_(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show all saved programs and proposals, and which definitions of tools have changed. No server is started."""
-    from codemode_mcp.cli import saved_views
-    from codemode_mcp.cli.run_views import table
+    from codemode_mcp.cli import saved_lookup
     from codemode_mcp.cli.saved_lookup import find_programs
+    from codemode_mcp.cli.serving_processes import table
 
     found = find_programs(config)
     if as_json:
-        print_json(saved_views.programs_json(found))
+        print_json(saved_lookup.programs_json(found))
         return
-    width = saved_views.width_of(sys.stdout)
-    programs = [saved_views.program_row(found, each) for each in found.library.programs]
-    proposals = [saved_views.proposal_row(each) for each in found.proposals.waiting]
-    for head, rows in ((saved_views.PROGRAM_HEAD, programs), (saved_views.PROPOSAL_HEAD, proposals)):
+    width = saved_lookup.width_of(sys.stdout)
+    programs = [saved_lookup.program_row(found, each) for each in found.library.programs]
+    proposals = [saved_lookup.proposal_row(each) for each in found.proposals.waiting]
+    for head, rows in ((saved_lookup.PROGRAM_HEAD, programs), (saved_lookup.PROPOSAL_HEAD, proposals)):
         if rows:
             for line in table(head, rows, width):
                 print(line)
@@ -65,13 +65,13 @@ def list_(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     if proposals:
         say("to read a proposal, and to accept or reject it:")
         for verb in ("show", "accept", "reject"):
-            say_command(saved_views.command(verb, "NAME", config))
+            say_command(saved_lookup.command(verb, "NAME", config))
 
 
 @app.command(epilog="Example: codemode-mcp programs show weeklyReport")
 def show(name: NameArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show a saved program: its version, the tools that it uses and its text. A proposal with its name follows."""
-    from codemode_mcp.cli import saved_views
+    from codemode_mcp.cli import saved_lookup
     from codemode_mcp.cli.saved_lookup import find_programs
 
     found = find_programs(config)
@@ -84,34 +84,34 @@ def show(name: NameArgument, config: ConfigOption = None, as_json: JsonOption = 
     if as_json:
         print_json(
             {
-                "program": program and {**saved_views.program_json(found, program), "text": program.text},
-                "proposals": [saved_views.proposal_json(each) for each in waiting],
+                "program": program and {**saved_lookup.program_json(found, program), "text": program.text},
+                "proposals": [saved_lookup.proposal_json(each) for each in waiting],
             }
         )
         return
     if program is not None:
-        _print(saved_views.program_lines(found, program))
+        _print(saved_lookup.program_lines(found, program))
     for each in waiting:
-        _print(saved_views.proposal_lines(found, each))
+        _print(saved_lookup.proposal_lines(found, each))
 
 
 @app.command(epilog="Example: codemode-mcp programs diff weeklyReport")
 def diff(name: NameArgument, config: ConfigOption = None) -> None:
     """Show what a proposal changes; without one, what a person has edited since the program was accepted."""
-    from codemode_mcp.cli import saved_views
+    from codemode_mcp.cli import saved_lookup
     from codemode_mcp.cli.saved_lookup import find_programs
 
     found = find_programs(config)
     proposal, file = found.proposal(name), found.file(name.partition("@")[0])
     if proposal is not None:
-        _print(saved_views.difference_lines("" if file is None else file.text or "", proposal.text))
+        _print(saved_lookup.difference_lines("" if file is None else file.text or "", proposal.text))
         return
     if file is None or file.text is None:
         stop_line(2, found.unknown(name))
     versions = found.history(name).versions
     earlier = [each.text for each in versions if each.text is not None and each.digest != file.digest]
     if earlier:
-        _print(saved_views.difference_lines(earlier[-1], file.text))
+        _print(saved_lookup.difference_lines(earlier[-1], file.text))
     else:
         say(f"no other text of {name} is kept")
     for change in found.changes(found.history(name).of(file.digest)):
@@ -121,10 +121,10 @@ def diff(name: NameArgument, config: ConfigOption = None) -> None:
 @app.command(epilog="Example: codemode-mcp programs accept weeklyReport")
 def accept(name: NameArgument, config: ConfigOption = None) -> None:
     """Show a proposal, and save it after a confirmation. Without one, accept changed definitions of its tools."""
-    from codemode_mcp.cli import saved_views
+    from codemode_mcp.cli import saved_lookup
     from codemode_mcp.cli.pinned_items import PERSON
     from codemode_mcp.cli.saved_lookup import find_programs
-    from codemode_mcp.saved_programs import deciding
+    from codemode_mcp.saved_programs import program_state
 
     require_person("programs accept")
     found = find_programs(config)
@@ -133,9 +133,9 @@ def accept(name: NameArgument, config: ConfigOption = None) -> None:
         _accept_definitions(name, config)
         return
     before = found.file(proposal.name)
-    _print(saved_views.proposal_lines(found, proposal), sys.stderr)
+    _print(saved_lookup.proposal_lines(found, proposal), sys.stderr)
     confirm("accept", f"{proposal.name} as shown above")
-    _decide(lambda: deciding.accept(found.state, found.folder, proposal, before, by=PERSON, at=time.time()))
+    _decide(lambda: program_state.accept(found.state, found.folder, proposal, before, by=PERSON, at=time.time()))
     _record(found, "program_accepted", proposal.name, proposal.digest)
     say_line(f"accepted: {found.folder / proposal.file}; programs call it as programs.{proposal.name}(...)")
 
@@ -143,18 +143,18 @@ def accept(name: NameArgument, config: ConfigOption = None) -> None:
 @app.command(epilog="Example: codemode-mcp programs reject weeklyReport")
 def reject(name: NameArgument, config: ConfigOption = None) -> None:
     """Show a proposal, and reject it after a confirmation. The same text is not proposed again."""
-    from codemode_mcp.cli import saved_views
+    from codemode_mcp.cli import saved_lookup
     from codemode_mcp.cli.saved_lookup import find_programs
-    from codemode_mcp.saved_programs import deciding
+    from codemode_mcp.saved_programs import program_state
 
     require_person("programs reject")
     found = find_programs(config)
     proposal = found.proposal(name)
     if proposal is None:
         stop_line(2, f"there is no proposal of {name!r}; codemode-mcp programs list shows all")
-    _print(saved_views.proposal_lines(found, proposal), sys.stderr)
+    _print(saved_lookup.proposal_lines(found, proposal), sys.stderr)
     confirm("reject", f"{proposal.name} as shown above")
-    _decide(lambda: deciding.reject(found.state, proposal.name, proposal.digest))
+    _decide(lambda: program_state.reject(found.state, proposal.name, proposal.digest))
     _record(found, "program_rejected", proposal.name, proposal.digest)
     say_line(f"rejected: {proposal.name}@{proposal.digest[:8]}")
 
@@ -163,7 +163,7 @@ def reject(name: NameArgument, config: ConfigOption = None) -> None:
 def remove(name: NameArgument, config: ConfigOption = None) -> None:
     """Remove a saved program and its versions after a confirmation."""
     from codemode_mcp.cli.saved_lookup import find_programs
-    from codemode_mcp.saved_programs import deciding
+    from codemode_mcp.saved_programs import program_state
 
     require_person("programs remove")
     found = find_programs(config)
@@ -172,7 +172,7 @@ def remove(name: NameArgument, config: ConfigOption = None) -> None:
         stop_line(2, found.unknown(name))
     say_line(str(file.path))
     confirm("remove", f"{name}, the file above")
-    _decide(lambda: deciding.remove(found.state, file, name))
+    _decide(lambda: program_state.remove(found.state, file, name))
     _record(found, "program_removed", name, file.digest)
     say_line(f"removed: {file.path}")
 
@@ -204,8 +204,8 @@ def _accept_definitions(name: str, config: str | None) -> None:
     """Pin a saved program to the present definitions of its tools, after a confirmation."""
     from codemode_mcp.cli.pinned_items import PERSON
     from codemode_mcp.cli.saved_lookup import find_programs
-    from codemode_mcp.saved_programs import deciding
-    from codemode_mcp.saved_programs.used_tools import unusable
+    from codemode_mcp.saved_programs import program_state
+    from codemode_mcp.saved_programs.versions import unusable
 
     found = find_programs(config)
     program = found.library.get(name)
@@ -224,7 +224,9 @@ def _accept_definitions(name: str, config: str | None) -> None:
         stop_line(1, f"nothing was decided: {why_not}")
     confirm("accept", f"these definitions for {name}")
     complete = version is None or version.complete
-    _decide(lambda: deciding.pin(found.state, name, program.text, tools, complete=complete, by=PERSON, at=time.time()))
+    _decide(
+        lambda: program_state.pin(found.state, name, program.text, tools, complete=complete, by=PERSON, at=time.time())
+    )
     _record(found, "program_accepted", name, program.digest)
     say_line(f"accepted: the present definitions for {name}")
 
@@ -233,8 +235,8 @@ def _connect(program: SavedProgram, config: str | None) -> tuple[Sequence[Defini
     """Return what the servers of a program list now, where pins do not have it. End the command if one is down."""
     import anyio
 
+    from codemode_mcp.cli.command_programs import Refused, present_definitions
     from codemode_mcp.cli.loading import load, logging_of, plugins_on_stderr
-    from codemode_mcp.cli.saved_runs import Refused, present_definitions
 
     loaded = load(config, "error", None)
     try:
@@ -246,8 +248,7 @@ def _connect(program: SavedProgram, config: str | None) -> tuple[Sequence[Defini
 
 def _decide(decide: Callable[[], object]) -> None:
     """Make a decision. End the command if it cannot be made."""
-    from codemode_mcp.saved_programs.deciding import NotWritten, Stale
-    from codemode_mcp.saved_programs.program_state import StateUnavailable
+    from codemode_mcp.saved_programs.program_state import NotWritten, Stale, StateUnavailable
 
     try:
         decide()

@@ -149,7 +149,7 @@ class _CurrentStderr(TextIOBase):
 
 
 class _PipeFront:
-    """A `repl.front.Front` for piped input: prints results as plain text."""
+    """A `repl.prompt.Front` for piped input: prints results as plain text."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -212,7 +212,7 @@ async def _from_pipe(open_programs: OpenPrograms, out: TextIO, language: Languag
 
 
 class _TerminalFront:
-    """A `repl.front.Front` for a person.
+    """A `repl.prompt.Front` for a person.
 
     While a program runs, a `Screen` has the terminal; the rest of the time the prompt has it. Coloured output is
     printed after the screen has closed.

@@ -1,4 +1,4 @@
-"""`codemode-mcp run`."""
+"""`codemode-mcp run` and `codemode-mcp call`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from codemode_mcp.cli.command_requests import ProgramRequest, read_input, read_program
-from codemode_mcp.cli.completion import saved_programs, server_names
+from codemode_mcp.cli.command_service import ProgramRequest, read_call, read_input, read_program
 from codemode_mcp.cli.messages import COLUMNS, is_utf8, say, stop
 from codemode_mcp.cli.options import (
     ConfigOption,
@@ -21,14 +20,16 @@ from codemode_mcp.cli.options import (
     QuietOption,
     ReadOnlyOption,
 )
-from codemode_mcp.cli.quick_commands import run_there
+from codemode_mcp.cli.parser import saved_programs, server_names
+from codemode_mcp.cli.running_instance import call_there, run_there
 
 if TYPE_CHECKING:
     from codemode_mcp.app.app import App
-    from codemode_mcp.cli.trace.progress import Record
+    from codemode_mcp.cli.trace import Record
     from codemode_mcp.config import Config
     from codemode_mcp.log_level import LogLevel
-    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Caller
+
 
 app = typer.Typer()
 
@@ -144,10 +145,9 @@ def run(
         done = run_there(request, config=config, read_only=read_only)
         if done is not None:
             raise typer.Exit(done)
+    from codemode_mcp.cli.command_programs import NO_SERVERS, BadProgram, check
     from codemode_mcp.cli.following import execute, exit_after
-    from codemode_mcp.cli.loading import load
-    from codemode_mcp.cli.program import NO_SERVERS, BadProgram, check
-    from codemode_mcp.cli.selection import for_program, with_servers
+    from codemode_mcp.cli.loading import for_program, load, with_servers
 
     loaded = load(config, log_level or "warning", log_file, read_only=read_only)
     try:
@@ -161,7 +161,7 @@ def run(
     )
     timeline = None
     if trace or trace_html is not None:
-        from codemode_mcp.cli.trace.progress import Record
+        from codemode_mcp.cli.trace import Record
 
         timeline = Record()
 
@@ -206,10 +206,9 @@ def _run_saved(
         done = run_there(request, config=config, read_only=read_only)
         if done is not None:
             raise typer.Exit(done)
+    from codemode_mcp.cli.command_programs import SavedRun, for_saved
     from codemode_mcp.cli.following import execute
-    from codemode_mcp.cli.loading import load, log_filter
-    from codemode_mcp.cli.saved_runs import SavedRun, for_saved
-    from codemode_mcp.cli.selection import with_servers
+    from codemode_mcp.cli.loading import load, log_filter, with_servers
     from codemode_mcp.config_path import command_option
     from codemode_mcp.paths import config_dir
 
@@ -220,7 +219,7 @@ def _run_saved(
     loaded = with_servers(loaded, servers, called=True) if servers else for_saved(loaded, request.saved or "")
     record = None
     if draw or html is not None:
-        from codemode_mcp.cli.trace.progress import Record
+        from codemode_mcp.cli.trace import Record
 
         record = Record()
     with log_filter("codemode_mcp.programs", run.is_logged):
@@ -250,9 +249,8 @@ def _check_and_end(
 ) -> NoReturn:
     """Check the types of a program instead of running it."""
     from codemode_mcp.cli.checking import check_cell_and_end
-    from codemode_mcp.cli.loading import load
-    from codemode_mcp.cli.program import BadProgram, check
-    from codemode_mcp.cli.selection import with_servers
+    from codemode_mcp.cli.command_programs import BadProgram, check
+    from codemode_mcp.cli.loading import load, with_servers
 
     loaded = load(config, "error", None)
     try:
@@ -266,7 +264,7 @@ def _check_and_end(
 def _show_trace(record: Record, config: Config, html: Path | None, *, draw: bool) -> None:
     from codemode_mcp.audit import Redactor
     from codemode_mcp.audit.redaction import Inputs
-    from codemode_mcp.cli.trace import page, text
+    from codemode_mcp.cli import trace
 
     redactor = Redactor()
     redactor.know(config.secretive)
@@ -276,11 +274,56 @@ def _show_trace(record: Record, config: Config, html: Path | None, *, draw: bool
         return
     if draw:
         width = shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stderr.isatty() else COLUMNS
-        for line in text.drawn(found, width, unicode=is_utf8(sys.stderr)):
+        for line in trace.drawn(found, width, unicode=is_utf8(sys.stderr)):
             print(line, file=sys.stderr)
     if html is not None:
         try:
-            html.write_text(page.page(found), "utf-8")
+            html.write_text(trace.page(found), "utf-8")
         except OSError as error:
             stop(1, f"cannot write the trace to {html}: {error.strerror}; name another file with --trace-html")
         say(f"the trace is in {html}")
+
+
+@app.command(
+    epilog="Example: codemode-mcp call github.listIssues owner=octocat repo=hello state=open\n\n"
+    'Example: codemode-mcp call github.create_issue --json \'{"title": "Broken", "labels": ["bug"]}\''
+)
+def call(
+    tool: Annotated[str, typer.Argument(metavar="SERVER.TOOL", help="Tool to call.", autocompletion=server_names)],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE", help="Arguments; values that are not strings in the tool's schema are JSON."
+        ),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--json", metavar="OBJECT", help="All arguments as one JSON object.")
+    ] = None,
+    config: ConfigOption = None,
+    read_only: ReadOnlyOption = False,
+    quiet: QuietOption = False,
+    log_level: LogLevelOption = None,
+    log_file: LogFileOption = None,
+    private: PrivateOption = False,
+) -> None:
+    """Call one tool and print its result. Only the server of the tool is started.
+
+    The same rules and approvals apply as to programs.
+    """
+    request = read_call(tool, arguments or [], text)
+    if not private and log_level is None and log_file is None:
+        code = call_there(request, config=config, read_only=read_only, quiet=quiet)
+        if code is not None:
+            raise typer.Exit(code)
+    from functools import partial
+
+    from codemode_mcp.cli.command_programs import program_of
+    from codemode_mcp.cli.following import execute, exit_after
+    from codemode_mcp.cli.loading import configured, load, unknown_server, with_servers
+
+    loaded = load(config, log_level or "warning", log_file, read_only=read_only)
+    known = configured(loaded, in_programs=True)
+    if request.server not in known:
+        stop(2, unknown_server(request.server, loaded))
+    narrowed = with_servers(loaded, [known[request.server]], called=True)
+    exit_after(execute(narrowed, partial(program_of, request._replace(server=known[request.server])), quiet=quiet))

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from codemode_mcp.cli.completion import live_runs
 from codemode_mcp.cli.deciding import confirm, require_person
 from codemode_mcp.cli.messages import COLUMNS, print_json, say_line, stop_line
 from codemode_mcp.cli.options import JsonOption, ServedConfigOption
+from codemode_mcp.cli.parser import live_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from codemode_mcp.cli.run_lookup import Listing
+    from codemode_mcp.cli.serving_processes import Listing
     from codemode_mcp.policy.approval import Remember
 
 app = typer.Typer(
@@ -49,8 +49,8 @@ CallsArgument = Annotated[
 @app.command("list", epilog="Example: codemode-mcp runs list --json")
 def list_runs(config: ServedConfigOption = None, as_json: JsonOption = False) -> None:
     """List the runs of all serving processes of this user, with suspended runs in a store and ended runs."""
-    from codemode_mcp.cli import run_views
-    from codemode_mcp.cli.run_lookup import list_all
+    from codemode_mcp.cli import serving_processes
+    from codemode_mcp.cli.serving_processes import list_all
 
     found = list_all(config)
     if as_json:
@@ -58,9 +58,9 @@ def list_runs(config: ServedConfigOption = None, as_json: JsonOption = False) ->
         return
     shown = found.runs[:MAX_RUNS]
     if shown:
-        rows = [run_views.run_row(each, time.time()) for each in shown]
-        _print(run_views.table(run_views.RUN_HEAD, rows, _table_width()))
-    totals = run_views.totals_line(found.stores)
+        rows = [serving_processes.run_row(each, time.time()) for each in shown]
+        _print(serving_processes.table(serving_processes.RUN_HEAD, rows, _table_width()))
+    totals = serving_processes.totals_line(found.stores)
     if totals is not None:
         _print([totals])
     if len(found.runs) > len(shown):
@@ -105,18 +105,18 @@ def _listing_json(found: Listing) -> dict[str, Any]:
 @app.command(epilog="Example: codemode-mcp runs show run_4fK2mQ8xZ1")
 def show(run: RunArgument, config: ServedConfigOption = None, as_json: JsonOption = False) -> None:
     """Show one run with its calls, and the calls that wait for approval."""
-    from codemode_mcp.cli import run_views
-    from codemode_mcp.cli.run_lookup import find_run
-    from codemode_mcp.control.merging import is_here, where
+    from codemode_mcp.cli import serving_processes
+    from codemode_mcp.cli.serving_processes import find_run
+    from codemode_mcp.control.protocol import is_here, where
 
     endpoint, answer = find_run(run, config)
     view, server = answer["run"], answer["server"]
     if as_json:
         print_json({"server": server, **view})
         return
-    _print(run_views.heading(view, time.time()))
+    _print(serving_processes.heading(view, time.time()))
     if endpoint is None or not is_here(view):
-        _print([f"  {run_views.location_text(view)};", f"  {run_views.made_line(view)}"])
+        _print([f"  {serving_processes.location_text(view)};", f"  {serving_processes.made_line(view)}"])
         if endpoint is None and where(view) == "stored" and view["endedMs"] is None:
             say_line("start a client or codemode-mcp serve to see its calls and to decide about them")
         return
@@ -126,8 +126,8 @@ def show(run: RunArgument, config: ServedConfigOption = None, as_json: JsonOptio
     calls = view["calls"]
     if view["callCount"] > len(calls):
         _print([f"the latest {len(calls)} of {view['callCount']} calls:"])
-    rows = [run_views.call_row(call) for call in calls]
-    _print(run_views.table(run_views.CALL_HEAD, rows, _table_width()) if rows else ["no calls"])
+    rows = [serving_processes.call_row(call) for call in calls]
+    _print(serving_processes.table(serving_processes.CALL_HEAD, rows, _table_width()) if rows else ["no calls"])
     if view["waiting"]:
         _print(["", "waiting for approval:", *_approval_lines(view["waiting"]), ""])
         _print([f"decide with  codemode-mcp runs approve {view['id']}"])
@@ -158,9 +158,7 @@ def deny(run: RunArgument, calls: CallsArgument = None, config: ServedConfigOpti
 @app.command(epilog="Example: codemode-mcp runs cancel run_4fK2mQ8xZ1")
 def cancel(run: RunArgument, config: ServedConfigOption = None) -> None:
     """End a run and cancel its calls, after a confirmation."""
-    from codemode_mcp.cli.run_lookup import find_run, stop_unserved
-    from codemode_mcp.cli.run_views import summary
-    from codemode_mcp.cli.serving_processes import ask_process
+    from codemode_mcp.cli.serving_processes import ask_process, find_run, stop_unserved, summary
     from codemode_mcp.control.protocol import Request
 
     require_person("runs cancel")
@@ -194,7 +192,7 @@ def export(
     secrets of the configuration and of logins are masked.
     """
     from codemode_mcp.cli import recording_files
-    from codemode_mcp.cli.exported_runs import exported_run
+    from codemode_mcp.cli.recording_files import exported_run
 
     found = exported_run(run, config, folder)
     output = Path(f"{found.run_id}.jsonl") if output is None else output
@@ -206,10 +204,9 @@ def export(
 
 
 def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: bool, remember: Remember) -> None:
-    from codemode_mcp.audit.timeline import deadline
-    from codemode_mcp.cli import run_views
-    from codemode_mcp.cli.run_lookup import find_run, stop_unserved
-    from codemode_mcp.cli.serving_processes import ask_process
+    from codemode_mcp.audit.trajectory_files import deadline
+    from codemode_mcp.cli import serving_processes
+    from codemode_mcp.cli.serving_processes import ask_process, find_run, stop_unserved
     from codemode_mcp.control.display import cut
     from codemode_mcp.control.protocol import Request
 
@@ -222,10 +219,11 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
         stop_unserved("decided", view)
     if view.get("where") == "elsewhere":
         stop_line(
-            1, f"run {view['id']} is {run_views.location_text(view)}; decide there, or when it is suspended again"
+            1,
+            f"run {view['id']} is {serving_processes.location_text(view)}; decide there, or when it is suspended again",
         )
     if not waiting:
-        state = run_views.state_text(view)
+        state = serving_processes.state_text(view)
         stop_line(1, f"no call of run {view['id']} waits for approval; it is {state}; see codemode-mcp runs list")
     for number in calls:
         if number not in [each["call"] for each in waiting]:
@@ -236,7 +234,7 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
     if approved:
         chosen = chosen[:MAX_CALLS_TOGETHER]
     left = len(calls or waiting) + (0 if calls else view["waitingOmitted"]) - len(chosen)
-    say_line(f"run {view['id']}, caller {run_views.caller_text(view)}, process {endpoint.pid}")
+    say_line(f"run {view['id']}, caller {serving_processes.caller_text(view)}, process {endpoint.pid}")
     for line in _approval_lines(chosen):
         say_line(line)
     if remember == "run":
@@ -269,7 +267,7 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
 
 
 def _approval_lines(waiting: Iterable[Mapping[str, Any]]) -> list[str]:
-    from codemode_mcp.cli.run_views import DigestMismatch, approval_lines
+    from codemode_mcp.cli.serving_processes import DigestMismatch, approval_lines
 
     try:
         return list(approval_lines(waiting, min(shutil.get_terminal_size().columns, COLUMNS)))

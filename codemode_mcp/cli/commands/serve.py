@@ -1,10 +1,11 @@
-"""`codemode-mcp serve`."""
+"""`codemode-mcp serve` and `codemode-mcp demo`."""
 
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer reads it
 from typing import Annotated
 
+import anyio
 import typer
 
 from codemode_mcp.cli.options import (
@@ -80,3 +81,12 @@ def serve(
         log_file=log_file,
         record=record,
     )
+
+
+@app.command(epilog="Example: codemode-mcp demo")
+def demo() -> None:
+    """Show what this server does, from start to finish, with bundled servers and no account."""
+    from codemode_mcp.cli.demo import show
+
+    if not anyio.run(show):
+        raise typer.Exit(1)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from codemode_mcp.cli.completion import server_names
 from codemode_mcp.cli.messages import print_json, say_line, stop_line, suggestion
 from codemode_mcp.cli.options import JsonOption, ServedConfigOption
+from codemode_mcp.cli.parser import server_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show the servers of all serving processes: state, tools, calls in flight, processes, and the last error."""
-    from codemode_mcp.cli.server_views import detail_lines, process_line, status_lines
+    from codemode_mcp.cli.serving_processes import detail_lines, process_line, status_lines
 
     processes, problems = _processes(config, server)
     if as_json:
@@ -94,8 +94,7 @@ def restart(server: ServerArgument, config: ServedConfigOption = None) -> None:
     This happens in every serving process that has a server of this name; --config selects one configuration.
     """
     from codemode_mcp.cli.deciding import refuse_to_children
-    from codemode_mcp.cli.server_views import outcome_text
-    from codemode_mcp.cli.serving_processes import ask_process
+    from codemode_mcp.cli.serving_processes import ask_process, outcome_text
     from codemode_mcp.control.protocol import Request
 
     refuse_to_children("servers restart")
@@ -126,8 +125,7 @@ def logs(
 
     A serving process keeps the latest 500 lines of each server. Secrets in them are replaced.
     """
-    from codemode_mcp.cli.server_views import log_line
-    from codemode_mcp.cli.serving_processes import ask_process
+    from codemode_mcp.cli.serving_processes import ask_process, log_line
     from codemode_mcp.control.protocol import Request
 
     processes = _with_server(server, config)

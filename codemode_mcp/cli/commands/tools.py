@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from codemode_mcp.cli.command_requests import read_tools
-from codemode_mcp.cli.completion import server_names
+from codemode_mcp.cli.command_service import read_tools
 from codemode_mcp.cli.messages import say, stop
 from codemode_mcp.cli.options import ConfigOption, JsonOption, PrivateOption
-from codemode_mcp.cli.quick_commands import tools_there
-from codemode_mcp.cli.running_instance import ask_instance
+from codemode_mcp.cli.parser import server_names
+from codemode_mcp.cli.running_instance import ask_instance, tools_there
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
-    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Caller
 
 Result = TypeVar("Result")
 
@@ -50,9 +49,8 @@ def tools(
         code = tools_there(request, config=config)
         if code is not None:
             raise typer.Exit(code)
-    from codemode_mcp.cli.listing import printed
+    from codemode_mcp.cli.listing import emptiness, of_server, printed, tools_of, unknown_source
     from codemode_mcp.cli.loading import load, logging_of, plugins_on_stderr
-    from codemode_mcp.cli.tool_catalog import emptiness, of_server, tools_of, unknown_source
 
     loaded = load(config, "warning", None)
     # Servers that are down are reported after the list.
@@ -80,8 +78,8 @@ def types(
 
     result = None if private else ask_instance("types", {}, config=config, log_level="error")
     if result is None:
+        from codemode_mcp.cli.listing import emptiness, types_of
         from codemode_mcp.cli.loading import load, logging_of, plugins_on_stderr
-        from codemode_mcp.cli.tool_catalog import emptiness, types_of
 
         loaded = load(config, "warning", None)
         with logging_of(loaded, level="error"), plugins_on_stderr():

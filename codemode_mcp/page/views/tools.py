@@ -1,29 +1,47 @@
-"""The pages about tools: all of them with the decision of policy, search as a model sees it, and one tool."""
+"""The pages about tools, policy and savings."""
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from codemode_mcp.audit.trajectory_files import decisions_in, every, files_of
 from codemode_mcp.catalog.catalog import EVERYTHING
 from codemode_mcp.config.edit import switch_tool
 from codemode_mcp.errors import ConfigError
-from codemode_mcp.page.site import Problem
+from codemode_mcp.page.site import Problem, rough
 from codemode_mcp.policy.approval import AT_PAGE
+from codemode_mcp.savings.measure import exposure_of
+from codemode_mcp.savings.report import (
+    Report,
+    costs,
+    costs_of_modes,
+    modes_in_words,
+    verdict_of_exposure,
+    verdict_of_tasks,
+)
+from codemode_mcp.savings.tasks import tasks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from codemode_mcp.audit.trajectory_files import Decision
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
-    from codemode_mcp.page.application import Application
+    from codemode_mcp.config import Config
+    from codemode_mcp.page.changes import Application
     from codemode_mcp.page.site import Site
+    from codemode_mcp.policy.budgets import AccountView, Unit
+    from codemode_mcp.savings.tasks import Tasks
+
 
 PAGE_SIZE: Final = 100
 """Tools on one page."""
@@ -120,7 +138,7 @@ def _rows(application: Application, catalog: Catalog) -> list[dict[str, Any]]:
     Nothing is shown of a definition that a person has not accepted, but the name.
     """
     from codemode_mcp.catalog.entries import mcp_id
-    from codemode_mcp.trust.held_messages import reason_of
+    from codemode_mcp.trust.state_words import reason_of
     from upstream_clients.tools import Tool
 
     policy = application.policies.of(application.operator)
@@ -173,3 +191,95 @@ def _declaration(catalog: Catalog, entry: Entry) -> str | None:
     if server is None or entry.method != "tools/call":
         return None
     return str(catalog.files.read(f"{server.path}#{entry.tool.name}")["content"])
+
+
+MAX_SHOWN: Final = 200
+"""Latest decisions that are shown."""
+
+_UNITS: Final[dict[Unit, str]] = {"calls": "calls", "bytes": "bytes of results", "running_ms": "ms of running calls"}
+
+
+def policy_routes(site: Site) -> Sequence[Route]:
+    """Return the address of this page."""
+
+    async def policy(request: Request) -> Response:
+        application = site.chosen(request)
+        tools = application.config.tools
+        contexts = [(each.name, ", ".join(each.callers), each.rules) for each in tools.contexts]
+        trajectory = application.config.audit.trajectory
+        decisions = [] if trajectory is None else await anyio.to_thread.run_sync(_decisions, Path(trajectory))
+        return site.page(
+            request,
+            "policy.html",
+            policies=[("all callers" if not contexts else "callers in no context", "", tools.policy), *contexts],
+            decisions=decisions,
+            recorded=trajectory is not None,
+            budgets=[use for view in application.budget_views() for use in _uses(view)],
+            has_budgets=bool(tools.budgets),
+        )
+
+    return (Route("/policy", policy),)
+
+
+def _decisions(path: Path) -> list[Decision]:
+    try:
+        return decisions_in(path)[:MAX_SHOWN]
+    except OSError:
+        return []
+
+
+def _uses(view: AccountView) -> Iterator[dict[str, Any]]:
+    """Yield the limits of a budget, each with the amount that one caller has used at one server."""
+    for unit, words in _UNITS.items():
+        limit = getattr(view.budget, unit)
+        if limit is not None:
+            yield {
+                "budget": view.budget.name,
+                "caller": "stdio" if view.caller.startswith("stdio:") else view.caller,
+                "server": view.server,
+                "used": view.used[unit],
+                "limit": limit,
+                "what": f"{words} in {rough(view.budget.window_seconds)}",
+            }
+
+
+DAYS: Final = 7
+"""Days of recorded tasks that are shown."""
+
+
+def savings_routes(site: Site) -> Sequence[Route]:
+    """Return the address of this page."""
+
+    async def savings(request: Request) -> Response:
+        application = site.chosen(request)
+        tasks, unrecorded = await anyio.to_thread.run_sync(_recorded, application.config)
+        report = Report(await exposure_of(application), tasks, unrecorded)
+        return site.page(
+            request,
+            "savings.html",
+            servers=sorted(report.exposure.servers, key=lambda each: -each.weight.prompt),
+            own=report.exposure.own,
+            direct=report.exposure.direct,
+            tokens=report.tokens,
+            verdict=verdict_of_exposure(report),
+            of_tasks=verdict_of_tasks(report),
+            costs=list(costs(report)),
+            modes=costs_of_modes(report),
+            of_modes=modes_in_words(report),
+            unrecorded=unrecorded,
+        )
+
+    return (Route("/savings", savings),)
+
+
+def _recorded(config: Config) -> tuple[Tasks | None, str]:
+    """Return the recorded tasks of the last days, and the reason if there are none."""
+    if config.audit.trajectory is None:
+        return None, 'No tasks are recorded: add "audit": { "trajectory": "runs.jsonl" } to the configuration.'
+    path = Path(config.audit.trajectory)
+    try:
+        if not files_of(path):
+            return None, "No tasks are recorded yet; recording starts when a client calls exec."
+        return tasks_of(every(path), "content", time.time() - DAYS * 24 * 3600.0), ""
+    except OSError as error:
+        return None, f"{path} cannot be read: {error.strerror}"

@@ -16,12 +16,9 @@ from starlette.routing import Route
 from codemode_mcp.page.site import Problem, one_of
 from codemode_mcp.policy.approval import AT_PAGE
 from codemode_mcp.trust.comparison import Stale
-from codemode_mcp.trust.finding_groups import Examples, grouped
-from codemode_mcp.trust.items import Kind
-from codemode_mcp.trust.new_findings import new_findings
-from codemode_mcp.trust.operation_lines import is_api
+from codemode_mcp.trust.findings import Examples, grouped, new_findings
+from codemode_mcp.trust.items import Kind, is_api, reference
 from codemode_mcp.trust.pins_file import PinsUnavailable
-from codemode_mcp.trust.references import reference
 from codemode_mcp.trust.state_words import state_of
 from codemode_mcp.trust.text_diff import differences_of, shortened
 
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from codemode_mcp.page.application import Application
+    from codemode_mcp.page.changes import Application
     from codemode_mcp.page.site import Site
     from codemode_mcp.trust.comparison import ItemReport
 

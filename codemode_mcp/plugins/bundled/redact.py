@@ -18,12 +18,12 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.audit.token_forms import FORMS
+from codemode_mcp.audit.redaction import FORMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.audit.token_forms import TokenForm
+    from codemode_mcp.audit.redaction import TokenForm
     from codemode_mcp.plugins.api import PluginApi, ToolCallEvent
 
 NAMED: Final = "named value"

@@ -1,7 +1,6 @@
-"""MCP over HTTP for both protocol eras: our own listener and sessions around the SDK's transports.
+"""MCP over HTTP for both protocol eras: our own listener around the SDK's session manager.
 
-`listener` owns the socket and its connections. `connection` is one of them, with limits on incomplete requests. `front`
-is the ASGI application, `bodies` reads bodies and `responses` sends errors. `guards` has the limits on hosts and rates;
-`auth` and `oauth` identify callers, and `sessions` has their sessions. Only `serve --transport http` imports this
-package.
+`listener` owns the socket, and has the ASGI application and the bodies of requests. `sockets` has connections, with
+limits on incomplete requests. `guards` has the limits on hosts, rates and sessions. `auth` and `oauth` identify
+callers. Only `serve --transport http` imports this package.
 """

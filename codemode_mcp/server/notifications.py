@@ -1,0 +1,510 @@
+"""Announcements of changed lists, and log messages of servers, for clients of both protocol eras.
+
+A session of the handshake revisions gets a notification. Clients of newer revisions listen on a subscription. Changes
+come in bursts, for example when servers connect or a file is saved, so all changes of a burst are announced together.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict, deque
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_args
+
+import anyio
+
+from codemode_mcp.json_text import compact_json
+from declarations.untrusted_text import drop_hidden
+from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
+from upstream_clients.server_log import LEVELS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+
+    from anyio.abc import TaskGroup
+
+    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.server.exchange import Client, Exchange
+    from upstream_clients.tools import ItemSource, JsonObject, LogLevel, UpstreamView
+
+    Send = Callable[[JsonObject], Awaitable[None]]
+    """Sends the params of one `notifications/message`."""
+
+
+log = logging.getLogger("codemode_mcp.server")
+
+DELAY_SECONDS: Final = 0.3
+"""Seconds from a next_change to its announcement. Further changes in this time are announced with it."""
+MIN_INTERVAL_SECONDS: Final = 2.0
+"""Shortest time between two announcements, in seconds."""
+SEND_SECONDS: Final = 5.0
+"""Timeout of a notification in seconds."""
+
+MAX_LISTS: Final = 64
+"""Maximum number of lists of one kind that are watched, such as those of different callers. The oldest is dropped."""
+
+ListKind = Literal["tools", "prompts", "resources"]
+
+LIST_KINDS: Final[tuple[ListKind, ...]] = get_args(ListKind)
+
+
+class Listener(Protocol):
+    """A session of the handshake revisions."""
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, /) -> None: ...
+
+
+class _WatchedLists:
+    """The lists of one kind that were sent to clients.
+
+    Args:
+        describe: returns a comparable description of the current list for a key.
+    """
+
+    def __init__(self, describe: Callable[[Any], Hashable]) -> None:
+        self._describe = describe
+        self._sent: OrderedDict[Hashable, set[Hashable]] = OrderedDict()
+        """Descriptions of the lists that were sent since the last announcement, and of the announced list, by key."""
+
+    def listed(self, key: Hashable) -> None:
+        self._sent.setdefault(key, set()).add(self._describe(key))
+        self._sent.move_to_end(key)
+        if len(self._sent) > MAX_LISTS:
+            self._sent.popitem(last=False)
+
+    def redescribe(self, before: Hashable, now: Hashable) -> None:
+        for key, sent in self._sent.items():
+            if before in sent:
+                self._sent[key] = sent - {before} | {now}
+
+    def changed(self) -> bool:
+        """Return True if a list has changed since it was sent. Record the current lists as announced."""
+        has_changed = False
+        for key, sent in self._sent.items():
+            now = self._describe(key)
+            if sent - {now}:
+                self._sent[key] = {now}
+                has_changed = True
+        return has_changed
+
+
+class Announcer:
+    """The lists that were sent to clients, and the sessions to notify when a list changes.
+
+    Args:
+        describe: returns a comparable description of the current list of tools.
+        next_change: returns an event that is set when the list may have changed.
+    """
+
+    def __init__(self, describe: Callable[[], Hashable], next_change: Callable[[], anyio.Event]) -> None:
+        self.describe = describe
+        self._next_change = next_change
+        self._lists: dict[ListKind, _WatchedLists] = {"tools": _WatchedLists(lambda _: self.describe())}
+        self._sessions: dict[Listener, Callable[[ListKind], bool]] = {}
+        self.publish: Callable[[ListKind], Awaitable[None]] | None = None
+        """Notifies the subscriptions of newer revisions; None before the server is made."""
+
+    def __repr__(self) -> str:
+        return f"<Announcer: {len(self._sessions)} sessions>"
+
+    def watch(self, kind: ListKind, describe: Callable[[Any], Hashable]) -> None:
+        """Announce changes of a kind of lists, too.
+
+        Args:
+            describe: returns a comparable description of the current list for a key of `listed_for`.
+        """
+        self._lists[kind] = _WatchedLists(describe)
+
+    def listed(self) -> None:
+        """Record that a client gets the current list of tools. Nothing is announced before the first call."""
+        self.listed_for("tools", None)
+
+    def listed_for(self, kind: ListKind, key: Hashable) -> None:
+        """Record that a client gets a current list. `key`: that on which the list depends, such as the caller."""
+        self._lists[kind].listed(key)
+
+    def redescribe(self, before: Hashable, now: Hashable) -> None:
+        """Replace the description of a list of tools that has not changed. From now on, `describe` returns `now`."""
+        self._lists["tools"].redescribe(before, now)
+
+    def add(self, session: Listener, sees: Callable[[ListKind], bool] = lambda _: True) -> Callable[[], None]:
+        """Notify a session of changes from now on. Return a function that removes the session.
+
+        Args:
+            sees: returns False for kinds of lists that the client does not see.
+        """
+        self._sessions[session] = sees
+
+        def remove() -> None:
+            self._sessions.pop(session, None)
+
+        return remove
+
+    def __contains__(self, session: Listener) -> bool:
+        return session in self._sessions
+
+    async def run(self) -> None:
+        """Announce changes until cancelled."""
+        while True:
+            change = self._next_change()  # taken before the list is described, so that no change is missed
+            changed = [kind for kind, lists in self._lists.items() if lists.changed()]
+            if changed:
+                for kind in changed:
+                    await self._announce(kind)
+                await anyio.sleep(MIN_INTERVAL_SECONDS)
+            else:
+                await change.wait()
+                await anyio.sleep(DELAY_SECONDS)
+
+    async def _announce(self, kind: ListKind) -> None:
+        sessions = [session for session, sees in self._sessions.items() if sees(kind)]
+        log.info("the list of %s has changed; notifying %d sessions", kind, len(sessions))
+        if self.publish is not None:
+            await self.publish(kind)
+        async with anyio.create_task_group() as group:
+            for session in sessions:
+                group.start_soon(_notify, session, kind)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Announce changes for the duration of the context."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.run)
+            yield
+            group.cancel_scope.cancel()
+
+
+async def _notify(session: Listener, kind: ListKind) -> None:
+    with anyio.move_on_after(SEND_SECONDS):
+        try:
+            await session.notify(f"notifications/{kind}/list_changed", None)
+        except Exception as error:  # a session that is ending must not prevent the notification of others
+            log.debug("a session could not be notified: %r", error)
+
+
+# Log messages of servers for clients that ask for them, in both protocol eras.
+#
+# MCP has deprecated logging since 2026-07-28; clients and servers that have it can still use it. A client of the
+# handshake revisions names a level by `logging/setLevel`, and gets messages until its session ends. A client of newer
+# revisions names a level in a request, and gets the messages that come before the answer. Without a level, nothing is
+# sent.
+#
+# A client gets messages of the servers that it sees. The name of the server is put before the name of the logger.
+# Secrets are replaced and texts are cut where messages arrive (`upstream_clients.server_log`).
+#
+# Over HTTP there are several callers, and a message may quote what another caller has sent. So a caller over HTTP gets
+# only messages that are known to be about its own calls. Without authentication, a session is a caller; clients of
+# newer revisions have no sessions, so they cannot be told apart, and get none.
+
+
+BURST: Final = 500.0
+"""Allowance of one server: what it may send to one client without a pause. A message takes 1, and 1 for each KiB."""
+
+RATE: Final = 50.0
+"""Growth of the allowance in one second. Once it is used up, messages are dropped until it has grown for a second."""
+
+MAX_QUEUED: Final = 1000
+"""Most messages that wait for a client that does not read. Later ones are dropped."""
+
+LAST_SECONDS: Final = 1.0
+"""Seconds in which the last messages of a request are sent before its answer."""
+
+LISTEN_SECONDS: Final = 2.0
+"""Seconds that a request which names a level waits until messages are received, while the servers are being opened."""
+
+OWN_LOGGER: Final = "codemode-mcp"
+"""The logger of our own messages about messages that were dropped."""
+
+
+class LogSources(Protocol):
+    """The part of the composition root that log messages need; see `services.Runs`."""
+
+    def servers(self, caller: Caller | None) -> Mapping[str, str]: ...
+
+    def configured(self) -> Sequence[str]: ...
+
+    def trusted_views(self) -> Sequence[UpstreamView]: ...
+
+    async def item_source(self, server: str, caller: Caller) -> ItemSource | None: ...
+
+    def change(self) -> anyio.Event: ...
+
+    def touch(self) -> None: ...
+
+
+class ForwardedLogs:
+    """The log messages for all clients of a surface. Use `running` while there are clients.
+
+    Args:
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(self, servers: LogSources, clock: Callable[[], float] = time.monotonic) -> None:
+        self._servers = servers
+        self._clock = clock
+        self._group: TaskGroup | None = None
+        self._sessions: dict[object, _Subscriber] = {}
+        """The clients of the handshake revisions that have named a level, by connection."""
+        self._requests: list[_Subscriber] = []
+        """The open requests of newer clients that have named a level, the oldest first."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Send messages for the duration of the context."""
+        try:
+            async with anyio.create_task_group() as self._group:
+                yield
+                self._group.cancel_scope.cancel()
+        finally:
+            for session in [*self._sessions]:
+                self._forget(session)
+
+    def capabilities(self, client: Client, caller: Caller | None) -> dict[str, Any]:
+        """Return the capability: for a caller that sees a server with log messages, or one that is not known yet.
+
+        Args:
+            caller: None for a client that may be any caller.
+        """
+        # A client of the handshake revisions has a session from its next request on.
+        if caller is None or (client.modern and not _gets_messages(caller)):
+            return {}
+        known = {view.name: view.logging for view in self._servers.trusted_views() if view.era is not None}
+        seen = self._servers.servers(caller).values()
+        # Without any server, a later configuration may have some.
+        is_offered = not self._servers.configured() or any(known.get(name, True) for name in seen)
+        return {"logging": {}} if is_offered else {}
+
+    async def set_level(self, exchange: Exchange) -> dict[str, Any]:
+        """Answer `logging/setLevel` of a client of the handshake revisions.
+
+        Raises:
+            JsonRpcError: this client gets no messages.
+        """
+        if exchange.session.modern or not _gets_messages(exchange.caller):
+            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", "logging/setLevel")
+        assert self._group is not None
+        session, level = exchange.session, exchange.params["level"]
+        subscriber = self._sessions.get(session.connection)
+        if subscriber is None:
+            send = partial(session.notify, "notifications/message")
+            subscriber = _Subscriber(self._servers, exchange.caller, level, send, self._clock)
+            self._sessions[session.connection] = subscriber
+            session.at_end(lambda: self._forget(session.connection))
+            self._group.start_soon(subscriber.run)
+            self._group.start_soon(subscriber.follow)
+        subscriber.level = level
+        await subscriber.listen_soon()
+        return {}
+
+    def _forget(self, session: object) -> None:
+        subscriber = self._sessions.pop(session, None)
+        if subscriber is not None:
+            subscriber.close()
+
+    @asynccontextmanager
+    async def open(self, exchange: Exchange) -> AsyncIterator[None]:
+        """Send messages to the client of a request for the duration of the context, if the request names a level."""
+        if exchange.log_level is None or not _gets_messages(exchange.caller):
+            yield
+            return
+        assert self._group is not None
+        subscriber = _Subscriber(self._servers, exchange.caller, exchange.log_level, exchange.report_log, self._clock)
+        if exchange.caller.kind == "stdio":
+            # One client has sent all requests. It gets each message once.
+            subscriber.gets = lambda level: self._first(level) is subscriber
+        self._requests.append(subscriber)
+        self._group.start_soon(subscriber.run)
+        self._group.start_soon(subscriber.follow)
+        try:
+            await subscriber.listen_soon()
+            yield
+        finally:
+            self._requests.remove(subscriber)
+            subscriber.end()
+            try:
+                with anyio.move_on_after(LAST_SECONDS):
+                    await subscriber.sent.wait()
+            finally:
+                subscriber.close()
+
+    def _first(self, level: LogLevel) -> _Subscriber | None:
+        """Return the oldest open request that wants messages of a level."""
+        at = LEVELS.index(level)
+        return next((each for each in self._requests if LEVELS.index(each.level) <= at), None)
+
+
+def _gets_messages(caller: Caller) -> bool:
+    return caller.kind == "stdio" or caller.owner is not None
+
+
+class _Subscriber:
+    """A client of the handshake revisions, or an open request of a newer client, that has named a level.
+
+    Args:
+        send: sends the params of one message.
+
+    Attributes:
+        level: the level from which on messages are sent. `listen_soon` makes a change effective.
+        gets: returns True if a message of a level is for this subscriber.
+        sent: set when everything is sent after `end`.
+    """
+
+    def __init__(
+        self, servers: LogSources, caller: Caller, level: LogLevel, send: Send, clock: Callable[[], float]
+    ) -> None:
+        self._servers = servers
+        self._caller = caller
+        self._send = send
+        self._clock = clock
+        self.level = level
+        self.gets: Callable[[LogLevel], bool] = lambda _: True
+        self.sent = anyio.Event()
+        self._heard: tuple[LogLevel, frozenset[str]] | None = None
+        """The level and the servers to which it listens."""
+        self._ends: list[Callable[[], None]] = []
+        self._allowances: dict[str, _Allowance] = {}
+        self._queue: deque[JsonObject] = deque()
+        self._wake = anyio.Event()
+        self._following = anyio.CancelScope()
+        self._ended = False
+
+    # what is received
+
+    async def listen_soon(self) -> None:
+        """Listen to the servers that the caller sees. While they are being opened, wait for a limited time."""
+        self._servers.touch()
+        with anyio.move_on_after(LISTEN_SECONDS):
+            await self._listen()
+
+    async def follow(self) -> None:
+        """Listen to the servers that the caller sees at any time, until the end."""
+        with self._following:
+            while not self._ended:
+                change = self._servers.change()
+                await self._listen()
+                await change.wait()
+
+    async def _listen(self) -> None:
+        names = frozenset(self._servers.servers(self._caller).values())
+        if self._heard == (self.level, names):
+            return
+        sources = {name: await self._servers.item_source(name, self._caller) for name in sorted(names)}
+        if self._ended:
+            return
+        # Nothing is awaited below, so no message is lost or received twice.
+        self._stop_listening()
+        is_shared = self._caller.kind != "stdio"
+        for name, source in sources.items():
+            if source is not None:
+                take = partial(self._take, name)
+                self._ends.append(source.on_log(take, self.level, self._caller.owner, known_only=is_shared))
+        self._heard = self.level, names
+
+    def _stop_listening(self) -> None:
+        ends, self._ends, self._heard = self._ends, [], None
+        for end in ends:
+            end()
+
+    def end(self) -> None:
+        """Receive no more messages."""
+        self._ended = True
+        self._following.cancel()
+        self._stop_listening()
+        self._wake.set()
+
+    def close(self) -> None:
+        """Receive no more messages, and drop those that are not sent."""
+        self._queue.clear()
+        self.end()
+
+    def _take(self, server: str, message: JsonObject) -> None:
+        if not self.gets(message["level"]):
+            return
+        params = _forwarded(server, message)
+        now, size = self._clock(), len(compact_json(params))
+        allowance = self._allowances.setdefault(server, _Allowance(now))
+        if not allowance.admits(1 + size / 1024, now, is_full=len(self._queue) >= MAX_QUEUED):
+            return
+        if allowance.dropped:
+            self._queue.append(_dropped(server, allowance.dropped))
+            allowance.dropped = 0
+        self._queue.append(params)
+        self._wake.set()
+
+    # what is sent
+
+    async def run(self) -> None:
+        """Send messages until the end."""
+        while not self._ended or self._queue:
+            if not self._queue:
+                self._wake = anyio.Event()
+                await self._wake.wait()
+                continue
+            params = self._queue.popleft()
+            with anyio.move_on_after(SEND_SECONDS):
+                try:
+                    await self._send(params)
+                except Exception as error:  # a client that is leaving must not end the messages of others
+                    log.debug("a log message could not be sent: %r", error)
+        self.sent.set()
+
+
+@dataclass(slots=True, eq=False)
+class _Allowance:
+    """The messages of one server for one client, at a limited rate.
+
+    Attributes:
+        dropped: messages that were dropped since the last one that was admitted.
+    """
+
+    at: float
+    left: float = BURST
+    dropped: int = 0
+
+    def admits(self, cost: float, now: float, *, is_full: bool) -> bool:
+        """Return True if a message may be sent, and count it.
+
+        Args:
+            now: monotonic seconds.
+            is_full: True if no message can wait.
+        """
+        self.left = min(BURST, self.left + (now - self.at) * RATE)
+        self.at = now
+        if is_full or self.left < (max(cost, RATE) if self.dropped else cost):
+            self.dropped += 1
+            return False
+        self.left -= cost
+        return True
+
+
+def _forwarded(server: str, message: JsonObject) -> JsonObject:
+    """Return a message of a server for a client."""
+    logger = message.get("logger")
+    name = drop_hidden(server if not logger else f"{server}/{logger}")
+    try:
+        data = _without_hidden(message["data"])
+    except RecursionError:
+        data = "(a value with too many levels)"
+    return {"level": message["level"], "logger": name, "data": data}
+
+
+def _without_hidden(value: Any) -> Any:
+    match value:
+        case str():
+            return drop_hidden(value, keep="\n\t")
+        case list():
+            return [_without_hidden(each) for each in value]
+        case dict():
+            return {drop_hidden(key): _without_hidden(each) for key, each in value.items()}
+    return value
+
+
+def _dropped(server: str, count: int) -> JsonObject:
+    data = (
+        f"{count} log messages of server {server!r} were left out: it sent more than {RATE:.0f} per second, or the "
+        "client did not read them. codemode-mcp servers logs shows the latest ones"
+    )
+    return {"level": "warning", "logger": OWN_LOGGER, "data": data}
