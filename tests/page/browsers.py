@@ -64,6 +64,21 @@ class Shown:
         assert answer is not None
         return answer.status
 
+    async def press(self, name: str) -> None:
+        """Press a button of a form, again if the page did not take it: a part that has just changed takes none."""
+        taken = False
+        while not taken:
+            await self.page.evaluate(
+                """() => {
+                  sessionStorage.taken = false;
+                  document.addEventListener("submit", ({ submitter }) => {
+                    sessionStorage.taken = submitter.getAttribute("aria-disabled") !== "true";
+                  }, { capture: true, once: true });
+                }"""
+            )
+            await self.page.get_by_role("button", name=name).first.click(timeout=SECONDS * 1000)
+            taken = await self.page.evaluate("sessionStorage.taken === 'true'")
+
     async def status(self, text: str) -> None:
         """Wait until the page says something."""
         await self.page.get_by_role("status").filter(has_text=text).wait_for(timeout=SECONDS * 1000)

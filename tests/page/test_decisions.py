@@ -99,13 +99,13 @@ async def test_one_call_is_approved_and_another_is_denied(browser: Browser, plac
     async with showing(browser, place.config, f"/approvals/{run}") as shown:
         await shown.sees("mcp:one:count")
         assert await shown.page.locator("article").count() == 3
-        await shown.page.get_by_role("button", name="Approve call 2").click()
+        await shown.press("Approve call 2")
         await shown.status("Call 2 approved.")
         await shown.page.locator("article").nth(2).wait_for(state="detached")
-        await shown.page.get_by_role("button", name="Deny call 1").click()
+        await shown.press("Deny call 1")
         await shown.status("Call 1 denied.")
         await until(lambda: place.calls == ["b"])
-        await shown.page.get_by_role("button", name="Approve call 3").click()
+        await shown.press("Approve call 3")
         await shown.status("Call 3 approved.")
         await shown.sees("No call of this run waits for a decision.")
     assert (await place.wait(run))["value"] == ["rejected", "fulfilled", "fulfilled"]
@@ -122,7 +122,7 @@ async def test_the_pages_say_until_when_a_run_waits_and_what_its_client_must_do(
         async with showing(browser, place.config, path) as shown:
             assert re.search(rf"{words} {until_when}", await shown.page.inner_text("main")), path
     async with showing(browser, place.config, f"/approvals/{run}") as shown:
-        await shown.page.get_by_role("button", name="Approve call 1").click()
+        await shown.press("Approve call 1")
         await shown.status("Call 1 approved. The client must call wait by ")
     await place.wait(run)
 
@@ -130,7 +130,7 @@ async def test_the_pages_say_until_when_a_run_waits_and_what_its_client_must_do(
 async def test_all_calls_are_decided_together(browser: Browser, place: Place) -> None:
     run = await place.waiting(THREE)
     async with showing(browser, place.config, f"/approvals/{run}") as shown:
-        await shown.page.get_by_role("button", name="Approve all 3").click()
+        await shown.press("Approve all 3")
         await shown.status("Calls 1, 2, 3 approved.")
     assert (await place.wait(run))["value"] == ["fulfilled"] * 3
 
@@ -138,12 +138,11 @@ async def test_all_calls_are_decided_together(browser: Browser, place: Place) ->
 async def test_an_approval_for_the_run_asks_for_confirmation(browser: Browser, place: Place) -> None:
     run = await place.waiting(THREE)
     async with showing(browser, place.config, f"/approvals/{run}") as shown:
-        button = shown.page.get_by_role("button", name="Approve for this run").first
-        await button.click()
+        await shown.press("Approve for this run")
         assert "whatever its arguments" in await shown.page.inner_text("dialog")
         await shown.page.get_by_role("button", name="Back").click()
         assert place.calls == []
-        await button.click()
+        await shown.press("Approve for this run")
         await shown.page.get_by_role("button", name="Confirm").click()
         await shown.status("Call 1 approved.")
     assert (await place.wait(run))["value"] == ["fulfilled"] * 3
@@ -154,7 +153,7 @@ async def test_an_approval_for_ever_is_written_to_the_configuration_with_a_backu
 ) -> None:
     run = await own_place.waiting(ONE)
     async with showing(browser, own_place.config, f"/approvals/{run}") as shown:
-        await shown.page.get_by_role("button", name="Always approve").click()
+        await shown.press("Always approve")
         assert str(own_place.config) in await shown.page.inner_text("dialog")
         await shown.page.get_by_role("button", name="Confirm").click()
         await shown.status("Call 1 approved.")
@@ -168,7 +167,7 @@ async def test_a_run_is_cancelled(browser: Browser, place: Place) -> None:
     async with showing(browser, place.config, f"/runs/{run}") as shown:
         assert "no end recorded" not in await shown.page.inner_text("main")
         assert await shown.page.locator("td.result", has_text="asked for by the rule 'destructive'").count() == 1
-        await shown.page.get_by_role("button", name="Cancel the run").click()
+        await shown.press("Cancel the run")
         await shown.page.get_by_role("button", name="Confirm").click()
         await shown.status("The run is cancelled.")
         await shown.sees("aborted")
@@ -183,7 +182,7 @@ async def test_two_browsers_see_the_same_and_only_the_first_decides(browser: Bro
         showing(browser, place.config, f"/approvals/{run}") as second,
     ):
         calls = json.loads(await second.page.locator("input[name=calls]").first.input_value())
-        await first.page.get_by_role("button", name="Deny call 1").click()
+        await first.press("Deny call 1")
         await first.status("Call 1 denied.")
         await second.sees("No call of this run waits for a decision.")
         status, text = await second.post(f"/approvals/{run}/decide", {"decision": "approve", "calls": calls})
@@ -229,14 +228,14 @@ async def test_a_tool_is_switched_off_and_on(browser: Browser, own_place: Place)
     async with showing(browser, own_place.config, "/tools") as shown:
         await shown.page.get_by_role("link", name="mcp:one:count").click()
         await shown.sees("needs approval")
-        await shown.page.get_by_role("button", name="Switch off").click()
+        await shown.press("Switch off")
         await shown.page.get_by_role("button", name="Confirm").click()
         await shown.status("added to tools.deny")
         await shown.sees("denied")
         assert json.loads(own_place.config.read_text("utf-8"))["tools"]["deny"] == ["mcp:one:count"]
         outcome = await own_place.client.exec(ONE)
         assert outcome["status"] == "failed"
-        await shown.page.get_by_role("button", name="Switch on").click()
+        await shown.press("Switch on")
         await shown.page.get_by_role("button", name="Confirm").click()
         await shown.status("removed from tools.deny")
         await shown.sees("needs approval")

@@ -51,7 +51,7 @@ async def test_a_proposal_is_read_and_accepted_and_names_a_definition_that_chang
             status, answer = await shown.post("/programs/report/decide", stale)
             assert (status, "Nothing was decided" in answer) == (409, True)
             assert not file.exists()
-            await shown.page.get_by_role("button", name="Accept report").click()
+            await shown.press("Accept report")
             await shown.status("report is accepted.")
             assert "MCP.one.send" in file.read_text("utf-8")
 
@@ -70,7 +70,7 @@ async def test_a_proposal_is_read_and_accepted_and_names_a_definition_that_chang
             saved = hashlib.sha256(file.read_bytes()).hexdigest()
             stale = {"decision": "pin", "digest": saved, "file": saved, "tools": "0" * 64}
             assert (await shown.post("/programs/report/decide", stale))[0] == 409
-            await shown.page.get_by_role("button", name="Accept the present definitions").click()
+            await shown.press("Accept the present definitions")
             await shown.status("report is accepted with the present definitions.")
             await shown.page.get_by_text("has another description").wait_for(state="detached")
         events = tmp_path / "runs.jsonl"

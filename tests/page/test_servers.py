@@ -38,10 +38,10 @@ async def test_a_server_is_shown_and_restarted_by_a_click(browser: Browser, tmp_
             assert await row.get_by_role("cell").nth(2).inner_text() == "9"
             await shown.page.get_by_role("link", name="a", exact=True).click()
             await shown.sees(str(pids(log)[0]))
-            await shown.page.get_by_role("button", name="Restart").click()
+            await shown.press("Restart")
             await shown.page.get_by_role("button", name="Back").click()
             assert len(pids(log)) == 1
-            await shown.page.get_by_role("button", name="Restart").click()
+            await shown.press("Restart")
             await shown.page.get_by_role("button", name="Confirm").click()
             await shown.status("is restarted")
             await until(lambda: len(pids(log)) == 2 and not is_running(pids(log)[0]))
@@ -164,7 +164,7 @@ async def test_a_server_that_is_down_says_why_and_needs_no_restart_of_the_page(
             entry = counting(tmp_path / "log")
             script.write_text(f"#!/bin/sh\nexec {entry['command']} {' '.join(entry['args'])}\n", "utf-8")
             script.chmod(0o700)
-            await shown.page.get_by_role("button", name="Restart").click()
+            await shown.press("Restart")
             await shown.page.get_by_role("button", name="Confirm").click()
             await shown.sees("ready")
             await shown.sees("Last error")
@@ -194,7 +194,7 @@ async def test_the_checks_run_when_a_person_asks(browser: Browser, tmp_path: Pat
     async with served(config), showing(browser, config, "/doctor") as shown:
         await shown.sees("have not run yet")
         with anyio.fail_after(120):
-            await shown.page.get_by_role("button", name="Run the checks").click()
+            await shown.press("Run the checks")
             await shown.page.get_by_role("status").filter(has_text="failed").wait_for(timeout=120_000)
         await shown.sees("Failed (")
         await shown.sees("server b")
@@ -225,7 +225,7 @@ async def test_a_person_logs_in_to_a_server_from_its_page(
         async with showing(browser, config, "/servers/docs") as shown:
             await shown.sees("needs a login")
             await shown.sees("codemode-mcp login --config")
-            await shown.page.get_by_role("button", name="Log in").click()
+            await shown.press("Log in")
             await shown.status("Open the link")
             async with shown.page.expect_popup() as popup:
                 await shown.page.get_by_role("link", name="Log in at 127.0.0.1").click()

@@ -84,9 +84,9 @@ async def test_a_changed_tool_is_shown_and_accepted(browser: Browser, tmp_path: 
             await shown.go("/tools")
             await shown.page.get_by_role("link", name="Decide").first.click()
             await shown.sees("one.send")
-            await shown.page.get_by_role("button", name="Accept one.send").click()
+            await shown.press("Accept one.send")
             await shown.status("one.send is accepted.")
-            await shown.page.get_by_role("button", name="Reject one.old").click()
+            await shown.press("Reject one.old")
             await shown.status("one.old is rejected.")
             await shown.sees("its new texts were rejected; programs see the accepted ones")
             assert (await client.exec("return (await MCP.one.send({ to: 'x' })).content.length"))["value"] == 1
@@ -116,12 +116,12 @@ async def test_all_changes_of_a_server_are_accepted_together(browser: Browser, t
         listed(tmp_path, *({"name": name, "description": name} for name in ("first", "second", 'third"\n<b>')))
         await client.exec(RELIST)
         async with showing(browser, config, "/trust/one") as shown:
-            await shown.page.get_by_role("button", name="Reject one.second").click()
+            await shown.press("Reject one.second")
             await shown.status("one.second is rejected.")
             await shown.sees("Without those that were rejected")
             for body in ([], [["tool", "first", 1]], [["nothing", "first", "x"]], "[[", [["tool", "first"]], None):
                 assert (await shown.post("/trust/one/decide", {"decision": "accept", "items": body}))[0] == 400
-            await shown.page.get_by_role("button", name="Accept all 2").click()
+            await shown.press("Accept all 2")
             await shown.page.get_by_role("button", name="Confirm").click()
             await shown.status("2 items of one are accepted.")
             await shown.page.get_by_role("button", name="Accept all").wait_for(state="detached")
