@@ -19,8 +19,7 @@ from benchmarks.agents.prices import Prices, read_prices
 from benchmarks.agents.report import NotComparable, report
 from benchmarks.agents.runner import Budget, Plan, RunStopped, run
 from benchmarks.agents.statistics import read_thresholds
-from benchmarks.agents.task import Task
-from benchmarks.agents.tasks import TASKS
+from benchmarks.agents.task import TASKS, Task
 from benchmarks.agents.wire_forms import FORMS, Settings
 
 
@@ -86,7 +85,7 @@ def chosen(names: Sequence[str]) -> list[Task]:
 
 def _list(_: argparse.Namespace) -> int:
     for task in TASKS:
-        print(f"{task.name} ({', '.join(task.servers)})\n  {task.question}\n  {task.solved()[0]}")
+        print(f"{task.name} ({', '.join(task.servers)})\n  {task.question}\n  {task.answer}")
     return 0
 
 

@@ -23,11 +23,9 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 
 from benchmarks.agents.task import differences
-from benchmarks.agents.worlds import WORLDS
-from benchmarks.agents.worlds.base import Tables
+from benchmarks.agents.worlds import SERVES, WORLDS, Tables
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVE = Path(__file__).parent / "worlds" / "serve.py"
 ARMS = ("direct", "search", "code")
 CONNECTED = ("needed", "all")
 """The servers that are connected: those that a task needs, or all ten."""
@@ -95,7 +93,8 @@ def connected(servers: Sequence[str], which: str) -> tuple[str, ...]:
 async def opened(arm: str, servers: Sequence[str], folder: Path) -> AsyncIterator[Toolbox]:
     """Yield the tools of an arm, with new servers that keep their tables in a folder."""
     entries = {
-        name: {"command": sys.executable, "args": [str(SERVE), name, str(folder / f"{name}.json")]} for name in servers
+        name: {"command": sys.executable, "args": ["-P", str(SERVES), name, str(folder / f"{name}.json")]}
+        for name in servers
     }
     async with AsyncExitStack() as stack:
         tools: list[dict[str, Any]] = []

@@ -124,11 +124,11 @@ def _graded(task: Task, box: Toolbox, reply: Reply, outcome: Outcome) -> Outcome
     found, answer = answer_of(reply.text)
     if not found:
         return _ended(outcome, "cut off" if reply.cut else "no answer", reply.text[-200:])
-    wanted, tables = task.solved()
-    if wrong := box.differences(tables):
+    if wrong := box.differences(task.tables()):
         return _ended(outcome, "wrong changes", "; ".join(wrong)[:500])
-    if not is_right(answer, wanted):
-        return _ended(outcome, "wrong answer", f"{json.dumps(answer)[:200]} instead of {json.dumps(wanted)[:200]}")
+    if not is_right(answer, task.answer):
+        detail = f"{json.dumps(answer)[:200]} instead of {json.dumps(task.answer)[:200]}"
+        return _ended(outcome, "wrong answer", detail)
     return _ended(outcome, "right", "")
 
 

@@ -1,6 +1,6 @@
 """The bytes that each arm costs, measured without a model: scripts make the calls of a model that makes no mistake.
 
-The scripts are run against real servers, and their answers and the tables at the end are checked. Counted are the
+The scripts are run against real servers. The values of programs and the tables at the end are checked. Counted are the
 bytes that a model would read (tools in the prompt, results) and write (names and arguments of calls). The words of
 users and models are not counted: they are the same in each arm.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from typing import Any
 import anyio
 
 from benchmarks.agents.arms import ARMS, Result, Toolbox, connected, opened
-from benchmarks.agents.task import Refused, Task, camel, is_right, tool_at
-from benchmarks.agents.worlds.base import Row
+from benchmarks.agents.task import Task, camel, is_right, tool_at
+from benchmarks.agents.worlds import Row
 from codemode_mcp.audit.sizes import size
 from codemode_mcp.json_text import compact_json
 from codemode_mcp.server.descriptions import prompt_bytes
@@ -85,20 +85,22 @@ class Script:
         await request.done.wait()
         return request.results
 
-    async def all(self, *parts: Coroutine[Any, Any, Any]) -> list[Any]:
-        found: list[Any] = [None] * len(parts)
+    async def follow(self, steps: Sequence[Any]) -> None:
+        """Make the calls of a task. Parts that run side by side share steps."""
+        for step in steps:
+            if isinstance(step, dict):
+                self._parts += len(step["all"]) - 1
+                async with anyio.create_task_group() as tasks:
+                    for part in step["all"]:
+                        tasks.start_soon(self._part, part)
+                self._parts += 1
+            else:
+                await self._calls_of([(path, arguments) for path, *each in step for arguments in each])
 
-        async def solve(number: int, part: Coroutine[Any, Any, Any]) -> None:
-            found[number] = await part
-            self._parts -= 1
-            await self._step_if_all_wait()
-
-        self._parts += len(parts) - 1
-        async with anyio.create_task_group() as tasks:
-            for number, part in enumerate(parts):
-                tasks.start_soon(solve, number, part)
-        self._parts += 1
-        return found
+    async def _part(self, steps: Sequence[Any]) -> None:
+        await self.follow(steps)
+        self._parts -= 1
+        await self._step_if_all_wait()
 
     async def _step_if_all_wait(self) -> None:
         """Make one step if every part waits for one."""
@@ -124,26 +126,13 @@ class Script:
         read = self._read + self._prompt + self._results + self._written
         return Cost(self._prompt, self._results, self._written, self._steps + 1, read, self._calls)
 
-    async def __call__(self, path: str, **arguments: Any) -> Any:
-        return (await self.together([(path, arguments)]))[0]
-
-    async def together(self, calls: Sequence[tuple[str, Row]], *, refusals: bool = False) -> list[Any]:
-        names = {tool["name"] for tool in self._box.tools}
-        if names == {"search", "call"}:
+    async def _calls_of(self, calls: Sequence[tuple[str, Row]]) -> None:
+        """Make calls of tools by their paths in one step. Some of them may be refused."""
+        if {tool["name"] for tool in self._box.tools} == {"search", "call"}:
             await self._look_up({path for path, _ in calls})
-            made = [("call", {"name": in_programs(path), "arguments": arguments}) for path, arguments in calls]
+            await self.step([("call", {"name": in_programs(path), "arguments": each}) for path, each in calls])
         else:
-            made = [(path.replace(".", "__"), arguments) for path, arguments in calls]
-        found = [self._value(result) for result in await self.step(made)]
-        for each in found:
-            if isinstance(each, Refused) and not refusals:
-                raise each
-        return found
-
-    def _value(self, result: Result) -> Any:
-        if result.is_error:
-            return Refused(result.text)
-        return json.loads(result.text) if result.structured is None else result.structured
+            await self.step([(path.replace(".", "__"), arguments) for path, arguments in calls])
 
     async def _look_up(self, paths: set[str]) -> None:
         """Search for tools that no search has shown yet."""
@@ -160,7 +149,7 @@ class Script:
         value = None
         for program in self._task.programs:
             value = await self._run(program)
-        return self._task.reads(value)
+        return value
 
     async def _read_types(self) -> None:
         """Read the type of one tool by a search; or the files of the servers, which are overviews if they are long."""
@@ -191,7 +180,7 @@ async def measure(task: Task, arm: str, which: str = "needed") -> Cost:
     """Return the cost of a task in an arm.
 
     Raises:
-        ScriptFailed: the script has not given the right answer, or has left wrong tables.
+        ScriptFailed: a program has not given the right value, or the script has left wrong tables.
     """
     with tempfile.TemporaryDirectory() as folder:
         async with opened(arm, connected(task.servers, which), Path(folder)) as box:
@@ -207,11 +196,13 @@ async def measure(task: Task, arm: str, which: str = "needed") -> Cost:
 
 async def _problem(task: Task, arm: str, script: Script, box: Toolbox) -> str | None:
     """Run a script, and return its mistake."""
-    wanted, tables = task.solved()
-    answer = await (script.programs() if arm == "code" else task.calls(script))
-    if not is_right(answer, wanted):
-        return f"{task.name}, {arm}: {answer!r} is not {wanted!r}"
-    if problems := box.differences(tables):
+    if arm == "code":
+        value, wanted = await script.programs(), task.answer if task.value is None else task.value
+        if not is_right(value, wanted):
+            return f"{task.name}, {arm}: {value!r} is not {wanted!r}"
+    else:
+        await script.follow(task.calls)
+    if problems := box.differences(task.tables()):
         return f"{task.name}, {arm}: {'; '.join(problems)}"
     return None
 

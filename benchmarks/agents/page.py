@@ -91,7 +91,7 @@ def filled(text: str, tasks: Sequence[Task], figures: Figures) -> str:
 def sources() -> str:
     """Return a digest of the tasks and their servers: figures are of one state of them."""
     folder = Path(__file__).parent
-    files = sorted([*folder.glob("tasks/*.py"), *folder.glob("worlds/*.py")])
+    files = [folder / "tasks.json", *sorted(path for path in folder.glob("worlds/*") if path.is_file())]
     return hashlib.sha256(b"".join(path.read_bytes().replace(b"\r\n", b"\n") for path in files)).hexdigest()[:16]
 
 

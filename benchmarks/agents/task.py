@@ -1,40 +1,20 @@
-"""The form of a task: a question, its right answer, and two ways to solve it. Pure.
+"""The tasks: questions, their right answers, and two ways to solve each. They are in `tasks.json`.
 
-The right answer is computed from the data of the servers by `reference`, which uses no tool. For a task that changes
-something, `reference` makes the changes too: afterwards, its tables are those that the servers must have at the end.
+The calls of a task are recorded. They are those of a careful model that sees all tools: each step has all calls that
+need no result of each other. A step is a list of `[path, arguments, ...]`, with the arguments of each call of a tool;
+or `{"all": [...]}`, whose parts are lists of steps that run side by side.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
-from benchmarks.agents.worlds import WORLDS
-from benchmarks.agents.worlds.base import Row, Tables, Tool
-
-
-class Refused(Exception):
-    """A call whose result is an error; its text is what a model reads."""
-
-
-class Calls(Protocol):
-    """A way to call tools by their paths, such as `crm.get_customer`."""
-
-    async def __call__(self, path: str, **arguments: Any) -> Any:
-        """Make one call, as a step of its own."""
-
-    async def together(self, calls: Sequence[tuple[str, Row]], *, refusals: bool = False) -> list[Any]:
-        """Make independent calls in one step. With `refusals`, errors are among the results."""
-
-    async def all(self, *parts: Coroutine[Any, Any, Any]) -> list[Any]:
-        """Do independent parts of a solution side by side: their calls share steps."""
-
-
-def _same(value: Any) -> Any:
-    return value
+from benchmarks.agents.worlds import WORLDS, Row, Tables, Tool
 
 
 @dataclass(frozen=True)
@@ -47,10 +27,11 @@ class Task:
         question: the words of the user.
         form: the form of the answer, in words.
         needs: paths of the tools that a solution calls.
-        reference: computes the right answer from the tables of the servers, and makes the right changes to them.
-        calls: solves the task by calls, whose arguments a model would write itself.
+        answer: the right answer.
+        value: the value of the last program, if a model has to understand a text in it; otherwise None.
+        changes: rows that are gone and that are new at the end, by server and table.
+        calls: solve the task by calls, whose arguments a model would write itself.
         programs: solve the task one after the other. A second one is there if a model must read something in between.
-        reads: makes the answer of the value of the last program, if a model has to understand a text.
     """
 
     name: str
@@ -58,22 +39,39 @@ class Task:
     question: str
     form: str
     needs: tuple[str, ...]
-    reference: Callable[[dict[str, Tables]], Any]
-    calls: Callable[[Calls], Awaitable[Any]]
+    answer: Any
+    calls: Sequence[Any]
     programs: tuple[str, ...]
-    reads: Callable[[Any], Any] = _same
+    changes: Mapping[str, Mapping[str, Mapping[str, list[Row]]]]
+    value: Any = None
 
     @property
     def prompt(self) -> str:
         """The text that a model gets."""
         return f"{self.question}\n\nThe answer is {self.form}."
 
-    def solved(self) -> tuple[Any, dict[str, Tables]]:
-        """Return the right answer, and the tables that the servers must have at the end."""
-        tables = {name: WORLDS[name]().tables for name in self.servers}
-        answer = self.reference(tables)
-        # Tuples become lists, as in the answer of a model.
-        return json.loads(json.dumps(answer)), tables
+    def tables(self) -> dict[str, Tables]:
+        """Return the tables that the servers must have at the end."""
+        found = {name: WORLDS[name].make() for name in self.servers}
+        for server, tables in self.changes.items():
+            for table, rows in tables.items():
+                for row in rows["gone"]:
+                    found[server][table].remove(row)
+                found[server][table] += rows["new"]
+        return found
+
+
+def _read() -> tuple[Task, ...]:
+    found = []
+    for each in json.loads(Path(__file__).with_name("tasks.json").read_text("utf-8")):
+        programs = tuple("\n".join(lines) for lines in each.pop("programs"))
+        lists = {name: tuple(each.pop(name)) for name in ("servers", "needs")}
+        found.append(Task(**{"changes": {}, **each}, **lists, programs=programs))
+    return tuple(found)
+
+
+TASKS = _read()
+"""All tasks, by the number of their servers."""
 
 
 def tool_at(path: str) -> Tool:

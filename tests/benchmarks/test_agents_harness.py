@@ -25,7 +25,7 @@ from benchmarks.agents.statistics import (
     read_thresholds,
     success_verdict,
 )
-from benchmarks.agents.tasks import TASKS
+from benchmarks.agents.task import TASKS
 from benchmarks.agents.wire_forms import FORMS, Settings, Usage
 from tests.benchmarks.scripted_endpoint import ScriptedModel, serving
 
@@ -52,8 +52,8 @@ LETTER_CALLS = [
 
 
 def scripts() -> dict[tuple[str, str], list[Any]]:
-    letter = "ANSWER: " + json.dumps(LETTER.solved()[0])
-    move = f"Done.\n**ANSWER:** {json.dumps(MOVE.solved()[0])}"
+    letter = "ANSWER: " + json.dumps(LETTER.answer)
+    move = f"Done.\n**ANSWER:** {json.dumps(MOVE.answer)}"
     return {
         (LETTER.question[:20], "crm__list_customers"): [LETTER_CALLS, letter],
         (MOVE.question[:20], "crm__list_customers"): [
