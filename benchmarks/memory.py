@@ -20,10 +20,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import wire
-from wire import LineClient, Refused, connected, machine, markdown, memory_mb, own_home, serve, update, upstream
+import harness
+from harness import (
+    PAGE,
+    LineClient,
+    Refused,
+    configured,
+    connected,
+    machine,
+    markdown,
+    of_tree,
+    own_home,
+    serve,
+    update,
+    upstream,
+)
 
-PAGE = wire.ROOT / "docs" / "performance.md"
 SETTLE_SECONDS = 12
 """The server gives freed memory back every five seconds."""
 
@@ -96,8 +108,7 @@ def grow(
     with tempfile.TemporaryDirectory(prefix="codemode-memory-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         environ = own_home(folder / "home")
-        config = folder / "codemode-mcp.json"
-        config.write_text(json.dumps({"mcpServers": {"up": upstream()}}))
+        config = configured(folder, {"up": upstream()})
         with connected(serve(config), environ, folder) as client:  # the engine is compiled, the listing kept
             client.call("exec", {"code": SESSION[1]})
         chance = random.Random(1)
@@ -113,8 +124,8 @@ def grow(
                     mixed(client, title, code, ends)
                 done = stop
                 time.sleep(settle)  # freed memory is given back by the clock
-                sizes = memory_mb(client.process.pid)
-                points.append(Point(stop, sizes["pss"], sizes["rss"]))
+                found = of_tree(client.process.pid)
+                points.append(Point(stop, found.pss, found.rss))
         return points, ends
 
 
@@ -136,14 +147,13 @@ def modules(*, warm: bool = True) -> list[Module]:
     with tempfile.TemporaryDirectory(prefix="codemode-memory-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         environ = own_home(folder / "home")
-        config = folder / "codemode-mcp.json"
-        config.write_text(json.dumps({"mcpServers": {"up": upstream()}}))
+        config = configured(folder, {"up": upstream()})
         if warm:  # the engine is compiled, the listing kept
             session(serve(config), environ, folder)
         written = folder / "modules.json"
-        command = [sys.executable, str(wire.FOLDER / "imported.py"), str(written), *serve(config)[3:]]
+        command = [sys.executable, str(harness.FOLDER / "imported.py"), str(written), *serve(config)[3:]]
         session(command, environ, folder)
-        subprocess.run((*command[:2], "--sizes", str(written)), env=wire.clean(environ), check=True)
+        subprocess.run((*command[:2], "--sizes", str(written)), env=harness.clean(environ), check=True)
         return [Module(**each) for each in json.loads(written.read_text("utf-8"))]
 
 

@@ -22,13 +22,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import wire
-from wire import LineClient, Refused, connected, machine, markdown, own_home, serve, short, update, upstream
+import harness
+from harness import (
+    PAGE,
+    Refused,
+    ServerClient,
+    configured,
+    connected,
+    machine,
+    markdown,
+    of_tree,
+    own_home,
+    serve,
+    short,
+    timed,
+    update,
+    upstream,
+)
 
 GO_PIN = "perforce-agentic-gateway==2026.6"
 FASTMCP_PINS = ("fastmcp[code-mode]==4.1.2", "pydantic-monty==1.4.0")
-PEERS = wire.ROOT / ".cache" / "peers"
-PAGE = wire.ROOT / "docs" / "performance.md"
+PEERS = harness.ROOT / ".cache" / "peers"
 ALL = ("ours", "go", "fastmcp", "direct")
 
 LIST, RESULT, CALL = "start to `tools/list`", "start to the first result", "start to the result of a call"
@@ -39,7 +53,7 @@ STARTS = (LIST, RESULT, CALL)
 PROGRAMS = (TRIVIAL, ONE, SEQUENCE, CONCURRENT, LARGE)
 MEMORY = (PSS, RSS)
 KB20 = 20_000
-SLOW_SECONDS = 2.0
+SLOW_MS = 2000
 """A program that takes longer is measured once, after the run that warms up."""
 
 
@@ -57,7 +71,7 @@ class Subject:
     programs: Mapping[str, str]
     """A program for each row; a row without one stays empty."""
 
-    def run(self, client: LineClient, row: str) -> None:
+    def run(self, client: ServerClient, row: str) -> None:
         client.call(self.tool, {"code": self.programs[row]})
 
 
@@ -91,8 +105,7 @@ Table = dict[str, dict[str, Cell]]
 def ours(scratch: Path, calls: int) -> Subject:
     folder = scratch / "ours"
     environ = own_home(folder / "home")
-    config = folder / "codemode-mcp.json"
-    config.write_text(json.dumps({"mcpServers": {"up": upstream()}}))
+    config = configured(folder, {"up": upstream()})
     programs = {
         TRIVIAL: "return 1",
         ONE: "return unwrap(await MCP.up.echo({ text: 'a' })).text",
@@ -136,7 +149,7 @@ def fastmcp(scratch: Path, calls: int) -> Subject:
     folder = scratch / "fastmcp"
     environ = own_home(folder / "home")
     entry = upstream()
-    script = str(wire.FOLDER / "fastmcp_server.py")
+    script = str(harness.FOLDER / "fastmcp_server.py")
     echo, blob = 'call_tool("echo", {"text": str(i)})', f'call_tool("blob", {{"bytes": {KB20}}})'
     programs = {
         TRIVIAL: "return 1",
@@ -155,7 +168,7 @@ def direct(scratch: Path, calls: int) -> Subject:
     folder = scratch / "direct"
     folder.mkdir()
     entry = upstream()
-    command = (sys.executable, str(wire.FOLDER / "direct_client.py"), entry["command"], *entry["args"])
+    command = (sys.executable, str(harness.FOLDER / "direct_client.py"), entry["command"], *entry["args"])
     programs = {
         ONE: "sequence 1",
         SEQUENCE: f"sequence {calls}",
@@ -173,7 +186,7 @@ def environment(name: str, *pins: str) -> Path:
     folder, wanted = PEERS / name, "\n".join(pins)
     done = folder / "pins"
     if not done.exists() or done.read_text() != wanted:
-        print(f"installing {', '.join(pins)} in {folder.relative_to(wire.ROOT)}", file=sys.stderr, flush=True)
+        print(f"installing {', '.join(pins)} in {folder.relative_to(harness.ROOT)}", file=sys.stderr, flush=True)
         venv.create(folder, with_pip=True, clear=True)
         subprocess.run((folder / "bin" / "pip", "install", "--quiet", "--no-input", *pins), check=True)
         done.write_text(wanted)
@@ -183,7 +196,7 @@ def environment(name: str, *pins: str) -> Path:
 # measuring
 
 
-def until_it_calls(subject: Subject, client: LineClient) -> None:
+def until_it_calls(subject: Subject, client: ServerClient) -> None:
     """Call the upstream until that succeeds: a gateway may connect to it only after its own start.
 
     Raises:
@@ -233,9 +246,9 @@ def measure_programs(subjects: Sequence[Subject], rounds: int, settle: float, ta
             until_it_calls(subject, clients[subject.name])
         time.sleep(settle)  # servers work behind their start, and ours gives freed memory back every five seconds
         for subject in subjects:
-            sizes = wire.memory_mb(clients[subject.name].process.pid)
-            for row, key in zip(MEMORY, ("pss", "rss"), strict=True):
-                table[row][subject.name] = Cell([sizes[key]])
+            found = of_tree(clients[subject.name].process.pid)
+            for row, size in zip(MEMORY, (found.pss, found.rss), strict=True):
+                table[row][subject.name] = Cell([size])
         for row in PROGRAMS:
             able = [subject for subject in subjects if row in subject.programs]
             many = {subject.name: repetitions(subject, clients[subject.name], row) for subject in able}
@@ -245,23 +258,18 @@ def measure_programs(subjects: Sequence[Subject], rounds: int, settle: float, ta
                         run_often(subject, clients[subject.name], row, many[subject.name], table)
 
 
-def repetitions(subject: Subject, client: LineClient, row: str) -> int:
+def repetitions(subject: Subject, client: ServerClient, row: str) -> int:
     """Run a program once to warm up; return how often it is run in a round."""
-    began = time.perf_counter()
-    subject.run(client, row)
-    if time.perf_counter() - began > SLOW_SECONDS:
+    if timed(subject.run, client, row) > SLOW_MS:
         return 1
     return 20 if row in (TRIVIAL, ONE) else 4
 
 
-def run_often(subject: Subject, client: LineClient, row: str, times: int, table: Table) -> None:
+def run_often(subject: Subject, client: ServerClient, row: str, times: int, table: Table) -> None:
     cell = table[row].setdefault(subject.name, Cell())
-    before = wire.processor_ms(client.process.pid)
-    for _ in range(times):
-        began = time.perf_counter()
-        subject.run(client, row)
-        cell.wall.append((time.perf_counter() - began) * 1000)
-    cell.processor += wire.processor_ms(client.process.pid) - before
+    before = of_tree(client.process.pid).processor_ms
+    cell.wall += [timed(subject.run, client, row) for _ in range(times)]
+    cell.processor += of_tree(client.process.pid).processor_ms - before
     cell.runs += times
 
 

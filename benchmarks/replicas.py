@@ -11,24 +11,21 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
-from http_clients import served
-from limits import descendants
-from measure import cpu_seconds, report
+from harness import address, configured, cpu_seconds, descendants, report, serve, upstream
 
 from tests.stores.postgres_server import NoServer, postgres_server
 
-SLOW = Path(__file__).parent / "slow_server.py"
 TOKEN = "a-token-for-benchmarks-alone"
 CLIENTS = 48
 """Enough that all calls that one server behind a replica takes are always asked for."""
@@ -100,32 +97,24 @@ class Connection:
             await self._stream.aclose()
 
 
-@asynccontextmanager
-async def replicas(folder: Path, url: str, how_many: int) -> AsyncIterator[list[tuple[int, int]]]:
+@contextmanager
+def replicas(folder: Path, url: str, how_many: int) -> Iterator[list[tuple[int, int]]]:
     """Process id and port of each."""
-    config = {
-        "mcpServers": {
-            "slow": {"command": sys.executable, "args": [str(SLOW)], "maxConcurrentCalls": CONCURRENT_CALLS},
-        },
+    limits = {"timeoutMs": 60_000, "maxRequestMs": 120_000, "maxRunningRuns": CLIENTS}
+    limits |= {"maxSuspendedRuns": 1000, "maxSuspendedRunsPerOwner": 1000}
+    sections = {
         "store": {"kind": "postgres", "url": url},
-        "tools": {
-            "codeMode": {
-                "timeoutMs": 60_000,
-                "maxRequestMs": 120_000,
-                "maxRunningRuns": CLIENTS,
-                "maxSuspendedRuns": 1000,
-                "maxSuspendedRunsPerOwner": 1000,
-            }
-        },
-        "http": {"auth": {"tokens": [{"name": "somebody", "token": TOKEN}]}},
+        "tools": {"codeMode": limits},
+        "http": {"auth": {"tokens": [{"name": "bench", "token": TOKEN}]}},
     }
-    async with AsyncExitStack() as stack:
+    servers = {"slow": {**upstream("--slow"), "maxConcurrentCalls": CONCURRENT_CALLS}}
+    with ExitStack() as stack:
         opened = []
         for number in range(how_many):
-            path = folder / f"replica-{number}.json"
-            path.write_text(json.dumps(config))
-            pid, endpoint = await stack.enter_async_context(served(path))
-            opened.append((pid, int(endpoint.split(":")[2].split("/")[0])))
+            config = configured(folder, servers, f"replica-{number}", **sections)
+            command = serve(config, "--transport", "http", "--port", "0", private=False)
+            pid, url = stack.enter_context(address(command, folder / config.stem))
+            opened.append((pid, urlsplit(url).port or 0))
         yield opened
 
 
@@ -169,7 +158,7 @@ async def drive(code: str, ports: list[int], after: float, seconds: float, on_be
 
 
 async def _measured(folder: Path, url: str, how_many: int, code: str, database: int) -> tuple[float, dict[str, float]]:
-    async with replicas(folder, url, how_many) as opened:
+    with replicas(folder, url, how_many) as opened:
         stamps: list[dict[str, float]] = []
 
         def stamp() -> None:

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import json
 import math
-import re
 import secrets
 import shutil
 import statistics
@@ -28,14 +27,29 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import h11
-import wire
-from wire import LineClient, connected, machine, markdown, memory_mb, own_home, serve, short, update, upstream
+import harness
+from harness import (
+    PAGE,
+    ServerClient,
+    address,
+    configured,
+    connected,
+    machine,
+    markdown,
+    of_tree,
+    own_home,
+    resident,
+    serve,
+    short,
+    timed,
+    update,
+    upstream,
+)
 
-sys.path.insert(0, str(wire.ROOT))
+sys.path.insert(0, str(harness.ROOT))
 from scripts.diagrams import QUIET, Drawing
 
-PAGE = wire.ROOT / "docs" / "performance.md"
-PICTURES = wire.ROOT / "docs" / "pictures"
+PICTURES = harness.ROOT / "docs" / "pictures"
 ONE_GIB = 1 << 30
 ECHO = 'return unwrap(await MCP.up.echo({ text: "a" })).text'
 SUSPENDING = f"const before = 1; await yield_control(); {ECHO}"
@@ -110,7 +124,7 @@ class Place:
 
     def configure(self, servers: Mapping[str, Any], **code_mode: Any) -> None:
         limits = {"timeoutMs": 60_000, "maxRequestMs": 120_000, **code_mode}
-        self.config.write_text(json.dumps({"mcpServers": servers, "tools": {"codeMode": limits}}))
+        configured(self.folder, servers, tools={"codeMode": limits})
 
     def forget(self) -> None:
         """Remove what is known of upstream servers."""
@@ -119,15 +133,15 @@ class Place:
     def memory(self, pid: int) -> float:
         """Return the memory of a server at rest, in MB."""
         time.sleep(self.settle)  # it gives freed memory back by the clock
-        return memory_mb(pid)["pss"]
+        return of_tree(pid).pss
 
     @contextmanager
-    def server(self) -> Iterator[LineClient]:
+    def server(self) -> Iterator[ServerClient]:
         with connected(serve(self.config), self.environ, self.folder) as client:
             yield client
 
 
-def run(client: LineClient, code: str) -> dict[str, Any]:
+def run(client: ServerClient, code: str) -> dict[str, Any]:
     """Run a program that succeeds, and return the structured answer.
 
     Raises:
@@ -143,13 +157,6 @@ def unit_of(name: str) -> str:
     return "MB" if name == "memory" else "ms"
 
 
-def timed(work: Callable[..., object], *given: object) -> float:
-    """Return the milliseconds that a call takes."""
-    began = time.perf_counter()
-    work(*given)
-    return (time.perf_counter() - began) * 1000
-
-
 # tools
 
 
@@ -157,7 +164,7 @@ def tools(place: Place, sizes: Sequence[int], rounds: int) -> Family:
     """Measure one upstream with so many tools: starts without and with what is kept of it, and searches."""
     family = Family("tools", "Tools of one upstream server", "tools", sizes)
     for size in sizes:
-        place.configure({"up": upstream(max(0, size - 2))})
+        place.configure({"up": upstream(tools=max(0, size - 2))})
         took: dict[str, list[float]] = {}
 
         def note(name: str, value: float, took: dict[str, list[float]] = took) -> None:
@@ -266,55 +273,38 @@ def clients(place: Place, sizes: Sequence[int], rounds: int) -> Family:
     family = Family("clients", "HTTP clients", "clients", sizes)
     tokens = [secrets.token_hex(16) for _ in range(max(sizes))]
     for size in sizes:
-        settings = {
-            "mcpServers": {"up": {**upstream(), "maxConcurrentCalls": 128}},
-            "tools": {"codeMode": {"timeoutMs": 60_000, "maxRequestMs": 120_000}},
-            "http": {"auth": {"tokens": [{"name": f"n{i}", "token": token} for i, token in enumerate(tokens[:size])]}},
-        }
-        place.config.write_text(json.dumps(settings))
-        for name, values in asyncio.run(_clients(place, tokens[:size], rounds)).items():
-            family.add(name, unit_of(name), size, min(values))
+        known = [{"name": f"n{number}", "token": token} for number, token in enumerate(tokens[:size])]
+        servers = {"up": {**upstream(), "maxConcurrentCalls": 128}}
+        limits = {"codeMode": {"timeoutMs": 60_000, "maxRequestMs": 120_000}}
+        configured(place.folder, servers, tools=limits, http={"auth": {"tokens": known}})
+        command = serve(place.config, "--transport", "http", "--port", "0", private=False)
+        with address(command, place.folder / "http", place.environ) as (pid, url):
+            for name, values in asyncio.run(_clients(place, pid, url, tokens[:size], rounds)).items():
+                family.add(name, unit_of(name), size, min(values))
     return family
 
 
-async def _clients(place: Place, tokens: Sequence[str], rounds: int) -> dict[str, list[float]]:
-    log = place.folder / "http.log"
-    with log.open("wb") as stderr:
-        process = await asyncio.create_subprocess_exec(
-            *serve(place.config, "--transport", "http", "--port", "0"),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=stderr,
-            stderr=stderr,
-            env=wire.clean(place.environ),
-        )
-    try:
-        async with asyncio.timeout(60):
-            while "/mcp\n" not in log.read_text("utf-8"):  # noqa: ASYNC110 - another process sets no events
-                await asyncio.sleep(0.01)
-        url = next(word for word in log.read_text("utf-8").split() if word.startswith("http"))
-        rows: dict[str, list[float]] = {}
+async def _clients(place: Place, pid: int, url: str, tokens: Sequence[str], rounds: int) -> dict[str, list[float]]:
+    rows: dict[str, list[float]] = {}
 
-        async def step(name: str, work: Iterable[Awaitable[None]]) -> None:
-            before, began = wire.processor_ms(process.pid), time.perf_counter()
-            await asyncio.gather(*work)
-            rows.setdefault(name, []).append((time.perf_counter() - began) * 1000)
-            # What takes less than the clock can tell takes half a tick.
-            processor = max(wire.processor_ms(process.pid) - before, 500 / wire.TICK)
-            rows.setdefault(f"{name}: processor time of the server", []).append(processor)
+    async def step(name: str, work: Iterable[Awaitable[None]]) -> None:
+        before, began = of_tree(pid).processor_ms, time.perf_counter()
+        await asyncio.gather(*work)
+        rows.setdefault(name, []).append((time.perf_counter() - began) * 1000)
+        # What takes less than the clock can tell takes half a tick.
+        processor = max(of_tree(pid).processor_ms - before, 500 / harness.TICK)
+        rows.setdefault(f"{name}: processor time of the server", []).append(processor)
 
-        for number in range(rounds):
-            everyone = [HttpClient(url, token) for token in tokens]
-            await step("all connect", (each.connect() for each in everyone))
-            await asyncio.gather(*(each.run("return 1") for each in everyone))
-            await step("all run a program with one call", (each.run(ECHO) for each in everyone))
-            if number == rounds - 1:
-                rows["memory"] = [await asyncio.to_thread(place.memory, process.pid)]
-            for each in everyone:
-                each.close()
-        return rows
-    finally:
-        process.terminate()
-        await process.wait()
+    for number in range(rounds):
+        everyone = [HttpClient(url, token) for token in tokens]
+        await step("all connect", (each.connect() for each in everyone))
+        await asyncio.gather(*(each.run("return 1") for each in everyone))
+        await step("all run a program with one call", (each.run(ECHO) for each in everyone))
+        if number == rounds - 1:
+            rows["memory"] = [await asyncio.to_thread(place.memory, pid)]
+        for each in everyone:
+            each.close()
+    return rows
 
 
 class HttpClient:
@@ -409,18 +399,13 @@ def results(place: Place, sizes: Sequence[int], rounds: int) -> Family:
         with place.server() as client:
             run(client, ECHO)
             times = [timed(run, client, read) for _ in range(3 * rounds + 1)][1:]
-            peak = _peak_mb(client.process.pid)
+            peak = resident(client.process.pid, "VmHWM")
             kept = [timed(run, client, keep) for _ in range(rounds + 1)][1:] if size <= MOST_RETURNED else []
         family.add("a call, and its length returned", "ms", size, min(times))
         if kept:
             family.add("a call, and all of it returned", "ms", size, min(kept))
         family.add("peak memory of the first", "MB", size, peak)
     return family
-
-
-def _peak_mb(pid: int) -> float:
-    found = re.search(r"^VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return int(found[1]) * 1024 / 1e6 if found else math.nan
 
 
 # all of them

@@ -9,26 +9,40 @@ Needs Linux.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import re
 import shutil
 import signal
-import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
-import wire
-from wire import LineClient, connected, machine, markdown, own_home, serve, update, upstream
+import harness
+from harness import (
+    PAGE,
+    Costs,
+    LineClient,
+    alternate,
+    configured,
+    connected,
+    costs,
+    is_upstream,
+    machine,
+    markdown,
+    own_home,
+    resident,
+    serve,
+    update,
+    upstream,
+)
 
 from codemode_mcp.instance import attaching, registry
 
-PAGE = wire.ROOT / "docs" / "performance.md"
 MARK = "CODEMODE_BENCH"
 TRIVIAL = "return 1"
 SETTLE_SECONDS = 16
@@ -60,22 +74,11 @@ class Row:
 
     @property
     def cells(self) -> list[str]:
-        shown = wire.short if self.unit else "{:.0f}".format
+        shown = harness.short if self.unit else "{:.0f}".format
         private = "-" if self.private is None else shown(self.private)
         ratio = "-" if self.private is None else f"{self.judged:.2f}x"
         bar = "-" if self.bar is None else f"{self.bar:g}{'' if self.private is None else 'x'}"
         return [f"{self.name}, {self.unit}" if self.unit else self.name, shown(self.shared), private, ratio, bar]
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The costs of all processes of some clients."""
-
-    processes: int
-    upstreams: int
-    pss: float
-    rss: float
-    processor_ms: float
 
 
 class User:
@@ -87,9 +90,8 @@ class User:
         runtime.mkdir(mode=0o700)
         self.mark = f"{os.getpid()}-{time.monotonic_ns()}"
         self.environ = own_home(folder / "home") | {"XDG_RUNTIME_DIR": str(runtime), MARK: self.mark}
-        self.config = folder / "codemode-mcp.json"
         box = {**upstream(), "env": {MARK: self.mark}}
-        self.config.write_text(json.dumps({"mcpServers": {f"up{number}": box for number in range(servers)}}))
+        self.config = configured(folder, {f"up{number}": box for number in range(servers)})
 
     def relay(self) -> list[str]:
         return serve(self.config, private=False)
@@ -97,21 +99,7 @@ class User:
     def private(self) -> list[str]:
         return serve(self.config)
 
-    def usage(self) -> Usage:
-        """Return the costs of all processes of the user."""
-        sizes, ticks, upstreams = {"pss": 0, "rss": 0}, 0, 0
-        found = self._processes()
-        for pid in found:
-            with suppress(OSError):
-                upstreams += os.fsencode(wire.UPSTREAM) in Path(f"/proc/{pid}/cmdline").read_bytes()
-                text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-                for name in sizes:
-                    sizes[name] += int(re.search(rf"^{name}:\s+(\d+)", text, re.MULTILINE | re.IGNORECASE)[1])  # type: ignore[index]
-                ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
-        mb = {name: size * 1024 / 1e6 for name, size in sizes.items()}
-        return Usage(len(found), upstreams, mb["pss"], mb["rss"], ticks / wire.TICK * 1000)
-
-    def _processes(self) -> list[int]:
+    def processes(self) -> list[int]:
         wanted = f"{MARK}={self.mark}".encode()
         found = []
         for entry in Path("/proc").iterdir():
@@ -123,11 +111,11 @@ class User:
     def end(self) -> None:
         """End the instance, and whatever is left."""
         for number in (signal.SIGTERM, signal.SIGKILL):
-            for pid in self._processes():
+            for pid in self.processes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
             deadline = time.monotonic() + 8
-            while self._processes() and time.monotonic() < deadline:
+            while self.processes() and time.monotonic() < deadline:
                 time.sleep(0.05)
 
 
@@ -156,8 +144,8 @@ def starts(who: User, rounds: int) -> Iterator[Row]:
         first.request("tools/list")
         start(who.private(), who)  # the engine is compiled, the listings are kept
         for _ in range(rounds):
-            took["shared"].append(start(who.relay(), who))
-            took["private"].append(start(who.private(), who))
+            for name, command in (("shared", who.relay()), ("private", who.private())):
+                took[name].append(start(command, who))
     yield Row("start to `tools/list`", "ms", statistics.median(took["shared"]), statistics.median(took["private"]))
 
 
@@ -172,19 +160,12 @@ def programs(who: User, rounds: int, each: int = 20) -> Iterator[Row]:
         for client in clients.values():
             client.request("tools/list")
         for code, bar in programs.items():
-            took: dict[str, list[float]] = {"shared": [], "private": []}
-            for number in range(rounds + 1):
-                for name, client in clients.items():
-                    for _ in range(each):
-                        began = time.perf_counter()
-                        client.call("exec", {"code": code})
-                        if number:  # the first round warms up
-                            took[name].append((time.perf_counter() - began) * 1000)
+            arguments = {"code": code}
+            variants = {name: partial(client.call, "exec", arguments) for name, client in clients.items()}
+            took = alternate(variants, rounds, each=each)
             title = f"`{TRIVIAL}`" if code == TRIVIAL else "1 call"
             yield Row(title, "ms", statistics.median(took["shared"]), statistics.median(took["private"]), bar)
-        status = Path(f"/proc/{clients['shared'].process.pid}/status").read_text()
-        peak = int(re.search(r"^VmHWM:\s+(\d+)", status, re.MULTILINE)[1])  # type: ignore[index]
-        yield Row("a relay, peak RSS", "MB", peak * 1024 / 1e6, bar=25)
+        yield Row("a relay, peak RSS", "MB", resident(clients["shared"].process.pid, "VmHWM"), bar=25)
 
 
 def latency(who: User, rounds: int, each: int = 50) -> Iterator[Row]:
@@ -194,62 +175,28 @@ def latency(who: User, rounds: int, each: int = 50) -> Iterator[Row]:
         direct = stack.enter_context(_direct(who))
         for size in MESSAGE_BYTES:
             params = {"_meta": {"filler": "x" * max(0, size - 80)}}
-            took: dict[str, list[float]] = {"relay": [], "direct": []}
-            for number in range(rounds + 1):
-                for name, client in (("relay", relay), ("direct", direct)):
-                    for _ in range(each):
-                        began = time.perf_counter()
-                        client.request("ping", params)
-                        if number:
-                            took[name].append((time.perf_counter() - began) * 1000)
+            both = {"relay": partial(relay.request, "ping", params), "direct": partial(direct.request, "ping", params)}
+            took = alternate(both, rounds, each=each)
             added = statistics.median(took["relay"]) - statistics.median(took["direct"])
             yield Row(f"added to a message of {size:,} bytes", "ms", max(0.0, added) / 2, bar=0.2)
 
 
-class _Direct(LineClient):
-    """A client on the socket of the instance, without a relay."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._ids = 0
-        self._file = connection.makefile("rwb")
-
-    def request(self, method: str, params: Mapping[str, object] | None = None) -> dict[str, object]:
-        self._ids += 1
-        message = {"jsonrpc": "2.0", "id": self._ids, "method": method, "params": params or {}}
-        self._file.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
-        self._file.flush()
-        while True:
-            answer = json.loads(self._file.readline().lstrip(b"\x01"))
-            if answer.get("id") == self._ids:
-                return dict(answer["result"])
-
-    def close(self) -> None:
-        self._file.close()
-
-
 @contextmanager
-def _direct(who: User) -> Iterator[_Direct]:
-    before = dict(os.environ)
-    os.environ |= who.environ
-    try:
+def _direct(who: User) -> Iterator[LineClient]:
+    """Yield a client on the socket of the instance, without a relay."""
+    with patch.dict(os.environ, who.environ):
         client = attaching.Client(str(who.config), found=False, folder=str(who.folder), options={"logLevel": "error"})
-        attached = attaching.attach(registry.key_of(who.config), client, wire.clean(who.environ))
-    finally:
-        os.environ.clear()
-        os.environ |= before
-    with attached.connection:
-        direct = _Direct(attached.connection)
-        info = {"name": "bench", "version": "0"}
-        direct.request("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info})
-        try:
-            yield direct
-        finally:
-            direct.close()
+        attached = attaching.attach(registry.key_of(who.config), client, harness.clean(who.environ))
+    with attached.connection as connection, connection.makefile("rwb") as file:
+        direct = LineClient(file, file, connection.close)
+        direct.initialize()
+        yield direct
 
 
 def many(clients: int, servers: int, settle: float, runs: int) -> Iterator[Row]:
     """Measure many clients, each of which has called each server and run some programs."""
-    found = {}
+    found: dict[str, Costs] = {}
+    counts: dict[str, tuple[int, int]] = {}
     for name in ("shared", "private"):
         with user(servers) as who:
             command = who.relay() if name == "shared" else who.private()
@@ -265,11 +212,13 @@ def many(clients: int, servers: int, settle: float, runs: int) -> Iterator[Row]:
                     for client in opened:
                         client.call("exec", {"code": TRIVIAL})
                 time.sleep(settle)
-                found[name] = who.usage()
+                pids = who.processes()
+                found[name] = costs(pids)
+                counts[name] = len(pids), sum(map(is_upstream, pids))
     shared, private = found["shared"], found["private"]
     them = f"{clients} clients with {servers} servers"
-    yield Row(f"{them}: processes", "", shared.processes, private.processes)
-    yield Row(f"{them}: processes of servers", "", shared.upstreams, bar=servers)
+    yield Row(f"{them}: processes", "", counts["shared"][0], counts["private"][0])
+    yield Row(f"{them}: processes of servers", "", counts["shared"][1], bar=servers)
     yield Row(f"{them}: memory (PSS)", "MB", shared.pss, private.pss, 0.2)
     yield Row(f"{them}: memory (RSS)", "MB", shared.rss, private.rss, 0.2)
     yield Row(f"{them}: processor time, {runs} programs each", "ms", shared.processor_ms, private.processor_ms)

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
-from limits import MIB, resident, server_process
+from harness import ECHO, configured, cpu_seconds, ours, report, resident, server_process
 from mcp.client.client import Client
-from measure import cpu_seconds, ours, report, write_config
 
 from codemode_mcp.sandbox.engine import Engine, open_engine
 from codemode_mcp.settings import CodeModeSettings
@@ -289,10 +288,10 @@ async def ten_thousand(engine: Engine, kind: Kind, large: str, small: str, size:
         await suspend(it, SUSPENDED - 10)
         seconds = time.perf_counter() - began
         await source.wait_pending(SUSPENDED)
-        grown, grown_bytes = _settled() - before, (size() - bytes_before) / MIB
+        grown, grown_bytes = _settled() - before, (size() - bytes_before) / 1e6
         total = grown + grown_bytes
-        figure = f"{grown:.0f} MiB + {grown_bytes:.0f} MiB stored"
-        report(f"{kind}: {SUSPENDED} suspended programs", figure, "< 1024 MiB", total < 1024)
+        figure = f"{grown:.0f} MB + {grown_bytes:.0f} MB stored"
+        report(f"{kind}: {SUSPENDED} suspended programs", figure, "< 1,000 MB", total < 1000)
         print(f"        {'suspending one, its call sent and written down':<56} {seconds / SUSPENDED * 1000:.1f} ms")
         _compare(f"{kind}: wait with {SUSPENDED} to 10", *await waits([it, ten], [it, ten]))
         async with process(engine, kind, large, files()) as fresh, process(engine, kind, small, files()) as fresh_ten:
@@ -337,7 +336,7 @@ def _compare(name: str, many: list[float], few: list[float]) -> None:
 
 def _settled() -> float:
     gc.collect()
-    return resident(os.getpid())["VmRSS"]
+    return resident(os.getpid())
 
 
 async def _timed(times: list[float], work: Callable[[], Awaitable[Any]]) -> None:
@@ -360,11 +359,8 @@ async def idle() -> None:
     """`serve`, with nothing to do: how much of a core it takes."""
     for kind, suspended in (("memory", 1), ("sqlite", 0), ("sqlite", 1)):
         with tempfile.TemporaryDirectory() as folder:
-            config = write_config(folder)
-            text = config.read_text("utf-8")
-            path = str(Path(folder) / "store" / "runs.sqlite3")
-            store = f'{{"kind": "{kind}"}}' if kind == "memory" else f'{{"kind": "{kind}", "path": "{path}"}}'
-            config.write_text(f'{{"store": {store}, ' + text[1:], "utf-8")
+            path = {} if kind == "memory" else {"path": f"{folder}/store/runs.sqlite3"}
+            config = configured(Path(folder), {"echo": ECHO}, store={"kind": kind, **path})
             async with Client(ours(config)) as client:
                 for _ in range(suspended):
                     await client.call_tool("exec", {"code": BARE})

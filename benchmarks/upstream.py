@@ -1,6 +1,7 @@
-"""An upstream server without dependencies, for `peers.py`, `scale.py` and `memory.py`: `upstream.py [--tools N]`.
+"""An upstream server without dependencies, for all benchmarks: `upstream.py [--tools N] [--slow]`.
 
-It has `echo`, `blob` (a result of so many bytes) and N tools more, which have schemas of a common size.
+It has `echo`, `blob` (a result of so many bytes) and N tools more, which have schemas of a common size. With `--slow`,
+it also has `read` and `write`, which answer after some milliseconds, many of them concurrently.
 """
 
 import json
@@ -16,6 +17,11 @@ VERBS = (
 )
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 SIZE = {"type": "object", "properties": {"bytes": {"type": "integer", "minimum": 0}}, "required": ["bytes"]}
+MS = {"type": "object", "properties": {"ms": {"type": "integer"}}, "required": ["ms"]}
+SLOW = [
+    {"name": "read", "description": "Wait.", "inputSchema": MS, "annotations": {"readOnlyHint": True}},
+    {"name": "write", "description": "Wait, and change something.", "inputSchema": MS},
+]
 EXTRA = int(sys.argv[sys.argv.index("--tools") + 1]) if "--tools" in sys.argv else 0
 
 
@@ -50,7 +56,7 @@ def synthetic(number: int) -> dict:
 def tools() -> list[dict]:
     echo = {"name": "echo", "description": "Say it again.", "inputSchema": TEXT, "outputSchema": TEXT}
     blob = {"name": "blob", "description": "Return a text of so many bytes.", "inputSchema": SIZE, "outputSchema": TEXT}
-    return [echo, blob, *map(synthetic, range(EXTRA))]
+    return [echo, blob, *map(synthetic, range(EXTRA)), *(SLOW if "--slow" in sys.argv else ())]
 
 
 def call(name: str, arguments: dict) -> dict:
@@ -58,8 +64,8 @@ def call(name: str, arguments: dict) -> dict:
         return {"content": [{"type": "text", "text": "on purpose"}], "isError": True}
     if name == "blob":
         value = {"text": "x" * arguments["bytes"]}
-    elif name == "echo":
-        value = {"text": arguments["text"]}
+    elif name in ("echo", "read", "write"):
+        value = {"text": arguments.get("text", "waited")}
     else:
         value = {"id": "1", "title": "a title", "state": "open"}
     # The text of a large result is not sent twice, so that its size is what was asked for.
@@ -81,11 +87,20 @@ def result(method: str, params: dict) -> dict | None:
     return None
 
 
-for line in sys.stdin:
-    message = json.loads(line)
-    if "id" not in message:
-        continue
-    answer = result(message["method"], message.get("params") or {})
-    body = {"error": {"code": -32601, "message": "Method not found"}} if answer is None else {"result": answer}
+def answer(message: dict) -> None:
+    found = result(message["method"], message.get("params") or {})
+    body = {"error": {"code": -32601, "message": "Method not found"}} if found is None else {"result": found}
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], **body}, separators=(",", ":")) + "\n")
     sys.stdout.flush()
+
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        ms = request.get("params", {}).get("arguments", {}).get("ms")
+        if ms is None:
+            answer(request)
+        else:
+            from threading import Timer  # only here, so that others start fast
+
+            Timer(ms / 1000, answer, [request]).start()

@@ -7,6 +7,8 @@ import asyncio
 import math
 import re
 import sys
+from contextlib import AsyncExitStack
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these benchmarks read /proc")
 
 
-NAMES = ("wire", "peers", "scale", "memory", "shared", "openapi")
+NAMES = ("harness", "peers", "scale", "memory", "shared", "scenarios")
 SIZES = {"tools": (3,), "upstreams": (2,), "suspended": (2,), "clients": (2,), "results": (1000,)}
 
 
@@ -156,10 +158,31 @@ def test_the_shared_instance_is_measured_beside_private_servers(benchmarks: dict
     assert shared.table(rows).count("\n") == 1 + len(rows)
 
 
-def test_calls_of_an_api_are_measured_beside_the_same_requests(benchmarks: dict[str, ModuleType]) -> None:
-    rows = asyncio.run(benchmarks["openapi"].calls(rounds=1, count=5))
-    assert [name.split(" of ")[0] for name, *_ in rows] == ["5 calls", "5 calls", "one exec with one call"]
-    assert all(figure > 0 for _, *figures in rows for figure in figures)
+@pytest.mark.parametrize("name", ["startup", "exec", "openapi", "first-output"])
+def test_a_scenario_compares_what_alternates(
+    benchmarks: dict[str, ModuleType], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def measure() -> int:
+        count = 0
+        async with AsyncExitStack() as stack:
+            async for each in benchmarks["scenarios"].SCENARIOS[name](stack, tmp_path):
+                assert set(each.bars) <= set(list(each.variants)[1:])
+                await each.report(1)
+                count += 1
+        return count
+
+    count = asyncio.run(measure())
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == count > 0
+    assert all(re.search(r"\d\.\d{3}x \(\d+\.\d\d ms to \d+\.\d\d ms\)", line) for line in lines)
+
+
+def test_each_variant_comes_first_equally_often(benchmarks: dict[str, ModuleType]) -> None:
+    ran: list[str] = []
+    variants = {name: partial(ran.append, name) for name in "ab"}
+    times = benchmarks["harness"].alternate(variants, 4, warm=0)
+    assert "".join(ran) == "baababba"
+    assert {name: len(each) for name, each in times.items()} == {"a": 4, "b": 4}
 
 
 def test_modules_that_are_imported_are_told_apart_by_whether_they_are_called(benchmarks: dict[str, ModuleType]) -> None:
@@ -176,7 +199,7 @@ def test_modules_that_are_imported_are_told_apart_by_whether_they_are_called(ben
 def test_a_part_of_a_page_is_replaced_between_its_markers(benchmarks: dict[str, ModuleType], tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- one: begin -->\nold\n<!-- one: end -->\nafter\n")
-    benchmarks["wire"].update(page, "one", "new")
+    benchmarks["harness"].update(page, "one", "new")
     assert page.read_text() == "before\n<!-- one: begin -->\n\nnew\n\n<!-- one: end -->\nafter\n"
     with pytest.raises(ValueError, match="no part 'two'"):
-        benchmarks["wire"].update(page, "two", "new")
+        benchmarks["harness"].update(page, "two", "new")

@@ -221,7 +221,7 @@ async def test_an_open_page_shows_an_event_of_a_run_without_being_loaded_again(
         await shown.page.evaluate("window.stays = true")
         run = await own_place.waiting(ONE)
         await shown.page.locator(f"[data-part=approvals] a[href*='{run}']").first.wait_for(timeout=SECONDS * 1000)
-        assert await shown.page.evaluate("window.stays")  # `benchmarks/page.py` measures the time
+        assert await shown.page.evaluate("window.stays")
 
 
 async def test_a_tool_is_switched_off_and_on(browser: Browser, own_place: Place) -> None:

@@ -1,19 +1,13 @@
-"""Many tools: how good the search is on labelled requests, and what 10,000 tools cost."""
+"""The quality of the search: the ranks of the wanted tools for labelled requests."""
 
 from __future__ import annotations
 
-import gc
 import json
-import multiprocessing
-import os
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from measure import report
 
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.policy.policy import Policy
@@ -21,15 +15,13 @@ from codemode_mcp.search.index import Field, Index, Thesaurus
 from codemode_mcp.search.semantic import Meaning, available
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.list_repair import read_tools
-from upstream_clients.tools import Tool, UpstreamView
+from upstream_clients.tools import UpstreamView
 
 LISTS = Path(__file__).parents[2] / "shared" / "corpus" / "toollists"
 QUERIES = Path(__file__).parent / "search_queries.json"
 """Requests in the words of people."""
 BY_MODELS = Path(__file__).parent / "search_queries_by_models.json"
 """Requests as a model at work writes them."""
-MANY = 10_000
-PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 
 def read_lists(folder: Path) -> list[UpstreamView]:
@@ -45,9 +37,6 @@ def read_lists(folder: Path) -> list[UpstreamView]:
     if not views:
         raise SystemExit(f"{folder} has no recorded tool lists; name a folder that has with --tools")
     return views
-
-
-# how good
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,72 +111,3 @@ def _search(views: Sequence[UpstreamView], queries: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = measure_quality(catalog_search(views, Meaning(Path(folder))), labelled)
     print(f"  API.search with the semantic extra\n               {found}")
-
-
-# how much
-
-
-def many(lists: Path) -> None:
-    """A catalog of 10,000 tools: time and memory to build it and its index, time to search it and to render it."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        figures = pool.apply(_many, (lists,))
-    report(f"{MANY} tools: catalog, names and index", f"{figures['build']:.2f} s", "< 1 s", figures["build"] < 1)
-    report("  memory for that and its searches", f"{figures['memory']:.0f} MB", "< 100 MB", figures["memory"] < 100)
-    report("  search, median", f"{figures['p50']:.1f} ms", "< 5 ms", figures["p50"] < 5)
-    report("  search, 99th percentile", f"{figures['p99']:.1f} ms", "< 20 ms", figures["p99"] < 20)
-    report("  rendering, per tool", f"{figures['render']:.0f} us", "< 100 us", figures["render"] < 100)
-    report("  the same, in the next catalog", f"{figures['again']:.0f} us", "cached", figures["again"] < 20)
-
-
-def _many(lists: Path) -> dict[str, float]:
-    views = repeated(read_lists(lists), MANY)
-    queries = [query["query"] for query in json.loads(QUERIES.read_text("utf-8"))]
-    build(views[:1], Policy(PolicyRules())).search("warm up", 5, None)
-    gc.collect()
-    memory = _resident()
-    began = time.perf_counter()
-    catalog = build(views, Policy(PolicyRules()))
-    catalog.search(queries[0], 8, None)
-    figures = {"build": time.perf_counter() - began}
-    catalog.prepare_search()  # as a server does in the background
-    times = []
-    for query in queries:
-        began = time.perf_counter()
-        catalog.search(query, 8, None)
-        times.append(1000 * (time.perf_counter() - began))
-    gc.collect()
-    figures["memory"] = (_resident() - memory) / 1e6
-    times.sort()
-    figures |= {"p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100]}
-    for name in ("render", "again"):
-        catalog = build(views, Policy(PolicyRules()), previous=catalog)
-        gc.collect()
-        began = time.perf_counter()
-        for path in catalog.files.paths:
-            catalog.files.text(path)
-        figures[name] = 1e6 * (time.perf_counter() - began) / MANY
-    return figures
-
-
-def repeated(views: Sequence[UpstreamView], count: int) -> list[UpstreamView]:
-    """Return the same servers again and again under other names, their tools too, until there are `count` tools."""
-    result: list[UpstreamView] = []
-    room = count
-    while room:
-        turn = len(result) // len(views)
-        view = views[len(result) % len(views)]
-        tools = []
-        for tool in view.tools[:room]:
-            # Through JSON, so that nothing is shared between the copies.
-            own = json.loads(
-                json.dumps([f"{tool.name}_{turn}", tool.description, tool.input_schema, tool.output_schema])
-            )
-            tools.append(Tool(own[0], own[1], tool.title, own[2], own[3], tool.annotations))
-        room -= len(tools)
-        result.append(UpstreamView(f"{view.name}-{turn}", "ready", tools=tuple(tools)))
-    return result
-
-
-def _resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * PAGE
