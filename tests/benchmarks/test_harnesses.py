@@ -158,7 +158,7 @@ def test_the_shared_instance_is_measured_beside_private_servers(benchmarks: dict
     assert shared.table(rows).count("\n") == 1 + len(rows)
 
 
-@pytest.mark.parametrize("name", ["startup", "exec", "openapi", "first-output"])
+@pytest.mark.parametrize("name", ["exec", "openapi"])
 def test_a_scenario_compares_what_alternates(
     benchmarks: dict[str, ModuleType], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
