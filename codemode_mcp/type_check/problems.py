@@ -35,7 +35,8 @@ _AWAIT_HINT: Final = 2773
 _OF_LANGUAGE: Final = re.compile(r".* on type '(?:typeof [\w$.]+|string|number|boolean|\".*\"|Promise<.*>|.*\[\])'\..*")
 """A member that a type of the language, or a namespace, does not have. Only objects of the catalog are opened."""
 _MAY_FIT: Final = re.compile(
-    r"Type '(?:string|number)' is not assignable to type '(?:.* \| )?(?:\"|-?\d).*"
+    r"Type 'string' is not assignable to type '(?:.* \| )?\".*"
+    r"|Type 'number' is not assignable to type '(?:.* \| )?-?\d.*"
     r"|Type '(?:int|bigint)' is not assignable to type '(?:.* \| )?number.*"
     r"|[^']*'(?:Date|URL|[^|'{\"]* \| [^'{\"]*)' is not assignable .*"
     r"|Property '.+' is optional in .*|.* is 'readonly' .*"

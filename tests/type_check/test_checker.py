@@ -147,6 +147,7 @@ async def errors(
         ("const ok = async () => !(await MCP.tracker.raw()).isError;\nif (!ok()) text('no')", "`ok()` is a promise"),
         ("await MCP.tracker.readAd({ id: 5n, title: 5n })", "Type 'bigint' is not assignable to type 'string'"),
         ("await MCP.tracker.readAd({ id: '5' })", "Type 'string' is not assignable to type 'int'"),
+        ("await MCP.tracker.createIssue({ title: '', state: 1 })", "Type 'number' is not assignable to type '"),
         (
             "switch (unwrap(await MCP.tracker.createIssue({ title: '' })).state) { case 'x': 1 }",
             '"x"\' is not comparable to type',
