@@ -12,7 +12,7 @@ from itertools import permutations, takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 _MAX_LENGTH = 80
 """Maximum number of characters of a name that are compared."""
@@ -53,6 +53,17 @@ def nearest(wanted: str, names: Iterable[str], *, count: int = 3) -> list[str]:
     close = difflib.get_close_matches(spelling, candidates, n=count, cutoff=_CUTOFF)
     longer = sorted(each for each in candidates if len(spelling) > 2 and spelling in each and each not in close)
     return [by_spelling[each] for each in (*close, *longer)][:count]
+
+
+def hint(near: Sequence[str]) -> str:
+    """Return names that `nearest` found as the end of a message; empty if there are none."""
+    return f" Nearest: {', '.join(near)}." if near else ""
+
+
+def one_hint(wanted: str, names: Iterable[str]) -> str:
+    """Return the closest name as the end of a sentence; empty if no name is close."""
+    near = nearest(wanted, names, count=1)
+    return f'; did you mean "{near[0]}"?' if near else ""
 
 
 def _most_promising(spelling: str, candidates: list[str]) -> list[str]:

@@ -7,8 +7,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.calls.schema_errors import SchemaErrors
-from codemode_mcp.calls.schema_phrases import Problem, clip, listed_names, path_text, shown_name
+from codemode_mcp.calls.schema_phrases import Problem, listed_names, path_text, shown_name
 from codemode_mcp.did_you_mean import misspells, nearest, normalize_name
+from codemode_mcp.text import clip
 from upstream_clients.schema_repair import names
 from upstream_clients.schemas import usable, with_optional_defaults
 

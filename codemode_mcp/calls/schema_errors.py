@@ -29,7 +29,6 @@ from codemode_mcp.calls.schema_phrases import (
     bare,
     choices_of,
     choices_with_null,
-    clip,
     dict_in,
     did_you_mean,
     distance,
@@ -49,6 +48,7 @@ from codemode_mcp.calls.schema_phrases import (
     with_others,
 )
 from codemode_mcp.did_you_mean import misspells, nearest
+from codemode_mcp.text import clip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from codemode_mcp.json_text import MAX_SAFE_INTEGER
+from codemode_mcp.text import clip
 from declarations.kinds import Document
 from upstream_clients.schemas import SchemaParts, UnusableSchema, compile_schema, is_legacy
 
@@ -155,11 +156,6 @@ def one_line(text: str, limit: int) -> str:
 def pattern_text(text: str) -> str:
     """Return a regular expression on one line. Without line breaks, its spaces are unchanged."""
     return clip(text, MAX_EXPECTED) if text[:MAX_EXPECTED].isprintable() else one_line(text, MAX_EXPECTED)
-
-
-def clip(text: str, limit: int) -> str:
-    """Return at most `limit` characters of a text, the last one `…` if the text is longer."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def counted(count: float, thing: str) -> str:

@@ -12,12 +12,13 @@ from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_args
 
-from codemode_mcp.catalog.entries import Entry, Source, one_line
+from codemode_mcp.catalog.entries import Entry, Source
 from codemode_mcp.catalog.files import INDEX, DeclarationFiles
-from codemode_mcp.catalog.servers import lookup_error, method, nearest_names, quoted
+from codemode_mcp.catalog.servers import lookup_error, method
 from codemode_mcp.catalog.toolset import NO_TOOLS, SAVED
-from codemode_mcp.did_you_mean import nearest, normalize_name
+from codemode_mcp.did_you_mean import hint, nearest, normalize_name
 from codemode_mcp.search import Found
+from codemode_mcp.text import one_line, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -178,7 +179,7 @@ class Catalog:
                 why = server.trouble or "was still connecting when this program started; run the program again"
                 raise lookup_error(f"MCP.{server.identifier} {why}")
             near = _nearest_ids(entry_id, [*self.index.by_id, *self.toolset.ids])
-            raise lookup_error(f"there is no tool {quoted(entry_id)}.{nearest_names(near)}")
+            raise lookup_error(f"there is no tool {quoted(entry_id)}.{hint(near)}")
         return entry
 
     def resolve_by_id(self, entry_id: str, *, near: bool = True) -> Entry:
@@ -225,7 +226,7 @@ class Catalog:
         elif near:
             found = _nearest_ids(entry_id, self.toolset.ids)
         raise lookup_error(
-            f"there is no tool {quoted(entry_id)}.{nearest_names(found)} "
+            f"there is no tool {quoted(entry_id)}.{hint(found)} "
             "See ALL_TOOLS and tools.search(); for MCP tools, use API.search()."
         )
 
@@ -344,7 +345,7 @@ class Catalog:
             wanted = next((each for each in self.servers if server in (each.identifier, each.name)), None)
             if wanted is None:
                 near = nearest(server, [each.identifier for each in self.servers])
-                raise lookup_error(f"there is no server {quoted(server)}.{nearest_names(near)}")
+                raise lookup_error(f"there is no server {quoted(server)}.{hint(near)}")
         further: Sequence[Entry] = ()
         finder, among = self.index.finder, None
         if wanted is not None:

@@ -156,12 +156,6 @@ def words_of(effects: Effects, declared: Annotations | None, *, asks: bool) -> s
     return ", ".join([*words, "asks the user first"] if asks else words)
 
 
-def one_line(text: str, limit: int = 200) -> str:
-    """Return the beginning of a text on one line. `…` marks a cut."""
-    line = " ".join(text[: 4 * limit].split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
-
-
 # MCP Apps: user interfaces that servers offer for the results of their tools.
 #
 # An app is a resource with a `ui://` URI. A tool names its app in `_meta.ui.resourceUri`. With `_meta.ui.visibility`,

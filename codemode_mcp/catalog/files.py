@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit.sizes import size
-from codemode_mcp.catalog.entries import Entry, one_line
-from codemode_mcp.catalog.servers import lookup_error, method, nearest_names, quoted
-from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.catalog.entries import Entry
+from codemode_mcp.catalog.servers import lookup_error, method
+from codemode_mcp.did_you_mean import hint, nearest
 from codemode_mcp.saved_programs.saved_program import program_id
+from codemode_mcp.text import one_line, quoted
 from declarations.functions import NamespaceSummary, ScopeObject, render_namespaces
 from declarations.render import MAX_SHOWN, short_list
 
@@ -220,7 +221,7 @@ class DeclarationFiles:
         if server is not None:
             return server
         near = nearest(path, self.paths)
-        raise lookup_error(f"there is no file {quoted(path)}.{nearest_names(near)} See API.list().")
+        raise lookup_error(f"there is no file {quoted(path)}.{hint(near)} See API.list().")
 
     def _observed_of(self, server: Server) -> dict[str, JsonObject]:
         if not self._observed:

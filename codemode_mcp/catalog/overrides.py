@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.catalog.entries import mcp_id
-from codemode_mcp.did_you_mean import nearest, normalize_name
+from codemode_mcp.did_you_mean import normalize_name, one_hint
 from codemode_mcp.policy.rules import with_own
 
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ class Overrides:
         for tool_id in self._by_id:
             if tool_id.startswith(prefix) and tool_id not in known:
                 name = tool_id.removeprefix(prefix)
-                near = nearest(name, listed, count=1)
-                hint = f'; did you mean "{near[0]}"?' if near else ""
-                yield name, f"names a tool that the server does not list{hint}"
+                yield name, f"names a tool that the server does not list{one_hint(name, listed)}"
         from codemode_mcp.catalog.shown_arguments import shown_schema
 
         found = self._of(view)

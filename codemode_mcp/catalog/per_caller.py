@@ -15,7 +15,6 @@ from codemode_mcp.catalog.entries import (
     Entry,
     app_tools_alone,
     mcp_id,
-    one_line,
     operation_entry,
     operation_id,
     without_app_tools,
@@ -27,6 +26,7 @@ from codemode_mcp.catalog.toolset import NO_TOOLS, select_tools
 from codemode_mcp.policy.policy import Ask, Deny, Policies
 from codemode_mcp.policy.rules import READ_ONLY
 from codemode_mcp.saved_programs.folder import EMPTY
+from codemode_mcp.text import one_line
 from declarations.names import aliases, identifiers
 from declarations.operations import OPERATIONS
 

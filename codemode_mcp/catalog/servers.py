@@ -9,8 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.catalog.entries import app_uri
-from codemode_mcp.did_you_mean import nearest, normalize_name
+from codemode_mcp.did_you_mean import hint, nearest, normalize_name
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.text import quoted
 from codemode_mcp.trust.items import tool_item
 from declarations.functions import signature
 from declarations.names import aliases, identifiers, is_displaced, is_of_another
@@ -92,7 +93,7 @@ class Server:
         if group in OPERATIONS and self.status == "ready" and not any(group == each for each, _ in self.groups):
             return lookup_error(f"MCP.{self.identifier} has no {group}")
         near = nearest(name, [method(entry) for entry in self.entries])
-        return lookup_error(f"MCP.{self.identifier} has no tool {quoted(name)}.{nearest_names(near)}")
+        return lookup_error(f"MCP.{self.identifier} has no tool {quoted(name)}.{hint(near)}")
 
 
 class ServerIndex:
@@ -337,16 +338,6 @@ def login_advice(server: str) -> str:
     return f"needs a login; ask the user to run: codemode-mcp login {shlex.quote(server)}"
 
 
-def nearest_names(near: Sequence[str]) -> str:
-    """Return the nearest names as the end of a message; empty if there are none."""
-    return f" Nearest: {', '.join(near)}." if near else ""
-
-
 def lookup_error(message: str) -> ProgramError:
     """Return the error of a look-up or a call whose target does not exist."""
     return ProgramError("nested_tool_failed", message)
-
-
-def quoted(text: str) -> str:
-    """Return the beginning of a text in quotes, for a message."""
-    return json.dumps(text if len(text) <= 100 else text[:100] + "…", ensure_ascii=False)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.did_you_mean import one_hint
 from upstream_clients.schema_expansion import follow_pointer
 from upstream_clients.schemas import SchemaParts, is_legacy
 
@@ -353,9 +353,7 @@ def _misfits(schema: JsonObject, override: ToolOverride, declared: Mapping[str, 
     """Yield the arguments of the configuration that the schema does not declare, and values that do not fit it."""
     for name in (*override.fixed, *override.default, *override.hidden):
         if name not in declared:
-            near = nearest(name, declared, count=1)
-            hint = f'; did you mean "{near[0]}"?' if near else ""
-            yield f'names the argument "{name}", which the tool does not declare{hint}'
+            yield f'names the argument "{name}", which the tool does not declare{one_hint(name, declared)}'
     properties = schema.get("properties")
     parts = SchemaParts(schema)
     for key, values in (("fixed", override.fixed), ("default", override.default)):

@@ -13,12 +13,13 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.catalog.entries import Entry, one_line, words_of
+from codemode_mcp.catalog.entries import Entry, words_of
 from codemode_mcp.json_text import compact_json
 from codemode_mcp.policy.policy import Ask, Deny
 from codemode_mcp.policy.rules import Effects
 from codemode_mcp.saved_programs.saved_program import SOURCE_NAME, program_id
 from codemode_mcp.search import Found
+from codemode_mcp.text import one_line
 from declarations.functions import signature
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from declarations.render import render_tools

@@ -18,6 +18,7 @@ from codemode_mcp.errors import CodeModeError
 from codemode_mcp.paths import cache_dir
 from codemode_mcp.recordings.format import NotReadable, read_recording
 from codemode_mcp.replay.replay import Options, OtherProgram, replay
+from codemode_mcp.text import listed
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -118,8 +119,6 @@ def _print(screen: Screen, done: Replayed, *, as_json: bool) -> None:
 
 
 def _unused(done: Replayed) -> str:
-    names = [each.identity.name for each in done.unused]
-    shown = ", ".join(escape_line(each) for each in names[:SHOWN_CALLS])
-    more = f" and {len(names) - SHOWN_CALLS} more" if len(names) > SHOWN_CALLS else ""
+    names = [escape_line(each.identity.name) for each in done.unused]
     count = "1 recorded call was" if len(names) == 1 else f"{len(names)} recorded calls were"
-    return f"{count} not made by this program: {shown}{more}"
+    return f"{count} not made by this program: {listed(names, SHOWN_CALLS)}"

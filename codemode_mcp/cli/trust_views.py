@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.text import Text
 
 from codemode_mcp.control.display import columns, counted, cut, plain
+from codemode_mcp.text import listed
 from codemode_mcp.trust.findings import Examples, grouped
 from codemode_mcp.trust.items import reference
 from codemode_mcp.trust.state_words import state_of
@@ -205,10 +206,9 @@ def difference_line(difference: Difference) -> str:
     return f"{plain(difference.name)}: {LOCK_STATES[difference.status]}{detail}"
 
 
-def listed(names: Sequence[str]) -> str:
+def shown_names(names: Sequence[str]) -> str:
     """Return names in one sentence; the rest of many names as their number."""
-    shown = ", ".join(cut(name, 60) for name in names[:MAX_NAMES])
-    return shown if len(names) <= MAX_NAMES else f"{shown} and {len(names) - MAX_NAMES} more"
+    return listed([cut(name, 60) for name in names], MAX_NAMES)
 
 
 def show(console: Console, lines: Iterable[Text]) -> None:

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, Final
 
+from codemode_mcp.text import clip
 from declarations.untrusted_text import AUTHORITY, count_blanks, escape_misleading, is_look_alike
 
 if TYPE_CHECKING:
@@ -77,8 +78,7 @@ def _javascript_escape(character: str) -> str:
 
 def cut(text: str, characters: int) -> str:
     """Return `text` on one line as `plain` does, with at most `characters` characters. A cut text ends with `…`."""
-    shown = plain(text[: characters + 1])
-    return shown if len(shown) <= characters else shown[: characters - 1] + "…"
+    return clip(plain(text[: characters + 1]), characters)
 
 
 def padded(text: str, width: int) -> str:

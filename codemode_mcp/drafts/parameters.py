@@ -19,6 +19,7 @@ from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.drafts.literals import UNKNOWN
 from codemode_mcp.program.syntax import from_utf16_units
 from codemode_mcp.recordings.masking import PLACEHOLDER
+from codemode_mcp.text import clip
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from upstream_clients.redaction import is_secret_name
 
@@ -83,8 +84,7 @@ class Parameter:
         """The old value as JSON on one line, cut; None for a secret and for a value that cannot be read."""
         if self.text is None or self.value is UNKNOWN:
             return None
-        shown = json.dumps(self.value, ensure_ascii=False)
-        return shown if len(shown) <= MAX_EXAMPLE else shown[: MAX_EXAMPLE - 1] + "…"
+        return clip(json.dumps(self.value, ensure_ascii=False), MAX_EXAMPLE)
 
 
 class _Names:

@@ -24,6 +24,7 @@ from codemode_mcp.page.changes import Changes, Full, StoredRuns
 from codemode_mcp.page.guard import ASSETS_PATH, CLEAN_PATH, OPEN_PATH, cookie_name
 from codemode_mcp.page.sessions import remove_redirect
 from codemode_mcp.policy.approval import AT_PAGE
+from codemode_mcp.text import listed
 from declarations.untrusted_text import count_blanks
 
 if TYPE_CHECKING:
@@ -175,9 +176,7 @@ class Site:
         names = []
         for number, control in enumerate(controls := self.controls, 1):
             clients = list(dict.fromkeys(each["name"][:MAX_CLIENT] for each in control.clients() if each["name"]))
-            users = ", ".join(clients[:MAX_CLIENTS]) or "no client yet"
-            more = f" and {len(clients) - MAX_CLIENTS} more" if len(clients) > MAX_CLIENTS else ""
-            names.append(f"{number} of {len(controls)}: {users}{more}")
+            names.append(f"{number} of {len(controls)}: {listed(clients, MAX_CLIENTS) or 'no client yet'}")
         return names
 
     def plain_page(self, template: str, status: int, **values: Any) -> Response:

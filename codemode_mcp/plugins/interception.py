@@ -19,6 +19,7 @@ from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.api import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
 from codemode_mcp.plugins.running import CodeOwner, Threads, is_async, run_async, run_code, text_of
 from codemode_mcp.policy.rules import glob_pattern
+from codemode_mcp.text import clip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -309,7 +310,7 @@ def _copy(value: Any) -> Any:
 
 def _cut(text: str) -> str:
     # A plugin may repeat words of a server, which must not begin a line.
-    return (text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…").replace("\n", "\n  ")
+    return clip(text, MAX_TEXT).replace("\n", "\n  ")
 
 
 def _any_matches(globs: Sequence[str], tool_id: str) -> bool:

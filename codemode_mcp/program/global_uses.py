@@ -24,6 +24,7 @@ from codemode_mcp.program.syntax import (
     text_of,
     words,
 )
+from codemode_mcp.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -221,9 +222,7 @@ def check_programs(
 def _listed(names: Collection[str]) -> str:
     if not names:
         return "There are no saved programs; call tools with MCP.<server>.<tool>({...})."
-    shown = sorted(names)[:_MAX_LISTED]
-    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    return f'Saved programs: {", ".join(shown)}{more}. Read API.list("programs/").'
+    return f'Saved programs: {listed(sorted(names), _MAX_LISTED)}. Read API.list("programs/").'
 
 
 _OF_OBJECTS = frozenset(("toString", "toJSON", "valueOf", "constructor", "hasOwnProperty"))

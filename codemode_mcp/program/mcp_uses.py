@@ -22,6 +22,7 @@ from codemode_mcp.program.syntax import (
     text_of,
     words,
 )
+from codemode_mcp.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -421,10 +422,7 @@ def _suggest(wanted: str, names: Collection[str], heading: str) -> str:
         return f"Nearest: {', '.join(near)}."
     if not names:
         return f"{heading}: none."
-    once = _distinct_names(names)
-    shown = once[:_MAX_LISTED]
-    more = f" and {len(once) - len(shown)} more" if len(once) > len(shown) else ""
-    return f"{heading}: {', '.join(map(_cut, shown))}{more}."
+    return f"{heading}: {listed([*map(_cut, _distinct_names(names))], _MAX_LISTED)}."
 
 
 def _nearest(wanted: str, names: Collection[str]) -> list[str]:

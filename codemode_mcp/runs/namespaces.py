@@ -7,7 +7,6 @@ called by its path, which is looked up in the scope. So a program can call nothi
 from __future__ import annotations
 
 import copy
-import json
 import logging
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +23,7 @@ from codemode_mcp.plugins.running import is_async, removal_message, run_code
 from codemode_mcp.plugins.scopes import SEPARATOR, Scope, read_input, read_scope
 from codemode_mcp.sandbox.messages import Through, ToolCall
 from codemode_mcp.strict_json import parse_json
+from codemode_mcp.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -126,14 +126,14 @@ class OpenNamespaces:
         """Return the tool call for a call of a function. If that is impossible, return a call that is refused."""
         opened = self._opened.get(call.namespace)
         if opened is None:
-            return _refused(call, call.namespace, f"there is no namespace {_shown(call.namespace)}")
+            return _refused(call, call.namespace, f"there is no namespace {quoted(call.namespace)}")
         name = opened.offered.global_name
         path = f"{name}{SEPARATOR}{call.path}"
         if opened.refusal:
             return _refused(call, path, f"{path[:200]}: {opened.refusal}")
         function = opened.functions.get(call.path)
         if function is None or opened.plugin is None:
-            return _refused(call, path, f"{_shown(path)} is not a function of the namespace {name!r}")
+            return _refused(call, path, f"{quoted(path)} is not a function of the namespace {name!r}")
         gone = partial(self._gone, opened, function, path[:200])
         if gone():
             return _refused(call, path, gone())
@@ -311,7 +311,3 @@ def _read(text: str, path: str) -> Any:
         return parse_json(replace_lone_surrogates(text))
     except (ValueError, RecursionError):
         raise ProgramError("nested_tool_failed", f"{path}: an argument is nested too deep, or is not JSON") from None
-
-
-def _shown(text: str) -> str:
-    return json.dumps(text if len(text) <= 100 else text[:100] + "…", ensure_ascii=False)

@@ -43,6 +43,7 @@ from codemode_mcp.runs.outputs import (
 from codemode_mcp.runs.values import StoredResult, binary_value, contents_of
 from codemode_mcp.runs.views import repeat_note
 from codemode_mcp.sandbox.pictures import strings_without_base64
+from codemode_mcp.text import clip
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -403,7 +404,7 @@ def telemetry_json(usage: Usage, limits: CodeModeSettings, now: float) -> dict[s
         }
     calls = [
         {
-            "tool": record.tool if len(record.tool) <= 60 else record.tool[:59] + "…",
+            "tool": clip(record.tool, 60),
             "ms": record.milliseconds(now),
             "bytes": record.size,
             "status": record.status,

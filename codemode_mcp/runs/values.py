@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.json_text import join_surrogates
+from codemode_mcp.text import clip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -279,7 +280,7 @@ def new_ref() -> str:
 
 def preview_of(text: str) -> str:
     """Return the beginning of a JSON text."""
-    return text if len(text) <= PREVIEW else text[: PREVIEW - 1] + "…"
+    return clip(text, PREVIEW)
 
 
 def reserved_key() -> ProgramError:

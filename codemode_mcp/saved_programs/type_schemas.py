@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.program.syntax import from_utf16_units, parse, text_of, utf16_units
+from codemode_mcp.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +93,7 @@ class TypeReader:
         statement = None if tree is None else next(iter(tree.root_node.named_children), None)
         value = None if statement is None else statement.child_by_field_name("value")
         if tree is None or value is None or tree.root_node.has_error:
-            raise UnknownTypeError(line, f"the type {_shown(text)} cannot be read")
+            raise UnknownTypeError(line, f"the type {one_line(text, _SHOWN)} cannot be read")
         return TypeReader(units, tree.root_node, closed=self._closed, line=line, outer=self).schema(value)
 
     def _text(self, node: Node) -> str:
@@ -100,7 +101,9 @@ class TypeReader:
 
     def _unknown(self, node: Node, why: str = "") -> UnknownTypeError:
         why = why or "has no JSON Schema"
-        return UnknownTypeError(self._line + node.start_point.row, f"the type {_shown(self._text(node))} {why}")
+        return UnknownTypeError(
+            self._line + node.start_point.row, f"the type {one_line(self._text(node), _SHOWN)} {why}"
+        )
 
     def _declarations(self, statement: Node) -> list[tuple[str, Node]]:
         if statement.type == "export_statement":
@@ -335,12 +338,6 @@ def _string(text: str) -> str | None:
 
     decoded = _ESCAPE.sub(value, text[1:-1])
     return None if unknown else decoded
-
-
-def _shown(text: str) -> str:
-    """Return the beginning of a text on one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
 
 
 # Doc comments (JSDoc) before functions and members.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.did_you_mean import hint, nearest
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.exposure.selection import ALL_TOOLS, DirectPatterns, choose_mode, listed_tools
 from codemode_mcp.json_text import json_text
@@ -254,9 +254,8 @@ class CallerListings:
         if entry is None and name in listing.withheld:
             raise JsonRpcError(INVALID_PARAMS, f"{name} {listing.withheld[name]}.")
         if entry is None:
-            near = nearest(name, listing.entries)
-            hint = f" Nearest: {', '.join(near)}." if near else ""
-            raise JsonRpcError(INVALID_PARAMS, f"Unknown tool: {json.dumps(name[:100])}.{hint}")
+            near = hint(nearest(name, listing.entries))
+            raise JsonRpcError(INVALID_PARAMS, f"Unknown tool: {json.dumps(name[:100])}.{near}")
         return listing, entry
 
     async def _wait_for_servers(self, names: Collection[str] | None = None) -> None:

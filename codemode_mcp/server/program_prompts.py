@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.exposure.items import prompt_name
 from codemode_mcp.json_text import as_javascript
+from codemode_mcp.text import clip
 from declarations.untrusted_text import drop_hidden
 
 if TYPE_CHECKING:
@@ -90,5 +91,4 @@ def _value(text: Any, schema: Any) -> Any:
 
 def _line(text: str, limit: int) -> str:
     """Return a text on one line, without hidden characters."""
-    line = drop_hidden(" ".join(text.split()))
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return clip(drop_hidden(" ".join(text.split())), limit)

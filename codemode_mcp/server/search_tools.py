@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.sizes import size
-from codemode_mcp.catalog.servers import lookup_error, nearest_names, quoted
-from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.catalog.servers import lookup_error
+from codemode_mcp.did_you_mean import hint, nearest
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.json_text import compact_json
 from codemode_mcp.server.descriptions import INSTRUCTIONS_BYTES, names_that_fit
+from codemode_mcp.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -178,7 +179,7 @@ def _unknown(catalog: Catalog, name: str) -> ProgramError:
     if found is not None and tool:
         return found.no_member(tool)
     near = nearest(name, [entry.path for entry in catalog.index.tools])
-    return lookup_error(f"there is no tool {quoted(name)}.{nearest_names(near)} Find tools with search.")
+    return lookup_error(f"there is no tool {quoted(name)}.{hint(near)} Find tools with search.")
 
 
 def _invalid(message: str) -> ProgramError:

@@ -15,7 +15,7 @@ import unicodedata
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from declarations.untrusted_text import HIDDEN, escape_hidden, escape_misleading, json_escape
+from declarations.untrusted_text import HIDDEN, escape_line, escape_misleading, json_escape
 
 from .finding_rules import known_words, look_alikes
 
@@ -297,4 +297,4 @@ def shown(text: str) -> str:
 
 def shown_pointer(where: str) -> str:
     """Return a JSON pointer for people, escaped and cut."""
-    return escape_hidden(where if len(where) <= _MAX_WHERE else where[: _MAX_WHERE - 1] + "…")
+    return escape_line(where, _MAX_WHERE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final, Literal
 
+from codemode_mcp.text import listed
 from codemode_mcp.trust.items import ENTRY_KEY, MAX_DEPTH, reference
 from declarations.untrusted_text import escape_line
 
@@ -160,6 +161,4 @@ def _items(count: int) -> str:
 
 def named(reports: Sequence[ItemReport]) -> str:
     """Return the names of at most `MAX_NAMED` items, and the number of the others."""
-    names = [escape_line(reference(each.server, each.kind, each.name), 80) for each in reports[:MAX_NAMED]]
-    more = len(reports) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+    return listed([escape_line(reference(each.server, each.kind, each.name), 80) for each in reports], MAX_NAMED)

@@ -16,6 +16,7 @@ from codemode_mcp.cli.loading import load, log_filter, logging_of, plugins_on_st
 from codemode_mcp.cli.messages import print_json, say, stop, suggestion
 from codemode_mcp.cli.options import ConfigOption, JsonOption
 from codemode_mcp.cli.parser import server_names
+from codemode_mcp.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -190,5 +191,4 @@ def running_line(checkup: Checkup) -> str:
     from codemode_mcp.control.display import cut
 
     names = [cut(name, 30) for name in checkup.waiting]
-    more = f" and {len(names) - _MAX_RUNNING} more" if len(names) > _MAX_RUNNING else ""
-    return f"{checkup.done} of {checkup.done + len(names)} done; checking {', '.join(names[:_MAX_RUNNING])}{more}"
+    return f"{checkup.done} of {checkup.done + len(names)} done; checking {listed(names, _MAX_RUNNING)}"

@@ -14,6 +14,7 @@ from codemode_mcp.cli.mcp_clients.locations import CLIENTS
 from codemode_mcp.cli.messages import print_json, say, say_command, stop, suggestion, wrap
 from codemode_mcp.cli.options import JsonOption
 from codemode_mcp.cli.parser import client_names
+from codemode_mcp.text import clip
 
 if TYPE_CHECKING:
     from codemode_mcp.cli.mcp_clients.client_files import Source
@@ -277,5 +278,4 @@ def _plain(value: object) -> str:
 
 
 def _cut(text: str, characters: int) -> str:
-    shown = _plain(text)
-    return shown if len(shown) <= characters else shown[: characters - 1] + "…"
+    return clip(_plain(text), characters)

@@ -20,6 +20,7 @@ from codemode_mcp.cli.options import ConfigOption
 from codemode_mcp.cli.parser import client_names
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.paths import config_dir, data_dir
+from codemode_mcp.text import listed
 from upstream_clients.environment import find_executable
 
 if TYPE_CHECKING:
@@ -301,8 +302,7 @@ def _say_undone(plan: UndoPlan, title: str) -> None:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(map(_name, names[:MAX_NAMES])) + more
+    return listed([*map(_name, names)], MAX_NAMES)
 
 
 def _name(name: str) -> str:

@@ -155,8 +155,8 @@ def _decide(item: str | None, config: str | None, verb: Verb) -> None:
     console = trust_views.console_for(sys.stderr)
     for server, reports in chosen.values():
         trust_views.show(console, trust_views.server_lines(server, reports))
-    confirm(verb, f"{trust_views.listed(names)} as shown above")
+    confirm(verb, f"{trust_views.shown_names(names)} as shown above")
     for server, reports in chosen.values():
         if reports:
             decide(server, verb, reports, found.config)
-    say_line(f"{verb}ed: {trust_views.listed(names)}")
+    say_line(f"{verb}ed: {trust_views.shown_names(names)}")

@@ -73,12 +73,6 @@ class Check:
     ms: int | None = None
 
 
-def listed(names: list[str], shown: int = 5) -> str:
-    """Return the first `shown` names, and the number of the others, as one text."""
-    more = len(names) - shown
-    return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
-
-
 def elapsed_ms(began: float) -> int:
     """Return the milliseconds since `began`, a time of `time.monotonic`."""
     return round((time.monotonic() - began) * 1000)

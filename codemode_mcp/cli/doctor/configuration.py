@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from codemode_mcp.audit.redaction import without_tokens
-from codemode_mcp.cli.doctor.check import CORRECT, Check, listed
+from codemode_mcp.cli.doctor.check import CORRECT, Check
 from codemode_mcp.config.literals import secret_args
 from codemode_mcp.control.display import counted, plain
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.plugins.api import EXEC_ID
 from codemode_mcp.saved_programs.folder import folder_of, read_folder
 from codemode_mcp.saved_programs.program_state import StateUnavailable, state_of
+from codemode_mcp.text import listed
 from upstream_clients.redaction import is_secret_name
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp import __version__
-from codemode_mcp.cli.doctor.check import CORRECT, Check, listed
+from codemode_mcp.cli.doctor.check import CORRECT, Check
 from codemode_mcp.control.client import NoAnswer, ask, ask_all
 from codemode_mcp.control.display import counted, cut, plain
 from codemode_mcp.control.endpoints import endpoint_at
@@ -29,6 +29,7 @@ from codemode_mcp.instance import registry
 from codemode_mcp.nesting import DEPTH_VARIABLE
 from codemode_mcp.server.profiles import traits
 from codemode_mcp.settings import HttpSettings
+from codemode_mcp.text import listed
 from upstream_clients.environment import find_executable, system_variables
 from upstream_clients.private_files import exposure
 from upstream_clients.spec import UpstreamSpec

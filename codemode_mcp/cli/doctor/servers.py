@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 
 import anyio.to_thread
 
-from codemode_mcp.cli.doctor.check import CORRECT, Check, elapsed_ms, listed
+from codemode_mcp.cli.doctor.check import CORRECT, Check, elapsed_ms
 from codemode_mcp.cli.doctor.configuration import hidden, known_of
 from codemode_mcp.control.display import counted, cut
+from codemode_mcp.text import listed
 from declarations.untrusted_text import escape_line
 from upstream_clients.environment import find_executable, is_passed_on
 

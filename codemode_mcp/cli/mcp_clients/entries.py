@@ -18,6 +18,7 @@ from codemode_mcp.config.secret_values import SecretValues
 from codemode_mcp.config.server_entry import starts_this_server
 from codemode_mcp.config.servers import read_servers
 from codemode_mcp.policy.policy import SOURCES
+from codemode_mcp.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -416,8 +417,7 @@ class _Converter:
     def _note_unknown_keys(self) -> None:
         unknown = [key for key in self.common if key not in _KNOWN_KEYS and not key.startswith(("_", "$", "//"))]
         if unknown:
-            more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-            self.texts.notes.append(f"keys of the client, not imported: {', '.join(map(quote, unknown[:5]))}{more}")
+            self.texts.notes.append(f"keys of the client, not imported: {listed([*map(quote, unknown)])}")
 
 
 def _is_tool_name(name: str) -> bool:

@@ -20,6 +20,7 @@ from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.syntax import line_count
+from codemode_mcp.text import clip
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -149,7 +150,7 @@ class Prompt:
         names = self._runner.names
         for name, value in names.values.items():
             text = json.dumps(value, ensure_ascii=False)
-            self._front.print(f"{plain(name)} = {plain(text if len(text) <= 80 else text[:79] + '…')}")
+            self._front.print(f"{plain(name)} = {plain(clip(text, 80))}")
         for name in names.functions:
             self._front.print(f"{plain(name)}: a function")
         for name, kind in names.lost.items():

@@ -8,9 +8,9 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.catalog.entries import one_line
 from codemode_mcp.control.display import plain
 from codemode_mcp.saved_programs.saved_program import program_id
+from codemode_mcp.text import clip, one_line
 from declarations.names import LANGUAGE_GLOBALS
 from declarations.schema import compile_schema
 from declarations.typetree import (
@@ -319,7 +319,7 @@ def _sentence(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
+    return clip(text, _SHORT)
 
 
 def _kind(value: Any) -> str:

@@ -1,0 +1,29 @@
+"""Text that is cut, joined and quoted for a message. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def clip(text: str, limit: int) -> str:
+    """Return at most `limit` characters of a text, the last one `…` if the text is longer."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """Return at most `limit` characters of a text on one line."""
+    return clip(" ".join(text[: 4 * limit].split()), limit)
+
+
+def quoted(text: str) -> str:
+    """Return the first 100 characters of a text as JSON."""
+    return json.dumps(text if len(text) <= 100 else text[:100] + "…", ensure_ascii=False)
+
+
+def listed(names: Sequence[str], limit: int = 5) -> str:
+    """Return the first `limit` names, and the number of the others."""
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
