@@ -10,10 +10,21 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.catalog.entries import Entry
+from codemode_mcp.cli.loading import (
+    configured,
+    for_program,
+    narrowed,
+    of_names,
+    saved_programs_of,
+    unknown_server,
+    with_servers,
+)
 from codemode_mcp.cli.messages import suggestion
+from codemode_mcp.config_path import command_option
 from codemode_mcp.control.display import cut, plain
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.json_text import as_javascript
+from codemode_mcp.paths import config_dir
 from codemode_mcp.saved_programs.saved_program import FileProblem
 from codemode_mcp.server.exec_arguments import exec_arguments
 
@@ -30,6 +41,7 @@ if TYPE_CHECKING:
     from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.saved_programs.versions import DefinitionChange, UsedTool
     from codemode_mcp.server.exec_arguments import ExecArguments
+    from codemode_mcp.settings import Language
 
 
 USAGE: Final = 2
@@ -48,7 +60,7 @@ MAX_CHANGES: Final = 20
 
 
 class Refused(ProgramError):
-    """Error for a saved program that does not run.
+    """Error for a program that does not run.
 
     Attributes:
         exit_code: the exit code of the command.
@@ -59,38 +71,100 @@ class Refused(ProgramError):
         self.exit_code = exit_code
 
 
-class SavedRun:
-    """One run of a saved program.
+class GivenProgram:
+    """The program of a command, which the command runs itself or has the shared instance run.
+
+    Args:
+        asked: the request, with the text of the program.
+
+    Raises:
+        Refused: the text or its language is not valid.
+    """
+
+    def __init__(self, asked: ProgramRequest) -> None:
+        program = check(asked)
+        self.text = program.source
+        self.language: Language | None = program.language
+        self.args = tuple(asked.args)
+
+    def narrowed(self, config: Config) -> Config:
+        """Return the configuration with only the servers that the program can reach."""
+        return for_program(config, self.text, self.language)
+
+    def servers(self, config: Config) -> list[str]:
+        """Return the servers that are named at the end of the program if they did not start."""
+        return [spec.name for spec in self.narrowed(config).upstreams]
+
+    async def source(self, app: App, caller: Caller) -> str:
+        """Return the text of the program once everything is open. Raise `ProgramError`."""
+        return self.text
+
+    def is_logged(self, entry: logging.LogRecord) -> bool:
+        """Return True to log a problem of a saved program."""
+        return True
+
+    def note_denied(self) -> None:
+        """Note that calls were denied because no person can be asked."""
+
+    def exit_code(self, ok: bool) -> int:
+        """Return the exit code of the command. `ok`: whether the program has completed."""
+        return 0 if ok else 1
+
+
+class CallingProgram(GivenProgram):
+    """The program that makes the call of a command.
+
+    Raises:
+        Refused: there is no such server.
+    """
+
+    def __init__(self, asked: CallRequest, config: Config) -> None:
+        known = configured(config, in_programs=True)
+        if asked.server not in known:
+            raise Refused(USAGE, unknown_server(asked.server, config))
+        self._asked = asked._replace(server=known[asked.server])
+        self.language = None
+        self.args = ()
+
+    def narrowed(self, config: Config) -> Config:
+        return with_servers(config, [self._asked.server], called=True)
+
+    async def source(self, app: App, caller: Caller) -> str:
+        return await program_of(self._asked, app, caller)
+
+
+class CallingSaved(GivenProgram):
+    """The program that calls a saved one. Its `args` have the input of the saved program, or an empty object.
 
     Args:
         asked: the request, whose `saved` is the name of the program.
-        option: the end of commands in messages, such as ` --config PATH`; may be empty.
     """
 
-    def __init__(self, asked: ProgramRequest, option: str) -> None:
+    def __init__(self, asked: ProgramRequest, config: Config) -> None:
         assert asked.saved is not None
         self._name = asked.saved
         self._input = asked.input
         self._accepts_changes = asked.accept_changes
-        self._option = option
+        self._option = option_of(config)
         self._refused: int | None = None
         self._denied = False
+        self.language = "javascript"
+        self.args = (self._input or "{}",)
 
-    @property
-    def args(self) -> tuple[str, ...]:
-        """The value of `args` in the program that calls the saved one: its input, or an empty object."""
-        return (self._input or "{}",)
+    def narrowed(self, config: Config) -> Config:
+        return for_saved(config, self._name)
+
+    def servers(self, config: Config) -> list[str]:
+        return []
 
     def is_logged(self, entry: logging.LogRecord) -> bool:
         """Return False for the problem of a file. The command reports that of its own program as an error."""
         return not any(isinstance(each, FileProblem) and each.file for each in entry.args or ())
 
     def note_denied(self) -> None:
-        """Note that calls were denied because no person can be asked."""
         self._denied = True
 
     def exit_code(self, ok: bool) -> int:
-        """Return the exit code of the command. `ok`: whether the program has completed."""
         if ok:
             return 0
         if self._refused is not None:
@@ -218,20 +292,21 @@ async def present_definitions(
         Refused: a server is down, or needs a login.
     """
     from codemode_mcp.app.app import open_app
-    from codemode_mcp.config_path import command_option
-    from codemode_mcp.paths import config_dir
 
     async with open_app(for_saved(config, program.name)) as app:
         await app.manager()
-        await check_servers(app, app.operator, program, command_option(config.path, config_dir()))
+        await check_servers(app, app.operator, program, option_of(config))
         return await app.look_at_program(program), await app.tools_of_program(program)
     raise AssertionError
 
 
+def option_of(config: Config) -> str:
+    """Return the end of commands in messages, such as ` --config PATH`; may be empty."""
+    return command_option(config.path, config_dir())
+
+
 def for_saved(config: Config, name: str) -> Config:
     """Return the configuration with only the servers that a saved program names, if its text names all of them."""
-    from codemode_mcp.cli.loading import narrowed, of_names, saved_programs_of
-
     library = saved_programs_of(config)
     program = library.get(name)
     if program is None:
@@ -245,28 +320,21 @@ NO_SERVERS: Final = (
 )
 
 
-class BadProgram(Exception):
-    """Error for a program that cannot run. The message says why.
-
-    Attributes:
-        exit_code: the exit code of the command.
-    """
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+def run_of(asked: ProgramRequest, config: Config) -> GivenProgram:
+    """Return the program of a request. Raise `Refused`."""
+    return GivenProgram(asked) if asked.saved is None else CallingSaved(asked, config)
 
 
 def check(request: ProgramRequest) -> ExecArguments:
-    """Return the program and its language. Raise `BadProgram`."""
+    """Return the program and its language. Raise `Refused`."""
     try:
         return exec_arguments({"code": request.code, "language": request.language})
     except CodeModeError as error:
         if error.code == "unsupported_language":
-            raise BadProgram(
-                f"--language {request.language}: use javascript or typescript, or leave it out", 2
+            raise Refused(
+                USAGE, f"--language {request.language}: use javascript or typescript, or leave it out"
             ) from None
-        raise BadProgram(error.message, 1) from None
+        raise Refused(1, error.message) from None
 
 
 async def program_of(request: CallRequest, opened: App, caller: Caller) -> str:

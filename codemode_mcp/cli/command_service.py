@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from codemode_mcp.app.app import App
+    from codemode_mcp.cli.command_programs import GivenProgram
     from codemode_mcp.cli.following import UnattendedClient
     from codemode_mcp.instance.clients import CommandTerminal
     from codemode_mcp.policy.policy import Caller
@@ -179,76 +180,47 @@ async def _call(
     app: App, caller: Caller, terminal: CommandTerminal, *, request: Mapping[str, Any], quiet: bool
 ) -> Mapping[str, Any]:
     """Make one call. The result has the exit code of the command."""
-    from functools import partial
+    from codemode_mcp.cli.command_programs import CallingProgram, Refused
 
-    from codemode_mcp.cli.command_programs import program_of
-    from codemode_mcp.cli.following import FollowedRun
-    from codemode_mcp.cli.loading import configured, unknown_server
-
-    call = CallRequest(**request)
-    known = configured(app.config, in_programs=True)
-    if call.server not in known:
-        _say(terminal, unknown_server(call.server, app.config))
-        return {"code": 2}
-    call = call._replace(server=known[call.server])
-    followed = FollowedRun(
-        terminal, _client_of(terminal), shows_progress=terminal.draws and not quiet, servers=[call.server]
-    )
-    return {"code": 0 if await followed.follow(app, caller, partial(program_of, call), None) else 1}
+    try:
+        program = CallingProgram(CallRequest(**request), app.config)
+    except Refused as error:
+        _say(terminal, error.message)
+        return {"code": error.exit_code}
+    return await _follow(app, caller, terminal, program, quiet=quiet)
 
 
 async def _run(app: App, caller: Caller, terminal: CommandTerminal, *, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Run a program. The result has the exit code of the command."""
-    from codemode_mcp.cli.command_programs import NO_SERVERS, BadProgram, check
-    from codemode_mcp.cli.following import FollowedRun
-    from codemode_mcp.cli.loading import for_program
+    from codemode_mcp.cli.command_programs import NO_SERVERS, Refused, run_of
 
     asked = ProgramRequest(**request)
     await app.manager()
     await app.read_programs()  # a program that was just written or accepted can be run
-    if asked.saved is not None:
-        return await _run_saved(app, caller, terminal, asked)
     try:
-        program = check(asked)
-    except BadProgram as error:
-        _say(terminal, str(error))
+        program = run_of(asked, app.config)
+    except Refused as error:
+        _say(terminal, error.message)
         return {"code": error.exit_code}
-    if app.config.path is None:
+    if app.config.path is None and asked.saved is None:
         _say(terminal, NO_SERVERS)
-    reachable = for_program(app.config, program.source, program.language)
-    followed = FollowedRun(
-        terminal,
-        _client_of(terminal),
-        tuple(asked.args),
-        as_json=asked.as_json,
-        shows_progress=terminal.draws and not asked.quiet,
-        servers=[spec.name for spec in reachable.upstreams],
-    )
-
-    async def source(_: App, __: Caller) -> str:
-        return program.source
-
-    return {"code": 0 if await followed.follow(app, caller, source, program.language) else 1}
+    return await _follow(app, caller, terminal, program, as_json=asked.as_json, quiet=asked.quiet)
 
 
-async def _run_saved(app: App, caller: Caller, terminal: CommandTerminal, asked: ProgramRequest) -> Mapping[str, Any]:
-    """Run a saved program. The result has the exit code of the command."""
-    from codemode_mcp.cli.command_programs import SavedRun
+async def _follow(
+    app: App, caller: Caller, terminal: CommandTerminal, program: GivenProgram, *, as_json: bool = False, quiet: bool
+) -> Mapping[str, Any]:
     from codemode_mcp.cli.following import FollowedRun
-    from codemode_mcp.config_path import command_option
-    from codemode_mcp.paths import config_dir
 
-    run = SavedRun(asked, command_option(app.config.path, config_dir()))
     followed = FollowedRun(
         terminal,
         _client_of(terminal),
-        run.args,
-        as_json=asked.as_json,
-        shows_progress=terminal.draws and not asked.quiet,
-        servers=(),
-        on_denied=run.note_denied,
+        program,
+        as_json=as_json,
+        shows_progress=terminal.draws and not quiet,
+        servers=program.servers(app.config),
     )
-    return {"code": run.exit_code(await followed.follow(app, caller, run.source, "javascript"))}
+    return {"code": program.exit_code(await followed.follow(app, caller))}
 
 
 async def _repl(app: App, caller: Caller, terminal: CommandTerminal) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ import anyio
 
 from codemode_mcp.audit.events import request_id
 from codemode_mcp.cli.loading import log_filter, logging_of, plugins_on_stderr
-from codemode_mcp.cli.messages import end, say, stop, wrap
+from codemode_mcp.cli.messages import say, stop, wrap
 from codemode_mcp.cli.terminal import TICK_SECONDS, Question, Screen, is_attended
 from codemode_mcp.cli.trace import Progress
 from codemode_mcp.control.display import columns, wrapped
@@ -27,19 +27,19 @@ from codemode_mcp.policy.approval import QUOTED, ApprovalQuestion
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from codemode_mcp.app.app import App
     from codemode_mcp.audit.events import Event
     from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.cli.command_programs import GivenProgram
     from codemode_mcp.cli.terminal import Terminal
     from codemode_mcp.cli.trace import Record
     from codemode_mcp.config import Config
     from codemode_mcp.policy.policy import Caller
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import RunNotes, Way
-    from codemode_mcp.settings import Language
     from upstream_clients import tools
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.tools import JsonObject, QuestionMethod
@@ -53,24 +53,19 @@ CANCEL_SECONDS = 3.0
 
 def execute(
     config: Config,
-    program: Callable[[App, Caller], Awaitable[str]],
-    language: Language | None = None,
-    args: tuple[str, ...] = (),
+    program: GivenProgram,
     *,
     record: Record | None = None,
     record_file: Path | None = None,
     as_json: bool = False,
     quiet: bool = False,
     log_start_failures: bool = False,
-    on_denied: Callable[[], None] = lambda: None,
-) -> bool | None:
-    """Run a program and print its output. Return whether it completed; None if a person interrupted it.
+) -> int:
+    """Run a program and print its output. Return the exit code of the command.
 
     Args:
-        program: returns the text of the program once everything is open.
         record_file: the file for the recording of the run.
         log_start_failures: log why servers do not start, instead of one line that names them.
-        on_denied: called when calls were denied because no person can be asked.
     """
 
     def is_logged(entry: logging.LogRecord) -> bool:
@@ -78,7 +73,6 @@ def execute(
         return log_start_failures or not is_start_failure
 
     screen = Screen()
-    ok: bool | None = False
     try:
         with (
             screen,
@@ -89,38 +83,28 @@ def execute(
             followed = FollowedRun(
                 screen,
                 client_at(screen),
-                args,
+                program,
                 as_json=as_json,
                 shows_progress=screen.draws and not quiet,
-                on_denied=on_denied,
             )
-            ok = anyio.run(partial(_follow, config, followed, screen, program, language, record, record_file))
+            return program.exit_code(anyio.run(partial(_follow, config, followed, screen, record, record_file)))
     except KeyboardInterrupt:
         if screen.is_stuck:
             os._exit(130)  # the reader of our output does not read; everything else is closed
         say("interrupted: the program was cancelled, and its calls in flight")
-        ok = None
+        return 130
     except BrokenPipeError:
         raise
     except OSError as error:
         if error is not screen.gone:
             raise
         stop(1, f"cannot write the output: {error.strerror}; the program was cancelled")
-    return ok
-
-
-def exit_after(ok: bool | None) -> None:
-    """End the command with the exit code for what `execute` returned."""
-    if ok is not True:
-        end(130 if ok is None else 1)
 
 
 async def _follow(
     config: Config,
     followed: FollowedRun,
     screen: Screen,
-    program: Callable[[App, Caller], Awaitable[str]],
-    language: Language | None,
     record: Record | None,
     record_file: Path | None,
 ) -> bool:
@@ -133,7 +117,7 @@ async def _follow(
             opened.auditor.add(record.listen)
         with anyio.CancelScope() as scope:
             screen.when_gone(partial(loop.call_soon_threadsafe, scope.cancel))
-            return await followed.follow(opened, opened.operator, program, language)
+            return await followed.follow(opened, opened.operator)
     return False
 
 
@@ -142,27 +126,24 @@ class FollowedRun:
 
     Args:
         servers: the servers that the program can reach; None for all.
-        on_denied: called when calls were denied because no person can be asked.
     """
 
     def __init__(
         self,
         terminal: Terminal,
         client: UnattendedClient,
-        args: tuple[str, ...] = (),
+        program: GivenProgram,
         *,
         as_json: bool = False,
         shows_progress: bool = False,
         servers: Collection[str] | None = None,
-        on_denied: Callable[[], None] = lambda: None,
     ) -> None:
         self._terminal = terminal
         self._client = client
-        self._args = args
+        self._program = program
         self._as_json = as_json
         self._shows_progress = shows_progress
         self._servers = servers
-        self._on_denied = on_denied
         self._request = request_id()
         self._run_id: str | None = None
         self._progress: Progress | None = None
@@ -172,9 +153,7 @@ class FollowedRun:
     def __repr__(self) -> str:
         return f"<FollowedRun: {self._run_id}>"
 
-    async def follow(
-        self, opened: App, caller: Caller, program: Callable[[App, Caller], Awaitable[str]], language: Language | None
-    ) -> bool:
+    async def follow(self, opened: App, caller: Caller) -> bool:
         """Run the program. Return whether it completed."""
         opened.auditor.add(self._listen)
         try:
@@ -183,7 +162,7 @@ class FollowedRun:
                 if self._shows_progress:
                     group.start_soon(self._draw_progress, opened, manager)
                 try:
-                    ok = await self._rounds(opened, manager, await program(opened, caller), language, caller)
+                    ok = await self._rounds(opened, manager, await self._program.source(opened, caller), caller)
                     if ok:
                         self._say_not_started(await opened.pool())
                     return ok
@@ -220,29 +199,27 @@ class FollowedRun:
             self._calls_ended = anyio.Event()
             await self._calls_ended.wait()
 
-    async def _rounds(
-        self, opened: App, manager: RunManager, source: str, language: Language | None, caller: Caller
-    ) -> bool:
+    async def _rounds(self, opened: App, manager: RunManager, source: str, caller: Caller) -> bool:
         """Start the program, then wait for it as often as it takes. Return whether it completed."""
         from codemode_mcp.runs.rendering import render, render_error
 
         run_id = None
         cancel = False
-        client = self._client
+        client, program = self._client, self._program
         while True:
             outcome = None
             try:
                 if run_id is None:
                     on_output = None if self._as_json else self._print_outputs
                     outcome = await opened.execute(
-                        source, language, caller, client, self._request, on_output, self._args
+                        source, program.language, caller, client, self._request, on_output, program.args
                     )
                 else:
                     outcome = await opened.observe(run_id, caller.owner, cancel=cancel, client=client)
                 if outcome.status == "waiting" and not client.decides:
                     denied = manager.operator.decide(outcome.run_id, None, approved=False, by=_UNATTENDED)
                     if denied:
-                        self._on_denied()
+                        program.note_denied()
                 # No person can answer here, and without an answer it would never resume.
                 cancel = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
                 rendered = await render(outcome, opened.settings(), opened.offload, time.monotonic())

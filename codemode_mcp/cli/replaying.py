@@ -76,12 +76,12 @@ def replay_and_exit(
 
 
 def _other(code: str, language: str | None, args: tuple[str, ...] | None) -> OtherProgram:
-    from codemode_mcp.cli.command_programs import BadProgram, check
+    from codemode_mcp.cli.command_programs import Refused, check
     from codemode_mcp.cli.command_service import ProgramRequest
 
     try:
         checked = check(ProgramRequest(code, language, args or (), as_json=False, quiet=True))
-    except BadProgram as error:
+    except Refused as error:
         stop(error.exit_code, str(error))
     return OtherProgram(checked.source, checked.language, args)
 

@@ -24,11 +24,8 @@ from codemode_mcp.cli.parser import saved_programs, server_names
 from codemode_mcp.cli.running_instance import call_there, run_there
 
 if TYPE_CHECKING:
-    from codemode_mcp.app.app import App
     from codemode_mcp.cli.trace import Record
     from codemode_mcp.config import Config
-    from codemode_mcp.log_level import LogLevel
-    from codemode_mcp.policy.policy import Caller
 
 
 app = typer.Typer()
@@ -112,136 +109,64 @@ def run(
         if file is not None or code is not None or args or language is not None:
             stop(2, "--program NAME runs a saved program, so leave out FILE, -e, --language and arguments; use --input")
         request = ProgramRequest(None, None, (), as_json, quiet, saved, read_input(given), accept_changes)
-        _run_saved(
-            request,
-            config,
-            read_only=read_only,
-            private=private or bool(log_level or log_file or server or trace or trace_html or record),
-            level=log_level,
-            log_file=log_file,
-            servers=server,
-            draw=trace,
-            html=trace_html,
-            record_file=record,
-        )
-    if saved is not None:
-        file = Path(saved)
-    if file is None and code is None and replay is None:
-        stop(2, "give a FILE, or the program itself: codemode-mcp run -e 'return 1'")
-    if file is not None and code is not None:
-        if "--" not in sys.argv:
-            stop(2, f"give a FILE or -e CODE, not both: leave out {file} or -e; arguments follow --")
-        file, args = None, [str(file), *(args or [])]
-    if file is not None:
-        code, language = read_program(file, language)
-    if replay is not None:
-        from codemode_mcp.cli.replaying import replay_and_exit
+    else:
+        if saved is not None:
+            file = Path(saved)
+        if file is None and code is None and replay is None:
+            stop(2, "give a FILE, or the program itself: codemode-mcp run -e 'return 1'")
+        if file is not None and code is not None:
+            if "--" not in sys.argv:
+                stop(2, f"give a FILE or -e CODE, not both: leave out {file} or -e; arguments follow --")
+            file, args = None, [str(file), *(args or [])]
+        if file is not None:
+            code, language = read_program(file, language)
+        if replay is not None:
+            from codemode_mcp.cli.replaying import replay_and_exit
 
-        replay_and_exit(replay, code, language, None if args is None else tuple(args), loose=loose, as_json=as_json)
-    if only_check:
-        _check_and_end(code or "", language, file, config, servers=server)
-    request = ProgramRequest(code, language, args or (), as_json, quiet)
+            replay_and_exit(replay, code, language, None if args is None else tuple(args), loose=loose, as_json=as_json)
+        if only_check:
+            _check_and_end(code or "", language, file, config, servers=server)
+        request = ProgramRequest(code, language, args or (), as_json, quiet)
     if not (private or server or trace or trace_html or log_level or log_file or record):
         done = run_there(request, config=config, read_only=read_only)
         if done is not None:
             raise typer.Exit(done)
-    from codemode_mcp.cli.command_programs import NO_SERVERS, BadProgram, check
-    from codemode_mcp.cli.following import execute, exit_after
-    from codemode_mcp.cli.loading import for_program, load, with_servers
+    from codemode_mcp.cli.command_programs import NO_SERVERS, Refused, run_of
+    from codemode_mcp.cli.following import execute
+    from codemode_mcp.cli.loading import load, log_filter, with_servers
 
     loaded = load(config, log_level or "warning", log_file, read_only=read_only)
+    if loaded.path is None and request.saved is not None:
+        stop(2, "saved programs stand beside a configuration file, and there is none; name one with --config FILE")
     try:
-        program = check(request)
-    except BadProgram as error:
-        stop(error.exit_code, str(error))
+        program = run_of(request, loaded)
+    except Refused as error:
+        stop(error.exit_code, error.message)
     if loaded.path is None:
         say(NO_SERVERS)
-    loaded = (
-        with_servers(loaded, server, called=True) if server else for_program(loaded, program.source, program.language)
-    )
+    loaded = with_servers(loaded, server, called=True) if server else program.narrowed(loaded)
     timeline = None
     if trace or trace_html is not None:
         from codemode_mcp.cli.trace import Record
 
         timeline = Record()
-
-    async def source(_: App, __: Caller) -> str:
-        return program.source
-
-    ok = execute(
-        loaded,
-        source,
-        program.language,
-        tuple(args or ()),
-        record=timeline,
-        record_file=record,
-        as_json=as_json,
-        quiet=quiet,
-        log_start_failures=log_level is not None,
-    )
+    with log_filter("codemode_mcp.programs", program.is_logged):
+        exit_code = execute(
+            loaded,
+            program,
+            record=timeline,
+            record_file=record,
+            as_json=as_json,
+            quiet=quiet,
+            log_start_failures=log_level is not None,
+        )
     if timeline is not None:
         _show_trace(timeline, loaded, trace_html, draw=trace)
     if record is not None:
         from codemode_mcp.cli.recording_files import say_written
 
         say_written(record, quiet=quiet)
-    exit_after(ok)
-
-
-def _run_saved(
-    request: ProgramRequest,
-    config: str | None,
-    *,
-    read_only: bool,
-    private: bool,
-    level: LogLevel | None,
-    log_file: str | None,
-    servers: list[str] | None,
-    draw: bool,
-    html: Path | None,
-    record_file: Path | None,
-) -> NoReturn:
-    """Run a saved program, in the shared instance if one runs, and end the command."""
-    if not private:
-        done = run_there(request, config=config, read_only=read_only)
-        if done is not None:
-            raise typer.Exit(done)
-    from codemode_mcp.cli.command_programs import SavedRun, for_saved
-    from codemode_mcp.cli.following import execute
-    from codemode_mcp.cli.loading import load, log_filter, with_servers
-    from codemode_mcp.config_path import command_option
-    from codemode_mcp.paths import config_dir
-
-    loaded = load(config, level or "warning", log_file, read_only=read_only)
-    if loaded.path is None:
-        stop(2, "saved programs stand beside a configuration file, and there is none; name one with --config FILE")
-    run = SavedRun(request, command_option(loaded.path, config_dir()))
-    loaded = with_servers(loaded, servers, called=True) if servers else for_saved(loaded, request.saved or "")
-    record = None
-    if draw or html is not None:
-        from codemode_mcp.cli.trace import Record
-
-        record = Record()
-    with log_filter("codemode_mcp.programs", run.is_logged):
-        ok = execute(
-            loaded,
-            run.source,
-            "javascript",
-            run.args,
-            record=record,
-            record_file=record_file,
-            as_json=request.as_json,
-            quiet=request.quiet,
-            log_start_failures=level is not None,
-            on_denied=run.note_denied,
-        )
-    if record is not None:
-        _show_trace(record, loaded, html, draw=draw)
-    if record_file is not None:
-        from codemode_mcp.cli.recording_files import say_written
-
-        say_written(record_file, quiet=request.quiet)
-    raise typer.Exit(130 if ok is None else run.exit_code(ok))
+    raise typer.Exit(exit_code)
 
 
 def _check_and_end(
@@ -249,14 +174,14 @@ def _check_and_end(
 ) -> NoReturn:
     """Check the types of a program instead of running it."""
     from codemode_mcp.cli.checking import check_cell_and_end
-    from codemode_mcp.cli.command_programs import BadProgram, check
+    from codemode_mcp.cli.command_programs import Refused, check
     from codemode_mcp.cli.loading import load, with_servers
 
     loaded = load(config, "error", None)
     try:
         program = check(ProgramRequest(code, language, (), as_json=False, quiet=True))
-    except BadProgram as error:
-        stop(error.exit_code, str(error))
+    except Refused as error:
+        stop(error.exit_code, error.message)
     loaded = with_servers(loaded, servers, called=False) if servers else loaded
     check_cell_and_end(loaded, program.source, program.language, "-e" if file is None else str(file))
 
@@ -315,15 +240,13 @@ def call(
         code = call_there(request, config=config, read_only=read_only, quiet=quiet)
         if code is not None:
             raise typer.Exit(code)
-    from functools import partial
-
-    from codemode_mcp.cli.command_programs import program_of
-    from codemode_mcp.cli.following import execute, exit_after
-    from codemode_mcp.cli.loading import configured, load, unknown_server, with_servers
+    from codemode_mcp.cli.command_programs import CallingProgram, Refused
+    from codemode_mcp.cli.following import execute
+    from codemode_mcp.cli.loading import load
 
     loaded = load(config, log_level or "warning", log_file, read_only=read_only)
-    known = configured(loaded, in_programs=True)
-    if request.server not in known:
-        stop(2, unknown_server(request.server, loaded))
-    narrowed = with_servers(loaded, [known[request.server]], called=True)
-    exit_after(execute(narrowed, partial(program_of, request._replace(server=known[request.server])), quiet=quiet))
+    try:
+        program = CallingProgram(request, loaded)
+    except Refused as error:
+        stop(error.exit_code, error.message)
+    raise typer.Exit(execute(program.narrowed(loaded), program, quiet=quiet))
