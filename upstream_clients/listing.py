@@ -20,7 +20,7 @@ import msgspec
 
 from upstream_clients.list_repair import HINTS, ICONS, MAX_ITEMS, META, cap_problems, open_page, read_items, read_tools
 from upstream_clients.private_files import make_private_folder, open_private
-from upstream_clients.redaction import secrets_of
+from upstream_clients.redaction import secrets_of, strings_in
 from upstream_clients.tools import NO_HINT, Annotations, CacheHint, JsonObject, Tool, UpstreamView, combined, read_hint
 
 if TYPE_CHECKING:
@@ -270,23 +270,7 @@ def _digest(key: bytes, spec: UpstreamSpec) -> str:
 def quotes(value: Any, secrets: Iterable[str]) -> bool:
     """Return True if a JSON value quotes one of the secrets, in a text or a key. Short secrets do not count."""
     long = [secret for secret in secrets if len(secret) >= _MIN_QUOTE_LENGTH]
-    return bool(long) and any(map(secrets_of(tuple(long)).find, _strings(value)))
-
-
-def _strings(value: Any) -> list[str]:
-    """Return every string in a JSON value, keys too. Not recursive, since schemas of servers may be nested deeply."""
-    found: list[str] = []
-    rest = [value]
-    while rest:
-        match rest.pop():
-            case str() as text:
-                found.append(text)
-            case dict() as members:
-                found += members.keys()
-                rest += members.values()
-            case list() | tuple() as items:
-                rest += items
-    return found
+    return bool(long) and any(map(secrets_of(tuple(long)).find, strings_in(value)))
 
 
 class _SavedView(msgspec.Struct):

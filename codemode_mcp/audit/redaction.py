@@ -15,7 +15,7 @@ import threading
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from upstream_clients.redaction import hide, is_secret_name, is_word
+from upstream_clients.redaction import HIDDEN, hide, is_secret_name, is_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -93,9 +93,6 @@ FORMS: Final = (
     TokenForm("Vault token", ("hvs.", "hvb."), _START + r"hv[sb]\.[\w-]{20,300}"),
     TokenForm("Terraform token", (".atlasv1.",), _START + r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,70}"),
 )
-
-
-HIDDEN: Final = "***"
 
 
 class Secretive(Protocol):

@@ -34,6 +34,7 @@ from codemode_mcp.trust.pins_file import LockFileError, PinsFolder, PinsUnavaila
 from codemode_mcp.trust.service import record_decisions
 from codemode_mcp.trust.views import listing_of
 from upstream_clients import keychain
+from upstream_clients.redaction import strings_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -100,7 +101,7 @@ def forget_server(name: str, path: Path, spec: UpstreamSpec | None, secrets: lis
 def left_behind(name: str, value: Any, path: Path) -> Iterator[str]:
     """Yield a sentence for each part of the configuration that still names a server after its entry is gone."""
     for key, part in value.items():
-        count = sum(f":{name}:" in text for text in _strings(part)) if key not in ROOT_KEYS else 0
+        count = sum(f":{name}:" in text for text in strings_in(part)) if key not in ROOT_KEYS else 0
         if count:
             yield f"section `{key}` still names it {count} times; such rules apply again to a new server of this name"
     lock = lock_path(path)
@@ -111,18 +112,6 @@ def left_behind(name: str, value: Any, path: Path) -> Iterator[str]:
             is_locked = False
         if is_locked:
             yield f"{lock} still has it; codemode-mcp trust lock writes that file again"
-
-
-def _strings(value: Any) -> Iterator[str]:
-    pending = [value]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, dict):
-            pending += [*each.keys(), *each.values()]
-        elif isinstance(each, list):
-            pending += each
 
 
 # Secrets of servers in the system keyring, or in files in its place, and the references to them.

@@ -225,7 +225,7 @@ def _say_result(plan: Plan, *, written: bool, backup: Path | None) -> None:
 
 def _as_json(plan: Plan, *, written: bool, backup: Path | None) -> dict[str, Any]:
     from codemode_mcp.audit.redaction import without_tokens
-    from codemode_mcp.cli.mcp_clients.dialects import map_strings
+    from upstream_clients.redaction import map_json
 
     shown: dict[str, Any] = {
         "config": str(plan.path),
@@ -266,7 +266,8 @@ def _as_json(plan: Plan, *, written: bool, backup: Path | None) -> dict[str, Any
             for each in plan.variables
         ],
     }
-    return map_strings(shown, without_tokens, keys=True)
+    hidden: dict[str, Any] = map_json(shown, without_tokens)
+    return hidden
 
 
 def _plain(value: object) -> str:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.audit.redaction import HIDDEN, without_tokens
+from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.config.literals import REFERENCE, SCHEME, Secret, secrets_of
-from upstream_clients.redaction import PLAIN_VALUES, WORD
+from upstream_clients.redaction import HIDDEN, PLAIN_VALUES, WORD, map_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -97,11 +97,12 @@ def _from_codex(entry: Mapping[str, Any]) -> Translated:
 
 def _from_opencode(entry: Mapping[str, Any]) -> Translated:
     # In opencode, `{env:X}` is empty for an unset variable.
-    common = map_strings(
+    common = map_json(
         dict(entry),
         lambda text: _BRACED.sub(
             lambda match: f"${{{match[2]}:-}}" if match[1] == "env" else f"${{file:{match[2]}}}", text
         ),
+        keys=False,
     )
     kind = common.pop("type", None)
     words = common.get("command")
@@ -121,7 +122,7 @@ def _from_opencode(entry: Mapping[str, Any]) -> Translated:
 
 
 def _from_gemini(entry: Mapping[str, Any]) -> Translated:
-    common = map_strings(dict(entry), _brace_variables)
+    common = map_json(dict(entry), _brace_variables, keys=False)
     if common.get("tcp") is not None:
         raise NotImportable("it is reached by WebSocket, which is not supported; give it a URL of http or https")
     if "httpUrl" in common:
@@ -135,7 +136,7 @@ def _from_gemini(entry: Mapping[str, Any]) -> Translated:
 
 
 def _from_copilot(entry: Mapping[str, Any]) -> Translated:
-    common = map_strings(dict(entry), _brace_variables)
+    common = map_json(dict(entry), _brace_variables, keys=False)
     tools = common.pop("tools", None)
     if isinstance(tools, list) and "*" not in tools:
         common["enabledTools"] = tools
@@ -245,27 +246,11 @@ def _require_tools(entry: Mapping[str, Any], key: str = "enabledTools") -> None:
 # Functions that change, find and collect parts of JSON values.
 
 
-Value = TypeVar("Value")
-
-
 def value_at(value: Any, keys: Iterable[str]) -> Any:
     """Return the value at nested keys; None if one of them is missing."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
-
-
-def map_strings(value: Value, change: Callable[[str], str], *, keys: bool = False) -> Value:
-    """Return a copy with `change` applied to every string, and to every key if `keys` is true."""
-    copy: Any = value
-    match value:
-        case str():
-            copy = change(value)
-        case list():
-            copy = [map_strings(item, change, keys=keys) for item in value]
-        case dict():
-            copy = {change(key) if keys else key: map_strings(item, change, keys=keys) for key, item in value.items()}
-    return copy  # type: ignore[no-any-return]
 
 
 def strings_in(value: Any) -> Iterator[str]:
@@ -325,7 +310,8 @@ def without_secrets(entry: Mapping[str, Any]) -> dict[str, Any]:
             shown[table] = {
                 key: _hide_literals(value) if isinstance(value, str) else value for key, value in shown[table].items()
             }
-    return map_strings(shown, without_tokens, keys=True)
+    hidden: dict[str, Any] = map_json(shown, without_tokens)
+    return hidden
 
 
 def with_variables(
@@ -347,7 +333,7 @@ def with_variables(
 
 def _replace_secrets(entry: Mapping[str, Any], replacement: Callable[[Secret, str], str]) -> dict[str, Any]:
     """Return a copy of the entry with a replacement for each literal secret."""
-    changed = map_strings(dict(entry), str)
+    changed: dict[str, Any] = map_json(dict(entry), str)
     by_text: dict[tuple[str | int, ...], list[Secret]] = {}
     for secret in secrets_of(entry):
         by_text.setdefault(secret.keys, []).append(secret)

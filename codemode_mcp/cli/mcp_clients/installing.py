@@ -27,7 +27,7 @@ from codemode_mcp.cli.mcp_clients.client_files import (
     read_file,
     source_of,
 )
-from codemode_mcp.cli.mcp_clients.dialects import common_form, map_strings, strings_in
+from codemode_mcp.cli.mcp_clients.dialects import common_form, strings_in
 from codemode_mcp.cli.mcp_clients.entries import is_this_server, string_args
 from codemode_mcp.cli.mcp_clients.launch import PRIVATE
 from codemode_mcp.cli.mcp_clients.locations import TITLES
@@ -36,6 +36,7 @@ from codemode_mcp.config.edit import ChangedMeanwhileError
 from codemode_mcp.config.formats import member_text, with_members
 from codemode_mcp.config.source import SourceError
 from upstream_clients.private_files import make_private_folder, open_private
+from upstream_clients.redaction import map_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -203,7 +204,7 @@ def _plan_import(source: Source, config: Path, machine: Machine, *, move: bool) 
     """Plan an import of the client's servers, without those that could not start behind this server."""
     if move and source.client == "claude-code":
         # Other clients also use our configuration, and do not pass on the variables of Claude Code.
-        source = replace(source, servers=map_strings(dict(source.servers), _optional))
+        source = replace(source, servers=map_json(dict(source.servers), _optional, keys=False))
     try:
         before = importing.existing_at(config)
         found = importing.make_plan([source], config, before, machine)
