@@ -25,6 +25,7 @@ from uuid import UUID
 from codemode_mcp.catalog.entries import OfferedNamespace
 from codemode_mcp.json_text import MAX_SAFE_INTEGER, join_surrogates, json_text
 from codemode_mcp.plugins.api import NamespaceTool
+from codemode_mcp.text import quoted
 from declarations.functions import ScopeFunction, ScopeObject
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
 
@@ -201,7 +202,7 @@ class _Reader:
         for given, item in value.items():
             key = self._key(given, path)
             if key in read:
-                raise ValueError(f"{self._text_of(path)} has the key {_quoted(key)} twice, once as {kind(given)}")
+                raise ValueError(f"{self._text_of(path)} has the key {quoted(key)} twice, once as {kind(given)}")
             read[key] = self.read(item, (*path, key))
         return read
 
@@ -219,7 +220,7 @@ class _Reader:
         if plain in UNSAFE_KEYS:
             raise ValueError(f"{self._text_of(path)} has the key {plain!r}, which has a special meaning in JavaScript")
         if SEPARATOR in plain:
-            raise ValueError(f"{self._text_of(path)} has the key {_quoted(plain)}; a key may not contain {SEPARATOR!r}")
+            raise ValueError(f"{self._text_of(path)} has the key {quoted(plain)}; a key may not contain {SEPARATOR!r}")
         if len(plain) > MAX_KEY:
             raise ValueError(f"{self._text_of(path)} has a key of {len(plain)} characters, more than {MAX_KEY}")
         return plain
@@ -293,10 +294,6 @@ def _whole(value: int) -> int:
     except ValueError:  # sys.set_int_max_str_digits
         raise ValueError(f"a whole number of {number.bit_length()} bits is too large") from None
     return number
-
-
-def _quoted(key: str) -> str:
-    return json.dumps(key[:100], ensure_ascii=False)
 
 
 # Registrations of namespaces, and their checks when a plugin is loaded. Pure. `scopes` reads what they create.
