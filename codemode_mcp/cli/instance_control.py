@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.cli.messages import stop
-from codemode_mcp.control.display import counted, cut, plain
+from codemode_mcp.control.display import counted, cut, plain, rough
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -145,7 +145,7 @@ def lines(facts: Mapping[str, Any]) -> Iterator[str]:
     ending = f" It is ending: {facts['leaving']}." if facts["leaving"] else ""
     yield f"The shared instance runs: process {facts['pid']}, version {facts['version']}{size}.{ending}"
     served = plain(facts["config"] or "no configuration file")
-    yield f"It has served {served} for {_duration(facts['uptimeSeconds'])}."
+    yield f"It has served {served} for {rough(facts['uptimeSeconds'])}."
     if facts["http"]:
         yield f"It serves MCP at {plain(facts['http'])} too."
     clients, servers, saved = facts["clients"], facts["servers"], facts["saved"]
@@ -184,10 +184,3 @@ def _client_line(client: Mapping[str, Any]) -> str:
 
 def _size(size: int | None) -> str:
     return "" if size is None else f", {size / 1e6:.0f} MB"
-
-
-def _duration(seconds: int) -> str:
-    for unit, length in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"

@@ -18,7 +18,7 @@ from codemode_mcp.audit.trajectory_files import deadline, size
 from codemode_mcp.calls.outcome import MadeCall
 from codemode_mcp.cli.messages import say_line, stop_line
 from codemode_mcp.control import client
-from codemode_mcp.control.display import columns, counted, cut, plain, wrapped
+from codemode_mcp.control.display import columns, counted, cut, plain, rough, table, wrapped
 from codemode_mcp.control.protocol import Request, digest_of, is_here, merge_reports, where
 from codemode_mcp.errors import CodeModeError, ConfigError, StoreUnavailable
 from codemode_mcp.runs.views import made_text
@@ -243,24 +243,8 @@ def stop_unserved(done: str, view: dict[str, Any]) -> NoReturn:
 MAX_ARGUMENTS: Final = 20_000
 """Characters of the arguments of one call that a terminal shows."""
 
-MAX_CELL: Final = 100
-"""Characters of a cell of a table."""
-
 RUN_HEAD: Final = ("RUN", "STATE", "BEGAN", "CALLS", "WAITS FOR", "PROCESS", "CALLER")
 CALL_HEAD: Final = ("CALL", "TOOL", "STATUS", "AT", "TOOK", "BYTES", "SENT", "REPEATABLE", "ARGUMENTS")
-
-
-class DigestMismatch(Exception):
-    """The arguments of a call do not have the digest that was sent with them."""
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Yield the lines of a table, each cut to the width: a longer one would wrap, and could pass for a line of ours."""
-    shown = [head, *([cut(cell, MAX_CELL) for cell in row] for row in rows)]
-    widths = [max(map(columns, column)) for column in zip(*shown, strict=True)]
-    for row in shown:
-        cells = [cell + " " * (room - columns(cell)) for cell, room in zip(row, widths, strict=True)]
-        yield cut("  ".join(cells).rstrip(), width)
 
 
 def run_row(run: ReportedRun[Endpoint | None], now: float) -> tuple[str, ...]:
@@ -356,8 +340,7 @@ def totals_line(stores: Iterable[Mapping[str, Any]]) -> str | None:
 def approval_lines(waiting: Iterable[Mapping[str, Any]], width: int) -> Iterator[str]:
     """Yield the calls that wait for approval, in lines by which a person can judge them.
 
-    Raises:
-        DigestMismatch: the arguments of a call were changed on the way.
+    End the command if the arguments of a call were changed on the way.
     """
     for call in waiting:
         effects = [name for name, applies in call["effects"].items() if applies]
@@ -377,7 +360,7 @@ def approval_lines(waiting: Iterable[Mapping[str, Any]], width: int) -> Iterator
         text, length = call["arguments"], call["characters"]
         is_whole = len(text) == length
         if is_whole and digest_of(text) != call["digest"]:
-            raise DigestMismatch(f"the arguments of call {call['call']} do not have their digest; nothing was decided")
+            stop_line(1, f"the arguments of call {call['call']} do not have their digest; nothing was decided")
         if is_whole:
             text = json.dumps(json.loads(text), ensure_ascii=False, indent=2)
         yield from wrapped(count_blanks(text[:MAX_ARGUMENTS], is_code=True), width, "  │ ")
@@ -388,16 +371,11 @@ def approval_lines(waiting: Iterable[Mapping[str, Any]], width: int) -> Iterator
 
 
 def _ago(ms: int) -> str:
-    return f"{_duration(ms) if ms >= 10_000 else f'{ms // 1000} s'} ago"
+    return f"{rough(ms // 1000)} ago"
 
 
 def _duration(ms: int) -> str:
-    seconds = ms // 1000
-    if ms < 10_000:
-        return f"{ms} ms"
-    if seconds < 120:
-        return f"{seconds} s"
-    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
+    return f"{ms} ms" if ms < 10_000 else rough(ms // 1000)
 
 
 # The text of `codemode-mcp servers` for people.
@@ -486,7 +464,8 @@ def _notes(server: Mapping[str, Any]) -> Iterator[str]:
     if server["error"]:
         yield f"{name}: {cut(server['error'], MAX_ERROR)}"
     elif server["lastError"]:
-        yield f"{name}: last error {_error_age(server['lastError'])}: {cut(server['lastError']['text'], MAX_ERROR)}"
+        error = server["lastError"]
+        yield f"{name}: last error {rough(error['secondsAgo'])} ago: {cut(error['text'], MAX_ERROR)}"
 
 
 def _tools(server: Mapping[str, Any]) -> str:
@@ -494,15 +473,4 @@ def _tools(server: Mapping[str, Any]) -> str:
 
 
 def _up(server: Mapping[str, Any]) -> str:
-    return "" if server["uptimeSeconds"] is None else _uptime(server["uptimeSeconds"])
-
-
-def _error_age(error: Mapping[str, Any]) -> str:
-    return f"{_uptime(error['secondsAgo'])} ago"
-
-
-def _uptime(seconds: int) -> str:
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"
+    return "" if server["uptimeSeconds"] is None else rough(server["uptimeSeconds"])

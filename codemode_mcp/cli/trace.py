@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.trajectory import document_of
 from codemode_mcp.audit.trajectory_files import Scale, duration, moment, trace_of
-from codemode_mcp.control.display import columns, counted, cut, padded, plain
+from codemode_mcp.control.display import columns, counted, cut, padded, plain, table
 from codemode_mcp.page.site import ASSETS, environment, rendered
 from codemode_mcp.page.timeline_rows import drawing
 
@@ -95,17 +95,13 @@ def _takeover(takeover: Takeover, began: float) -> str:
 
 def listed(traces: Sequence[Trace]) -> Iterator[str]:
     """Yield the lines of a table of runs. The columns have the same names as in `runs list`."""
-    rows = [["RUN", "STATE", "BEGAN", "CALLS", "TOOK", "SERVERS"]]
+    rows = []
     for trace in traces:
         servers = ", ".join(dict.fromkeys(call.tool.split(":")[1] for call in trace.calls if call.tool.count(":") > 1))
         calls = str(len(trace.calls))
-        row = (trace.id, _state(trace), moment(trace.time.began), calls, _took(trace.time), servers)
-        rows.append([cut(cell, 100) for cell in row])
-    widths = [max(columns(row[number]) for row in rows) for number in range(len(rows[0]))]
-    for shown in rows if traces else ():
-        yield "  ".join(
-            cell + " " * (width - columns(cell)) for cell, width in zip(shown, widths, strict=True)
-        ).rstrip()
+        rows.append((trace.id, _state(trace), moment(trace.time.began), calls, _took(trace.time), servers))
+    if rows:
+        yield from table(("RUN", "STATE", "BEGAN", "CALLS", "TOOK", "SERVERS"), rows, 1000)
 
 
 def as_json(trace: Trace) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 import time
 import zlib
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import anyio.to_thread
@@ -20,11 +20,12 @@ from codemode_mcp.policy.approval import AT_TERMINAL
 from codemode_mcp.recordings.recordings import NotKept
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from codemode_mcp.calls.outcome import MadeCall
     from codemode_mcp.control.protocol import Request, Servers
-    from codemode_mcp.policy.approval import ApprovalRequest, Remember
+    from codemode_mcp.policy.approval import ApprovalRequest
+    from codemode_mcp.runs.observation import Operator
     from codemode_mcp.runs.outputs import Transcript
     from codemode_mcp.runs.store import Totals
     from codemode_mcp.runs.views import CallView, RunView
@@ -60,57 +61,6 @@ MAX_REASON = 2000
 """Maximum characters of the reason for which a call waits."""
 
 
-class Runs(Protocol):
-    """The part of the run manager that the control socket needs."""
-
-    def views(self) -> list[RunView]: ...
-
-    def view(self, run_id: str) -> RunView | None: ...
-
-    def approvals(self, run_id: str) -> Sequence[ApprovalRequest]:
-        """Return the calls that wait for a person; empty for an unknown run."""
-        ...
-
-    def decide(
-        self, run_id: str, calls: Collection[int] | None, *, approved: bool, remember: Remember = "no", by: str
-    ) -> list[int]:
-        """Decide calls. Return the numbers of the calls that had no earlier decision. Raise `ProgramError`."""
-        ...
-
-    async def cancel(self, run_id: str, serves: Callable[[str], bool]) -> bool: ...
-
-    async def stored_views(self) -> list[RunView]:
-        """Return the runs of the store that this process does not have. Raise `StoreUnavailable`.
-
-        A run that another process has is marked `observed`.
-        """
-        ...
-
-    async def take_over(self, run_id: str, serves: Callable[[str], bool]) -> bool:
-        """Take over a run that no process has, to learn which of its calls wait for a person. Raise `CodeModeError`.
-
-        Args:
-            serves: returns True for an owner whose runs this process serves.
-
-        Returns:
-            True if this process has the run now.
-        """
-        ...
-
-    def transcript(self, run_id: str) -> Transcript | None:
-        """Return the program of a run and its output; None if they are not known."""
-        ...
-
-    @property
-    def store(self) -> tuple[str, str]:
-        """The kind and the name of the store."""
-        ...
-
-    async def totals(self) -> Totals:
-        """Return the totals of the store. Raise `StoreUnavailable`."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
     """Facts about the serving process, for terminals."""
@@ -136,7 +86,7 @@ class Control:
 
     def __init__(
         self,
-        runs: Runs,
+        runs: Operator,
         about: ServerFacts,
         arguments: Callable[[str], Mapping[str, Any]],
         clock: Callable[[], float] = time.monotonic,

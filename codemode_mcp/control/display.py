@@ -10,7 +10,7 @@ from codemode_mcp.text import clip
 from declarations.untrusted_text import AUTHORITY, count_blanks, escape_misleading, is_look_alike
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 def plain(text: str, *, right_to_left: bool = False) -> str:
@@ -76,6 +76,10 @@ def _javascript_escape(character: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\u{{{code:x}}}"
 
 
+MAX_CELL: Final = 100
+"""Characters of a cell of a table."""
+
+
 def cut(text: str, characters: int) -> str:
     """Return `text` on one line as `plain` does, with at most `characters` characters. A cut text ends with `…`."""
     return clip(plain(text[: characters + 1]), characters)
@@ -89,9 +93,26 @@ def padded(text: str, width: int) -> str:
     return shown + " " * (width - columns(shown))
 
 
+def rough(seconds: float) -> str:
+    """Return a number of seconds in words: `90 s`, `5 min`, `3 h`, `4 d`."""
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{int(seconds)} s"
+
+
 def counted(count: int, noun: str) -> str:
     """Return a number with a noun: `1 tool`, `2 tools`, `1,000 tools`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Yield the lines of a table, each cut to the width: a longer one would wrap, and could pass for a line of ours."""
+    shown = [head, *([cut(cell, MAX_CELL) for cell in row] for row in rows)]
+    widths = [max(map(columns, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        cells = [cell + " " * (room - columns(cell)) for cell, room in zip(row, widths, strict=True)]
+        yield cut("  ".join(cells).rstrip(), width)
 
 
 def wrapped(text: str, width: int, margin: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from codemode_mcp.audit.trajectory_files import deadline, duration, moment, size, svg_number
-from codemode_mcp.control.display import counted, plain
+from codemode_mcp.control.display import counted, plain, rough
 from codemode_mcp.page.changes import Changes, Full, StoredRuns
 from codemode_mcp.page.guard import ASSETS_PATH, CLEAN_PATH, OPEN_PATH, cookie_name
 from codemode_mcp.page.sessions import remove_redirect
@@ -316,7 +316,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "ago": ago,
-        "rough": rough,
+        "rough": lambda seconds: "" if seconds is None else rough(seconds),
         "exact": exact,
         "milliseconds": milliseconds,
         "moment": moment,
@@ -381,17 +381,6 @@ def from_now(value: int | None) -> str:
 def ago(value: int | None) -> str:
     """Return how long ago something was, in words, from its milliseconds."""
     return "" if value is None else f"{rough(value // 1000)} ago"
-
-
-def rough(seconds: int | None) -> str:
-    """Return a number of seconds in words."""
-    if seconds is None:
-        return ""
-    if seconds < 120:
-        return f"{seconds} s"
-    if seconds < 7200:
-        return f"{seconds // 60} min"
-    return f"{seconds // 3600} h" if seconds < 172_800 else f"{seconds // 86_400} days"
 
 
 def rendered(made: Environment, template: str, values: Mapping[str, Any]) -> str:

@@ -273,7 +273,7 @@ def test_the_time_until_which_a_run_waits_for_a_person_is_shown_and_told_with_th
     cli_runs.list_runs()
     assert re.search(rf"approval of 1, until {until}", capsys.readouterr().out)
     cli_runs.show(ONE)
-    assert re.search(rf"dropped in 72 h, at {until}, unless a wait comes", capsys.readouterr().out)
+    assert re.search(rf"dropped in 3 d, at {until}, unless a wait comes", capsys.readouterr().out)
     cli_runs.list_runs(as_json=True)
     assert json.loads(capsys.readouterr().out)["servers"][0]["runs"][0]["expiresMs"] == 259_200_000
     cli_runs.approve(ONE)

@@ -192,7 +192,7 @@ async def test_the_configuration_decides_which_one(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("oldest", "words"), [(3.4, "3 s"), (119, "119 s"), (3 * 60, "3 min"), (7199, "120 min"), (7200, "2 h")]
+    ("oldest", "words"), [(3.4, "3 s"), (119, "119 s"), (3 * 60, "3 min"), (7199, "119 min"), (7200, "2 h")]
 )
 def test_times_are_told_in_their_unit(oldest: float, words: str) -> None:
     assert f"the oldest for {words}, " in in_words(Contents(1, 1, oldest, 0, 1.0))

@@ -39,8 +39,8 @@ ToolsArgument = Annotated[
 def explain(tool: ToolArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show what policy decides about a tool, and by which rule, for each kind of caller."""
     from codemode_mcp.cli.loading import load
-    from codemode_mcp.cli.serving_processes import table
     from codemode_mcp.config_path import command_option
+    from codemode_mcp.control.display import table
     from codemode_mcp.paths import config_dir
     from codemode_mcp.policy.unused_rules import explain as explanations
 
@@ -112,7 +112,7 @@ def log(
 
     from codemode_mcp.audit.trajectory_files import decisions_in, moment
     from codemode_mcp.cli.loading import load
-    from codemode_mcp.cli.serving_processes import table
+    from codemode_mcp.control.display import table
 
     loaded = load(config, "warning", None)
     path = trajectory or (None if loaded.audit.trajectory is None else Path(loaded.audit.trajectory))

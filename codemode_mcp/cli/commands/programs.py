@@ -45,7 +45,7 @@ def list_(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show all saved programs and proposals, and which definitions of tools have changed. No server is started."""
     from codemode_mcp.cli import saved_lookup
     from codemode_mcp.cli.saved_lookup import find_programs
-    from codemode_mcp.cli.serving_processes import table
+    from codemode_mcp.control.display import table
 
     found = find_programs(config)
     if as_json:

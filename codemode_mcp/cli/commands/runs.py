@@ -51,6 +51,7 @@ def list_runs(config: ServedConfigOption = None, as_json: JsonOption = False) ->
     """List the runs of all serving processes of this user, with suspended runs in a store and ended runs."""
     from codemode_mcp.cli import serving_processes
     from codemode_mcp.cli.serving_processes import list_all
+    from codemode_mcp.control.display import table
 
     found = list_all(config)
     if as_json:
@@ -59,7 +60,7 @@ def list_runs(config: ServedConfigOption = None, as_json: JsonOption = False) ->
     shown = found.runs[:MAX_RUNS]
     if shown:
         rows = [serving_processes.run_row(each, time.time()) for each in shown]
-        _print(serving_processes.table(serving_processes.RUN_HEAD, rows, _table_width()))
+        _print(table(serving_processes.RUN_HEAD, rows, _table_width()))
     totals = serving_processes.totals_line(found.stores)
     if totals is not None:
         _print([totals])
@@ -107,6 +108,7 @@ def show(run: RunArgument, config: ServedConfigOption = None, as_json: JsonOptio
     """Show one run with its calls, and the calls that wait for approval."""
     from codemode_mcp.cli import serving_processes
     from codemode_mcp.cli.serving_processes import find_run
+    from codemode_mcp.control.display import table
     from codemode_mcp.control.protocol import is_here, where
 
     endpoint, answer = find_run(run, config)
@@ -127,7 +129,7 @@ def show(run: RunArgument, config: ServedConfigOption = None, as_json: JsonOptio
     if view["callCount"] > len(calls):
         _print([f"the latest {len(calls)} of {view['callCount']} calls:"])
     rows = [serving_processes.call_row(call) for call in calls]
-    _print(serving_processes.table(serving_processes.CALL_HEAD, rows, _table_width()) if rows else ["no calls"])
+    _print(table(serving_processes.CALL_HEAD, rows, _table_width()) if rows else ["no calls"])
     if view["waiting"]:
         _print(["", "waiting for approval:", *_approval_lines(view["waiting"]), ""])
         _print([f"decide with  codemode-mcp runs approve {view['id']}"])
@@ -267,12 +269,9 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
 
 
 def _approval_lines(waiting: Iterable[Mapping[str, Any]]) -> list[str]:
-    from codemode_mcp.cli.serving_processes import DigestMismatch, approval_lines
+    from codemode_mcp.cli.serving_processes import approval_lines
 
-    try:
-        return list(approval_lines(waiting, min(shutil.get_terminal_size().columns, COLUMNS)))
-    except DigestMismatch as error:
-        stop_line(1, str(error))
+    return list(approval_lines(waiting, min(shutil.get_terminal_size().columns, COLUMNS)))
 
 
 def _table_width() -> int:

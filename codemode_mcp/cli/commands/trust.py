@@ -41,7 +41,7 @@ def status(item: ItemArgument = None, config: ConfigOption = None, as_json: Json
     """Show what is accepted of each server, and each item that differs. No server is started."""
     from codemode_mcp.cli import trust_views
     from codemode_mcp.cli.pinned_items import find_items
-    from codemode_mcp.cli.serving_processes import table
+    from codemode_mcp.control.display import table
 
     found = find_items(config, item)
     if as_json:

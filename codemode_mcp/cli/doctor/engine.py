@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from codemode_mcp.cli.doctor.check import Check, elapsed_ms
 from codemode_mcp.cli.doctor.machine import full_disk, nearest_existing
-from codemode_mcp.control.display import counted
+from codemode_mcp.control.display import counted, rough
 from codemode_mcp.errors import CodeModeError, StoreUnavailable
 from codemode_mcp.installation import install_command
 from codemode_mcp.paths import cache_dir
@@ -353,15 +353,8 @@ def in_words(contents: Contents) -> str:
     """Return the contents of a database in words."""
     suspended = counted(contents.suspended, "suspended program")
     if contents.oldest is not None:
-        suspended += f", the oldest for {_duration(contents.oldest)}, {contents.size / 1e6:.1f} MB"
+        suspended += f", the oldest for {rough(contents.oldest)}, {contents.size / 1e6:.1f} MB"
     return f"{suspended}; schema {contents.schema}, answers in {contents.round_trip:.1f} ms"
-
-
-def _duration(seconds: float) -> str:
-    for unit, length in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 # The functions below block.

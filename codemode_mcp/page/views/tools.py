@@ -13,8 +13,9 @@ from starlette.routing import Route
 from codemode_mcp.audit.trajectory_files import decisions_in, every, files_of
 from codemode_mcp.catalog.catalog import EVERYTHING
 from codemode_mcp.config.edit import switch_tool
+from codemode_mcp.control.display import rough
 from codemode_mcp.errors import ConfigError
-from codemode_mcp.page.site import Problem, rough
+from codemode_mcp.page.site import Problem
 from codemode_mcp.policy.approval import AT_PAGE
 from codemode_mcp.savings.measure import exposure_of
 from codemode_mcp.savings.report import (
