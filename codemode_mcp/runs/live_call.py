@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 import anyio.to_thread
@@ -18,7 +18,8 @@ from codemode_mcp.saved_programs.saved_program import program_id
 
 if TYPE_CHECKING:
     from codemode_mcp.calls.host_calls import SavedCalls
-    from codemode_mcp.calls.outcome import CallContext, CallEvents, CallRecord
+    from codemode_mcp.calls.outcome import CallEvents, CallRecord
+    from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.state import CallEvent, CallState
     from codemode_mcp.sandbox.messages import ProgramEnd, ToolCall
     from upstream_clients.eager import Scope
@@ -121,19 +122,6 @@ DESCRIBE_SECONDS: Final = 1.0
 """Seconds of searches for the positions of errors in saved programs of one run."""
 
 
-class ProgramRun(Protocol):
-    """The part of a run that the description of an error needs.
-
-    Attributes:
-        describing: seconds that such descriptions have taken.
-    """
-
-    describing: float
-
-    @property
-    def context(self) -> CallContext: ...
-
-
 def is_program(target: str) -> bool:
     """Return True for the id of a saved program."""
     return target.startswith(_PREFIX)
@@ -199,7 +187,7 @@ class OpenPrograms:
         return tuple(each.record.tool for each in ended)
 
 
-async def failure(saved: SavedCalls, run: ProgramRun, end: ProgramEnd) -> Completion:
+async def failure(saved: SavedCalls, run: Run, end: ProgramEnd) -> Completion:
     """Return the answer to the end of a program that has failed: the error for its caller."""
     assert end.error is not None
     entry = run.context.catalog.get(program_id(end.name))
