@@ -13,25 +13,18 @@ if TYPE_CHECKING:
 
 
 async def begin_serving(listener: Listener, opened: App, restriction: Caller) -> None:
-    """Serve the clients of a listener from now on, in the mode of the configuration.
+    """Serve the clients of a listener from now on.
 
     Args:
         restriction: see `Caller.bound_as`.
     """
+    from codemode_mcp.server.code_mode import Surface
     from codemode_mcp.server.http.listener import callers_bound_as
+    from codemode_mcp.server.sdk_server import surface_server
 
     caller_of = callers_bound_as(restriction)
     opened.serve_http_callers()
-    if opened.code_mode:
-        from codemode_mcp.server.code_mode import Surface
-        from codemode_mcp.server.sdk_server import code_mode_server
-
-        server = code_mode_server(Surface(opened), caller_of)
-    else:
-        from codemode_mcp.server.passthrough import Passthrough
-
-        server = Passthrough(opened, caller_of, opened.auditor).server
-    await listener.serve(server)
+    await listener.serve(surface_server(Surface(opened), caller_of))
 
 
 async def become_ready(listener: Listener, opened: App) -> None:

@@ -190,18 +190,11 @@ async def _end_on_signal(end: Callable[[], None]) -> None:
 
 
 async def _talk(opened: App, caller: Caller, streams: Streams) -> None:
-    """Serve the client on these streams, in the mode of the configuration. The other mode is not imported."""
-    if opened.code_mode:
-        from codemode_mcp.server.code_mode import Surface
-        from codemode_mcp.server.stdio import serve_surface
+    """Serve the client on these streams."""
+    from codemode_mcp.server.code_mode import Surface
+    from codemode_mcp.server.stdio import serve_surface
 
-        await serve_surface(Surface(opened, caller, lasting=True), caller, streams)
-    else:
-        from codemode_mcp.server.passthrough import Passthrough
-        from codemode_mcp.server.stdio import serve_server
-
-        passthrough = Passthrough(opened, lambda _: caller, opened.auditor, caller, lasting=True)
-        await serve_server(passthrough.server, streams)
+    await serve_surface(Surface(opened, caller, lasting=True), caller, streams)
 
 
 async def _serve_http(

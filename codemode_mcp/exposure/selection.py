@@ -27,12 +27,13 @@ class Exposure:
     """The choice for one client.
 
     Attributes:
-        mode: `auto` is still to be decided, by the tools of the caller.
+        mode: `auto` is still to be decided, by the tools of the caller. In `pass-through` there are only the tools of
+            `direct`.
         direct: patterns of tools; see `ExposeSettings.direct`.
         programs: list saved programs as prompts.
     """
 
-    mode: ExposeMode = "code"
+    mode: ExposeMode | Literal["pass-through"] = "code"
     prompts: bool = True
     resources: bool = True
     direct: tuple[str, ...] = ()
@@ -42,6 +43,10 @@ class Exposure:
         """Return True if the client sees prompts or resources of a server. `server`: `expose` of the server."""
         own = None if server is None else server.prompts if kind == "prompts" else server.resources
         return own is not False and (self.prompts if kind == "prompts" else self.resources)
+
+
+PASS_THROUGH: Final = Exposure("pass-through", prompts=False, resources=False, direct=ALL_TOOLS)
+"""The choice for all clients of a process that does not run programs."""
 
 
 def exposure_of(

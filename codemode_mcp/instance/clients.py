@@ -19,9 +19,7 @@ import anyio.lowlevel
 from codemode_mcp.control import protocol
 from codemode_mcp.instance import wire
 from codemode_mcp.instance.hello import Refusal
-from codemode_mcp.json_text import compact_json
 from codemode_mcp.policy.policy import CLIENT
-from codemode_mcp.server.client_messages import Refused, read_message
 from codemode_mcp.server.code_mode import Surface
 from codemode_mcp.server.line_stream import repaired_line
 from codemode_mcp.server.stdio import serve_surface_lines
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from codemode_mcp.control.server import Accepted
     from codemode_mcp.instance.hello import CommandOptions, Hello, Options
     from codemode_mcp.policy.policy import Caller
-    from codemode_mcp.server.passthrough import Passthrough
     from upstream_clients.jsonrpc import RequestId
 
     RunCommand = Callable[[App, Caller, "CommandTerminal", Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
@@ -62,7 +59,7 @@ class Client:
         self._began = now
         self._scope = anyio.CancelScope()
         self._lines: RelayedLines | None = None
-        self._front: Surface | Passthrough | None = None
+        self._surface: Surface | None = None
         self.app: App | None = None
         self.over = anyio.Event()
 
@@ -111,7 +108,7 @@ class Client:
         """Return facts about the client, as JSON."""
         options = self._hello.options
         command = None if options.command is None else options.command.name
-        described = None if self._front is None else self._front.client
+        described = None if self._surface is None else self._surface.client
         return {
             "number": self.number,
             "name": f"codemode-mcp {command}" if command is not None else None if described is None else described.name,
@@ -148,14 +145,7 @@ class Client:
             terminal = CommandTerminal(self._connection, command)
             await terminal.run(partial(self._run_command, app, caller, terminal))
             return
-        if not app.code_mode:
-            from codemode_mcp.instance.passthrough import serve_passthrough
-
-            self._lines = RelayedLines(self._connection, self._answer_interrupted, notes_calls=True)
-            await serve_passthrough(app, caller, self._lines, self._set_front)
-            return
-        surface = Surface(app, caller, lasting=True)
-        self._set_front(surface)
+        self._surface = surface = Surface(app, caller, lasting=True)
 
         def take_interrupted(request: dict[str, Any], run: str | None, dispatched: bool) -> str:
             # Without a run, nothing was done for the request yet, so that it can simply be repeated.
@@ -166,19 +156,6 @@ class Client:
         self._lines = RelayedLines(self._connection, take_interrupted)
         surface.notes_of = self._lines.notes_of
         await serve_surface_lines(surface, caller, self._lines)
-
-    def _set_front(self, front: Surface | Passthrough) -> None:
-        self._front = front
-
-    def _answer_interrupted(self, request: dict[str, Any], run: str | None, dispatched: bool) -> None:
-        """Answer a call that an earlier instance left unanswered."""
-        text = (
-            "outcome_unknown: the server process ended while this call was open. The tool may have run. Look at what "
-            "it has done before you call it again."
-        )
-        result = {"content": [{"type": "text", "text": text}], "isError": True}
-        answer = {"jsonrpc": "2.0", "id": request.get("id"), "result": result}
-        self._connection.write(compact_json(answer).encode("utf-8", "replace") + b"\n")
 
 
 @contextmanager
@@ -260,18 +237,14 @@ class RelayedLines:
     Args:
         connection: the connection to the relay, which is attached.
         on_interrupted: takes a request that an earlier instance left unanswered: the request, the id of its run, and
-            True if some calls of the run may have been sent. It returns the line to receive instead; None for no line.
-        notes_calls: tell the relay about every `tools/call` that it may have been sent on, before it is received.
+            True if some calls of the run may have been sent. It returns the line to receive instead.
     """
 
     def __init__(
         self,
         connection: Accepted,
-        on_interrupted: Callable[[dict[str, Any], str | None, bool], str | None],
-        *,
-        notes_calls: bool = False,
+        on_interrupted: Callable[[dict[str, Any], str | None, bool], str],
     ) -> None:
-        self._notes_calls = notes_calls
         self._connection = connection
         self._on_interrupted = on_interrupted
         self._unread: deque[str] = deque()
@@ -300,25 +273,15 @@ class RelayedLines:
             if self._held:
                 await anyio.sleep_forever()
             if not line or line[0] != _MARK:
-                text = repaired_line(line.decode("utf-8", "replace"))
-                if self._notes_calls:
-                    self._note_call(text)
-                return text
+                return repaired_line(line.decode("utf-8", "replace"))
             match wire.decode_note(line):
                 case {"interrupted": dict() as request, "run": run, "dispatched": bool() as dispatched}:
-                    instead = self._on_interrupted(request, run if isinstance(run, str) else None, dispatched)
-                    if instead is not None:
-                        return instead
+                    return self._on_interrupted(request, run if isinstance(run, str) else None, dispatched)
                 case _:
                     log.warning("a relay has sent an unknown message")
         if self._connection.too_long:
             log.warning("a client was disconnected: it sent a line of more than %d bytes", self._connection.limit)
         return None
-
-    def _note_call(self, text: str) -> None:
-        message = read_message(text)
-        if not isinstance(message, Refused) and message.get("method") == "tools/call" and "id" in message:
-            self.notes_of(message["id"]).write(None, dispatched=True)
 
     def unread(self, lines: Iterable[str]) -> None:
         self._unread.extendleft(reversed([*lines]))
@@ -346,7 +309,7 @@ class RelayNotes:
         return self._connection.is_written
 
     def write(self, run_id: str | None, *, dispatched: bool) -> bool:
-        """Write a note; see `RunNotes`. The run is None in pass-through mode."""
+        """Write a note; see `RunNotes`. The run is None for a direct call."""
         note = {"progress": self._request, "run": run_id, "dispatched": dispatched}
         self._connection.write(wire.encode_note(note))
         return self._connection.is_written

@@ -68,10 +68,11 @@ class RunNotes(Protocol):
         """True if everything for the relay is written, or the relay has gone."""
         ...
 
-    def write(self, run_id: str, *, dispatched: bool) -> bool:
+    def write(self, run_id: str | None, *, dispatched: bool) -> bool:
         """Write a note without waiting.
 
         Args:
+            run_id: None for a call without a program.
             dispatched: True if a call of the run may have been sent, in this request or an earlier one.
 
         Returns:

@@ -1,4 +1,4 @@
-"""The MCP surface of code mode: `exec` and `wait`, for both protocol eras and any transport.
+"""The MCP surface: `exec` and `wait`, or the tools of servers and plugins, for both protocol eras and any transport.
 
 Arguments are validated here, because the SDK does not validate them. Every answer is a tool result. A failure is a
 result with `isError`, never a protocol error. The text of an unexpected exception goes only to the log.
@@ -36,6 +36,7 @@ from codemode_mcp.server.notifications import Announcer, ForwardedLogs
 from codemode_mcp.server.profiles import ClientExposure, ConnectedClient, profile_of
 from codemode_mcp.server.resources import ReadableResources, ResourceRequests, ResourceUpdates, ResultResources
 from declarations.untrusted_text import escape_line
+from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -64,6 +65,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("codemode_mcp.server")
 
+_OUTCOME_UNKNOWN: Final = (
+    "outcome_unknown: the server process ended while this call was open. The tool may have run. Look at what it has "
+    "done before you call it again."
+)
+"""The answer to a direct call that an earlier process has left unanswered."""
+
 
 class Surface:
     """Answers to `tools/list` and `tools/call`, for any transport.
@@ -79,12 +86,13 @@ class Surface:
     """
 
     name: Final = "codemode-mcp"
-    title: Final = "Code mode"
 
     def __init__(self, runs: Runs, user: Caller | None = None, *, lasting: bool = False) -> None:
         self._runs = runs
         self._user = user
         self._lasting = lasting
+        self._code_mode = runs.code_mode
+        self.title = "Code mode" if self._code_mode else "Tools of several servers"
         self.version = __version__
         self.state_keys = runs.state_keys
         settings = runs.settings().code_mode
@@ -94,7 +102,7 @@ class Surface:
         self._interrupted: dict[RequestId, Interrupted] = {}
         self.announcer = Announcer(self._describe_list, runs.change)
         self._direct = DirectCalls(runs, runs.auditor)
-        self._exposures = ClientExposure(runs.settings)
+        self._exposures = ClientExposure(runs.settings, code_mode=self._code_mode)
         self.updates = ResourceUpdates(runs, ReadableResources(runs, self._exposures, lambda: self._items))
         self._apps = ExposedApps(runs, self._direct, self._exposure, self.announcer)
         self._logs = ForwardedLogs(runs)
@@ -112,6 +120,8 @@ class Surface:
 
     def capabilities(self, client: Client, path: ExposeMode | None, caller: Caller | None = None) -> dict[str, Any]:
         """Return the capabilities of this server for a client, as JSON."""
+        if not self._code_mode:
+            return {"tools": {"listChanged": True}}
         exposure = self._exposures.of(caller or self._user, client.client_name, path)
         items = self._exposures.capabilities(exposure, self._runs.configured())
         items |= self._logs.capabilities(client, caller or self._user)
@@ -134,11 +144,23 @@ class Surface:
         Raises:
             JsonRpcError: the client does not see what it asks for.
         """
+        if not self._code_mode:
+            return await self._pass_through(exchange, method)
         if method in TASK_METHODS:  # there are no messages about tasks
             self._note_request(exchange)
             return await self.tasks.answer(exchange, method)
         async with self._logs.open(exchange):
             return await self._result(exchange, method)
+
+    async def _pass_through(self, exchange: Exchange, method: str) -> dict[str, Any]:
+        if method not in ("tools/list", "tools/call"):
+            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
+        self._note_request(exchange)
+        if method == "tools/call":
+            return await self._call_directly(exchange) or {}
+        tools = await self._exposed.listed(exchange, ALL_TOOLS)
+        sizes.log_listing(tools)
+        return {"tools": tools}
 
     async def _result(self, exchange: Exchange, method: str) -> dict[str, Any]:
         match method:
@@ -237,14 +259,10 @@ class Surface:
     async def call_tool(self, exchange: Exchange) -> dict[str, Any]:
         """Return a `CallToolResult`, or an `InputRequiredResult` for revisions that have it, as JSON."""
         self._note_request(exchange)
-        name, exposure = exchange.params["name"], self._exposure(exchange)
-        if name not in VISIBLE_TOOLS and not self._runs.admits_nothing(exchange.caller):
-            if (called := await self._apps.call(exchange)) is not None:
-                return called
-            if name in search_tools.NAMES and exposure.mode in ("search", "auto"):
-                return await self._exposed.call_searching(exchange, name)
-            if exposure.direct or exposure.mode == "auto":
-                return await self._exposed.call_listed(exchange, exposure.direct or ALL_TOOLS, name)
+        name = exchange.params["name"]
+        is_direct = name not in VISIBLE_TOOLS and not self._runs.admits_nothing(exchange.caller)
+        if is_direct and (called := await self._call_directly(exchange)) is not None:
+            return called
         continued = Continued.of(exchange.params)
         request, began = request_id(), time.monotonic()
         fields: dict[str, Any] = {"status": "cancelled"}
@@ -253,6 +271,23 @@ class Surface:
             return await self._call_result(exchange, continued, request, fields)
         finally:
             self._runs.auditor.emit("answered", request, ms=round((time.monotonic() - began) * 1000), **fields)
+
+    async def _call_directly(self, exchange: Exchange) -> dict[str, Any] | None:
+        """Return the result of a call that is no program; None if the client sees no tools but `exec` and `wait`."""
+        name, exposure = exchange.params["name"], self._exposure(exchange)
+        if self._interrupted.pop(exchange.request_id, None) is not None:
+            return {"content": [{"type": "text", "text": _OUTCOME_UNKNOWN}], "isError": True}
+        if self.notes_of is not None and name != "search":
+            notes = self.notes_of(exchange.request_id)
+            if not notes.write(None, dispatched=True):
+                await notes.written()
+        if (called := await self._apps.call(exchange)) is not None:
+            return called
+        if name in search_tools.NAMES and exposure.mode in ("search", "auto"):
+            return await self._exposed.call_searching(exchange, name)
+        if exposure.direct or exposure.mode == "auto":
+            return await self._exposed.call_listed(exchange, exposure.direct or ALL_TOOLS, name)
+        return None
 
     async def _call_result(
         self, exchange: Exchange, continued: Continued, request: str, fields: dict[str, Any]
@@ -378,18 +413,22 @@ class Surface:
 
     def _describe_list(self) -> tuple[object, ...]:
         """Return everything on which the two tools and the instructions depend, for the user or for all callers."""
+        exposed = self._exposed.fingerprint() if "_exposed" in self.__dict__ else ()
+        if not self._code_mode:
+            return (exposed,)
         names, tools = tuple(self._runs.configured()), self._runs.settings()
         topics = self._runs.all_topics() if self._user is None else self._runs.topics(self._user)
         programs = self._runs.saved_programs(self._user)
         offered = (names, self._runs.has_nothing(), self._runs.namespaces(), topics, programs)
-        exposed = self._exposed.fingerprint() if "_exposed" in self.__dict__ else ()
-        exposed = exposed, self._apps.fingerprint()
-        return offered, exposed, tools.code_mode.languages, tools.policy, tools.contexts, tools.clients, tools.expose
+        shown = exposed, self._apps.fingerprint()
+        return offered, shown, tools.code_mode.languages, tools.policy, tools.contexts, tools.clients, tools.expose
 
     def instructions(self, client: Client | None = None, path: ExposeMode | None = None) -> str:
         """Return the instructions for a client that connects; without `client`, for any client."""
         if self._runs.has_nothing():
             return descriptions.NOTHING_CONFIGURED
+        if not self._code_mode:
+            return descriptions.passthrough_instructions(list(self._runs.servers(self._user).values()))
         name = None if client is None else client.client_name
         if self._exposures.of(self._user, name, path).mode == "search":
             return search_tools.search_instructions(list(self._runs.servers(self._user).values()))

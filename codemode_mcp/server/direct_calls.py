@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
+from codemode_mcp.audit import sizes
 from codemode_mcp.audit.events import call_id
 from codemode_mcp.calls.outcome import CallContext, CallEvents, Calling, CallRecord
 from codemode_mcp.policy.approval import Verdict, ask_for, can_be_remembered, remember_approval, verdict_of
@@ -143,6 +144,30 @@ class DirectCalls:
         async with anyio.create_task_group() as self._group:
             yield
             self._group.cancel_scope.cancel()
+
+    async def call_tool(self, exchange: Exchange, name: str, find: Callable[[], Awaitable[Target]]) -> dict[str, Any]:
+        """Call a tool. Return a `CallToolResult` or an `InputRequiredResult`.
+
+        Args:
+            name: the name of the tool in messages.
+            find: see `answer`.
+        """
+        from codemode_mcp.server.direct_forms import tool_result  # imports the SDK
+
+        answer = await self.answer(exchange, find)
+        if answer.questions is not None:
+            return answer.questions
+        name = escape_line(name)
+        result = tool_result(name, answer, exchange.session.protocol_version)
+        sizes.log_answer(name, result["content"], result.get("structuredContent"))
+        return result
+
+    async def request(self, exchange: Exchange, find: Callable[[], Awaitable[Target]]) -> Answer:
+        """Make a call that is no call of a tool, as `answer` does. Raise `JsonRpcError` if it fails."""
+        answer = await self.answer(exchange, find)
+        if answer.questions is None and answer.failure is not None:
+            raise request_error(answer)
+        return answer
 
     async def answer(self, exchange: Exchange, find: Callable[[], Awaitable[Target]]) -> Answer:
         """Make a call, or continue one whose questions the client answers, and return the answer to the request.
@@ -297,7 +322,7 @@ def _conversation(exchange: Exchange, call: str) -> str:
     return "client_" + hashlib.sha256(f"{caller.owner}\0{caller.client or ''}\0{session}".encode()).hexdigest()[:16]
 
 
-# One call of pass-through mode: the questions of its tool's server, its approval, and its progress.
+# One direct call: the questions of its tool's server, its approval, and its progress.
 
 
 log = logging.getLogger("codemode_mcp.server")

@@ -19,7 +19,7 @@ from codemode_mcp.exposure import apps
 from codemode_mcp.exposure.selection import UI_TOOLS
 from codemode_mcp.json_text import json_text
 from codemode_mcp.runs.rendering import VISIBLE_TOOLS
-from codemode_mcp.server.direct_calls import Target, request_error, unknown_resource
+from codemode_mcp.server.direct_calls import Target, unknown_resource
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import UpstreamClientError
 from upstream_clients.jsonrpc import INTERNAL_ERROR, JsonRpcError
@@ -123,8 +123,6 @@ class ExposedApps:
 
     async def call(self, exchange: Exchange) -> dict[str, Any] | None:
         """Return the result of a call; None if the client sees no tool with this name here."""
-        from codemode_mcp.server.direct_forms import tool_result  # imports the SDK
-
         if not self.are_listed(exchange):
             return None
         await self._servers.dispatcher()
@@ -140,10 +138,7 @@ class ExposedApps:
         async def find() -> Target:
             return Target(entry, catalog, json_text(exchange.params.get("arguments") or {}))
 
-        answer = await self._direct.answer(exchange, find)
-        if answer.questions is not None:
-            return answer.questions
-        return tool_result(name, answer, exchange.session.protocol_version)
+        return await self._direct.call_tool(exchange, name, find)
 
     async def resources(self, exchange: Exchange) -> list[dict[str, Any]]:
         """Return the entries of `resources/list` for the apps of servers that have tools with apps."""
@@ -205,11 +200,9 @@ class ExposedApps:
         async def find() -> Target:
             return Target(entry, catalog, json_text({"uri": original}), reads_apps=is_app)
 
-        answer = await self._direct.answer(exchange, find)
+        answer = await self._direct.request(exchange, find)
         if answer.questions is not None:
             return answer.questions
-        if answer.failure is not None:
-            raise request_error(answer)
         result = json.loads(answer.value)
         if not is_app:
             return {"contents": result.get("contents", [])}

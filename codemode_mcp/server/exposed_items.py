@@ -37,7 +37,7 @@ from codemode_mcp.exposure.items import (
 )
 from codemode_mcp.json_text import join_surrogates, json_text
 from codemode_mcp.policy.policy import Ask, Deny
-from codemode_mcp.server.direct_calls import MAX_TEXT, Target, request_error, unknown_resource
+from codemode_mcp.server.direct_calls import MAX_TEXT, Target, unknown_resource
 from codemode_mcp.server.profiles import MAX_NAME
 from codemode_mcp.trust.items import makes, may_make
 from declarations.untrusted_text import escape_hidden, escape_line
@@ -452,11 +452,9 @@ class ExposedItems:
                 raise unknown
             return Target(entry, catalog, json_text(arguments))
 
-        answer = await self._direct.answer(exchange, find)
+        answer = await self._direct.request(exchange, find)
         if answer.questions is not None:
             return answer.questions
-        if answer.failure is not None:
-            raise request_error(answer)
         return _result(answer, modern=exchange.session.modern)
 
     def _with_uri(self, viewer: Viewer, contents: Any, located: Located, position: int) -> Any:

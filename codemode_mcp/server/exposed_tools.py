@@ -16,9 +16,7 @@ from codemode_mcp.json_text import json_text
 from codemode_mcp.server import search_tools
 from codemode_mcp.server.descriptions import prompt_bytes
 from codemode_mcp.server.direct_calls import Target
-from codemode_mcp.server.direct_forms import Listing, failure, tool_result
-from codemode_mcp.server.notifications import Announcer
-from declarations.untrusted_text import escape_line
+from codemode_mcp.server.direct_forms import Listing, failure
 from upstream_clients.jsonrpc import INVALID_PARAMS, JsonRpcError
 
 if TYPE_CHECKING:
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.policy import Caller
     from codemode_mcp.server.direct_calls import DirectCalls
     from codemode_mcp.server.exchange import Exchange
+    from codemode_mcp.server.notifications import Announcer
     from codemode_mcp.settings import ToolSettings
 
 
@@ -109,7 +108,7 @@ class ExposedTools:
             listing, entry = await listings.find(name, exchange.caller)
             return Target(entry, listing.catalog, json_text(arguments))
 
-        return await self._call(exchange, find, name)
+        return await self._direct.call_tool(exchange, name, find)
 
     def _listings_for(self, patterns: tuple[str, ...]) -> CallerListings:
         found = self._listings.get(patterns)
@@ -118,7 +117,7 @@ class ExposedTools:
                 oldest = next(iter(self._listings))
                 del self._listings[oldest], self._patterns[oldest]
             chosen = self._patterns[patterns] = DirectPatterns(patterns)
-            found = self._listings[patterns] = CallerListings(self._tools, lambda: None, self._announcer, chosen.choose)
+            found = self._listings[patterns] = CallerListings(self._tools, self._announcer, chosen.choose)
         return found
 
     # `search` and `call`
@@ -135,7 +134,7 @@ class ExposedTools:
                 entry, given = search_tools.called_entry(catalog, arguments)
                 return Target(entry, catalog, json_text(given))
 
-            return await self._call(exchange, find, str(arguments.get("name", name))[:200])
+            return await self._direct.call_tool(exchange, str(arguments.get("name", name))[:200], find)
         except CodeModeError as error:
             return failure(f"{error.code}: {error.message}", version)
 
@@ -149,12 +148,6 @@ class ExposedTools:
         await self._tools.dispatcher()
         await self._tools.wait_settled(None, self._tools.settings().code_mode.connect_wait_ms / 1000)
         return await self._tools.catalog_for(caller, None)
-
-    async def _call(self, exchange: Exchange, find: Callable[[], Any], name: str) -> dict[str, Any]:
-        answer = await self._direct.answer(exchange, find)
-        if answer.questions is not None:
-            return answer.questions
-        return tool_result(escape_line(name), answer, exchange.session.protocol_version)
 
 
 def _text_result(text: str, version: str) -> dict[str, Any]:
@@ -198,23 +191,12 @@ class CallerListings:
     """The tool lists of all callers.
 
     Args:
-        on_change: called when a list may have changed.
-        announcer: reports changes of an answer that the lists are part of; None to report changes of the lists alone.
+        announcer: reports changes of the answer that the lists are part of.
         is_listed: returns False for tools that are left out.
-
-    Attributes:
-        announcer: reports changes of the lists to clients.
     """
 
-    def __init__(
-        self,
-        tools: Tools,
-        on_change: Callable[[], None],
-        announcer: Announcer | None = None,
-        is_listed: Callable[[Entry], bool] = lambda _: True,
-    ) -> None:
+    def __init__(self, tools: Tools, announcer: Announcer, is_listed: Callable[[Entry], bool]) -> None:
         self._tools = tools
-        self._on_change = on_change
         self._is_listed = is_listed
         # The lists without plugin tools that clients have received, each with one of its callers.
         self._listings: dict[Catalog, tuple[Caller, Listing]] = {}
@@ -222,7 +204,7 @@ class CallerListings:
         # True while a list without plugin tools is recorded as sent, although plugins are still loading.
         self._incomplete = False
         self._deadline: float | None = None
-        self.announcer = announcer or Announcer(self.fingerprint, tools.change)
+        self._announcer = announcer
 
     async def listed(self, caller: Caller) -> Listing:
         """Return the list for an answer to `tools/list`."""
@@ -230,7 +212,7 @@ class CallerListings:
         loaded = await self._tools.plugins_loaded()
         listing = await self._with_plugin_tools(caller) if loaded else self._without_plugins(caller)
         self._incomplete = not loaded
-        self.announcer.listed()  # nothing is awaited after this, so the recorded list is the one that is sent
+        self._announcer.listed()  # nothing is awaited after this, so the recorded list is the one that is sent
         self._incomplete = False
         return listing
 
@@ -279,14 +261,13 @@ class CallerListings:
     def _without_plugins(self, caller: Caller) -> Listing:
         catalog = self._tools.catalog_of(caller)
         if catalog not in self._listings:
-            before = self.announcer.describe()
+            before = self._announcer.describe()
             if catalog not in self._listings:  # this updates the lists, and may have added this one
                 self._listings[catalog] = caller, self._listing(catalog)
                 if len(self._listings) > 1:
                     # The fingerprint differs only because there is one more list. No list has changed, so clients must
                     # not be notified.
-                    self.announcer.redescribe(before, self.announcer.describe())
-            self._on_change()
+                    self._announcer.redescribe(before, self._announcer.describe())
         return self._listings[catalog][1]
 
     def _listing(self, catalog: Catalog) -> Listing:
@@ -304,5 +285,4 @@ class CallerListings:
         # If rules change, a caller may get the list of another caller, although the lists are the same as before.
         rules = (tools.policy, tools.contexts) if tools.contexts else ()
         plugins = None if self._incomplete else self._tools.plugin_tools()
-        self._on_change()
         return rules, frozenset(listing.fingerprint for _, listing in current.values()), plugins

@@ -13,7 +13,7 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.exposure.selection import exposure_of
+from codemode_mcp.exposure.selection import PASS_THROUGH, exposure_of
 from codemode_mcp.policy.policy import Policies
 
 if TYPE_CHECKING:
@@ -193,10 +193,12 @@ class ClientExposure:
 
     Args:
         settings: returns the current settings.
+        code_mode: False for clients that get only the tools of servers and plugins.
     """
 
-    def __init__(self, settings: Callable[[], ToolSettings]) -> None:
+    def __init__(self, settings: Callable[[], ToolSettings], *, code_mode: bool = True) -> None:
         self._settings = settings
+        self._code_mode = code_mode
         self._policies: tuple[ToolSettings, Policies] | None = None
 
     def of(self, caller: Caller | None, client_name: str | None, path: ExposeMode | None) -> Exposure:
@@ -207,6 +209,8 @@ class ClientExposure:
             client_name: `clientInfo.name`; None if it is not known.
             path: the mode that the path of the request names.
         """
+        if not self._code_mode:
+            return PASS_THROUGH
         settings = self._settings()
         context = None if caller is None else self._current().context_of(caller)
         return exposure_of(settings, context, override_of(client_name, settings.clients), path)

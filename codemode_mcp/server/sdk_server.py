@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     StateKeys = Callable[[], Awaitable[Sequence[bytes]]]
 
 
-def code_mode_server(surface: Surface, caller_of: Callable[[ServerRequestContext[Any]], Caller]) -> Server[Any]:
+def surface_server(surface: Surface, caller_of: Callable[[ServerRequestContext[Any]], Caller]) -> Server[Any]:
     """Return an SDK server for code mode.
 
     Args:

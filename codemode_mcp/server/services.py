@@ -30,6 +30,10 @@ class Runs(Protocol):
     @property
     def auditor(self) -> Auditor: ...
 
+    @property
+    def code_mode(self) -> bool:
+        """False in pass-through mode, in which no programs are run. It never changes."""
+
     async def execute(
         self, source: str, language: Language | None, caller: Caller, client: Client, request: str | None = None
     ) -> Outcome:

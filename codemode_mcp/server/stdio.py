@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from anyio.abc import TaskGroup
-    from mcp.server.lowlevel import Server
 
     from codemode_mcp.policy.policy import Caller
     from codemode_mcp.server.code_mode import Surface
@@ -121,17 +120,9 @@ async def serve_surface_lines(surface: Surface, caller: Caller, lines: Lines) ->
     if handshake:
         await HandshakeSession(surface, lines, caller).serve()
     else:
-        from codemode_mcp.server.sdk_server import code_mode_server, serve_lines
+        from codemode_mcp.server.sdk_server import serve_lines, surface_server
 
-        await serve_lines(code_mode_server(surface, lambda _: caller), lines)
-
-
-async def serve_server(server: Server[Any], streams: Streams) -> None:
-    """Serve an SDK server to one client on its streams until it closes its end."""
-    from codemode_mcp.server.sdk_server import serve_lines
-
-    async with open_line_stream(*streams) as lines:
-        await serve_lines(server, lines)
+        await serve_lines(surface_server(surface, lambda _: caller), lines)
 
 
 # A server over stdio for clients of the handshake revisions (2024-11-05 to 2025-11-25), without the MCP SDK.

@@ -30,7 +30,7 @@ class Notes:
         self._file = file
         self._request = request
 
-    def write(self, run_id: str, *, dispatched: bool) -> bool:
+    def write(self, run_id: str | None, *, dispatched: bool) -> bool:
         os.write(self._file, json.dumps([self._request, run_id, dispatched]).encode() + b"\n")
         return True
 

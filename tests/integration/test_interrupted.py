@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from tests.integration.harness import Raw, counting, events, until, write_config
+from tests.integration.harness import Raw, counting, events, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,11 +25,15 @@ SCRIPT = Path(__file__).with_name("noting_server.py")
 class Place:
     """The files of one test, which its processes share."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **fields: Any) -> None:
         self.folder = folder
         self.log = folder / "counted"
         self.notes = folder / "notes"
-        self.config = write_config(folder, {"up": counting(self.log)}, codeMode={"timeoutMs": 20_000})
+        self.config = folder / "config.json"
+        tools = {"codeMode": {"timeoutMs": 20_000}}
+        self.config.write_text(
+            json.dumps({"mcpServers": {"up": counting(self.log)}, "tools": tools, **fields}), "utf-8"
+        )
 
     def noted(self) -> list[Any]:
         return [json.loads(line) for line in self.notes.read_text("utf-8").splitlines()] if self.notes.exists() else []
@@ -122,3 +126,19 @@ async def test_an_unknown_run_is_not_found_for_a_request_that_never_reached_it(t
         assert "None of the program's calls was sent. Call exec again." in await failure(client, 7, "exec", code="1")
         error = await failure(client, 8, "wait", runId="run_" + "A" * 24)
         assert "was not stored, so it cannot be resumed. Some of its calls may have been sent" in error
+
+
+@pytest.mark.parametrize("fields", [{"tools": {"codeMode": False}}, {"expose": {"mode": "direct"}}])
+async def test_a_direct_call_that_was_sent_is_not_sent_again(tmp_path: Path, fields: dict[str, Any]) -> None:
+    place = Place(tmp_path, **fields)
+    async with place.server() as client:
+        await client.send_call(7, "up__hold", {"name": "x"})
+        await until(lambda: "call x" in events(place.log))
+        await place.kill(client)
+    assert place.noted() == [[7, None, True]]
+    async with place.server([7, None, True]) as client:
+        await client.send_call(7, "up__hold", {"name": "x"})
+        result = (await client.answer_to(7))["result"]
+        assert result["isError"] is True
+        assert "outcome_unknown" in result["content"][0]["text"]
+    assert events(place.log).count("call x") == 1

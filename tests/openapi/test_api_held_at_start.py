@@ -14,6 +14,7 @@ from loopback_api import DOCUMENT, LoopbackApi, loopback_api, operation, reply
 from codemode_mcp.app.app import open_app
 from codemode_mcp.config import load_config
 from codemode_mcp.server.exposed_tools import CallerListings
+from codemode_mcp.server.notifications import Announcer
 from upstream_clients.jsonrpc import JsonRpcError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ async def unnamed(app: App) -> None:
 
 async def called_without_code_mode(app: App) -> None:
     with pytest.raises(JsonRpcError, match="api__moved is held: "):
-        await CallerListings(app, lambda: None).find("api__moved", app.operator)
+        await CallerListings(app, Announcer(tuple, app.change), lambda _: True).find("api__moved", app.operator)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from codemode_mcp.server.client_messages import NOT_INITIALIZED
 from codemode_mcp.server.client_questions import as_request
 from codemode_mcp.server.line_stream import open_line_stream
 from codemode_mcp.server.notifications import Announcer
-from codemode_mcp.server.sdk_server import code_mode_server, serve_lines
+from codemode_mcp.server.sdk_server import serve_lines, surface_server
 from codemode_mcp.server.stdio import HandshakeSession, is_plain_call, is_plain_greeting, is_plain_listing
 from upstream_clients import jsonrpc
 from upstream_clients.errors import QuestionRefused
@@ -190,7 +190,7 @@ async def serving(front: str, surface: Counter) -> AsyncIterator[Peer]:
             if front == "ours":
                 group.start_soon(HandshakeSession(cast("Any", surface), served, CALLER).serve)
             else:
-                server = code_mode_server(cast("Any", surface), lambda _: CALLER)
+                server = surface_server(cast("Any", surface), lambda _: CALLER)
                 group.start_soon(serve_lines, server, served)
             yield Peer(lines)
             group.cancel_scope.cancel()
