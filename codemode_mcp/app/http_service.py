@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from codemode_mcp.errors import CodeModeError
 
 if TYPE_CHECKING:
-    from codemode_mcp.app.app import App
     from codemode_mcp.policy.policy import Caller
     from codemode_mcp.server.http.listener import Listener
+    from codemode_mcp.server.services import App
 
 
 async def begin_serving(listener: Listener, opened: App, restriction: Caller) -> None:
@@ -23,7 +23,7 @@ async def begin_serving(listener: Listener, opened: App, restriction: Caller) ->
     from codemode_mcp.server.sdk_server import surface_server
 
     caller_of = callers_bound_as(restriction)
-    opened.serve_http_callers()
+    opened.serves_http = True
     await listener.serve(surface_server(Surface(opened), caller_of))
 
 

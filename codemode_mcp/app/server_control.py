@@ -11,10 +11,9 @@ from codemode_mcp.trust.views import is_listed
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from codemode_mcp.audit import Auditor
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.config import Config
     from codemode_mcp.saved_programs.versions import Definition
+    from codemode_mcp.server.services import App
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.server_log import LogLine
     from upstream_clients.tools import UpstreamView
@@ -28,31 +27,16 @@ MAX_TEXT: Final = 200
 
 
 class ServerControl:
-    """The servers of one application.
+    """The servers of one application, as `control.protocol.Servers`."""
 
-    Args:
-        views: returns the views that programs see.
-        redact: replaces all secrets of the configuration in a text.
-    """
-
-    def __init__(
-        self,
-        pool: UpstreamPool,
-        config: Callable[[], Config],
-        views: Callable[[], Sequence[UpstreamView]],
-        auditor: Auditor,
-        redact: Callable[[str], str],
-    ) -> None:
+    def __init__(self, app: App, pool: UpstreamPool) -> None:
+        self._app = app
         self._pool = pool
-        self._config = config
-        self._views = views
-        self._auditor = auditor
-        self._redact = redact
 
     def reports(self) -> list[dict[str, Any]]:
-        usable = {view.name: view for view in self._views()}
+        usable = {view.name: view for view in self._app.trusted_views()}
         found = [self._report(view, usable.get(view.name, view)) for view in self._pool.views()]
-        return found + [{**_DISABLED, "name": name} for name in self._config().disabled]
+        return found + [{**_DISABLED, "name": name} for name in self._app.config.disabled]
 
     def number_of(self, name: str) -> int | None:
         try:
@@ -74,7 +58,7 @@ class ServerControl:
     def restart(self, name: str, by: str) -> None:
         """End the processes and calls of a server, and start it again. Raise `KeyError` for an unknown server."""
         self._pool.restart(name, f"server {name!r} was restarted by {by}")
-        self._auditor.emit("server_restarted", name, by=by)
+        self._app.auditor.emit("server_restarted", name, by=by)
 
     def _report(self, view: UpstreamView, usable: UpstreamView) -> dict[str, Any]:
         status, spec = self._pool.status(view.name), self._pool.spec(view.name)
@@ -105,7 +89,7 @@ class ServerControl:
         return {"text": self._shown(line.text), "secondsAgo": max(0, round(time.time() - line.time))}
 
     def _shown(self, text: str) -> str:
-        return without_tokens(self._redact(text))
+        return without_tokens(self._app.redact.own(text))
 
 
 _DISABLED: Final[Mapping[str, Any]] = {

@@ -13,7 +13,7 @@ import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -27,13 +27,10 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.config import Config
     from codemode_mcp.control.answers import Control
-    from codemode_mcp.control.protocol import Servers
-    from codemode_mcp.runs.observation import Operator
     from codemode_mcp.server.profiles import ConnectedClients
+    from codemode_mcp.server.services import App, Parts
     from codemode_mcp.settings import ProfileOverride
-    from codemode_mcp.stores.opening import OpenedStore
 
 
 STORE_SECONDS = 2.0
@@ -41,43 +38,41 @@ STORE_SECONDS = 2.0
 
 
 async def terminal_control(
-    config: Config,
-    transport: Literal["stdio", "http"],
-    mode: Literal["code", "pass-through"],
-    runs: Operator,
-    store: OpenedStore,
-    redact: Callable[[str], str],
+    app: App,
+    parts: Parts,
     *,
     serves: Callable[[str], bool],
-    clients: Callable[[], list[dict[str, Any]]],
-    servers: Servers,
     open_page: Callable[[], Awaitable[dict[str, Any]]] | None,
     export: Callable[[str], bytes] | None,
 ) -> Control:
     """Return the answers to requests of terminals.
 
     Args:
+        app: an application that serves clients.
         serves: returns True if this process may resume the runs of an owner without a request of the owner.
-        servers, open_page, export: see `Control`.
+        open_page, export: see `Control`.
     """
+    from codemode_mcp.app.server_control import ServerControl
     from codemode_mcp.audit.redaction import Inputs
     from codemode_mcp.control.answers import Control, ServerFacts
 
-    inputs = Inputs(include=config.audit.include_inputs)
-    about = ServerFacts(transport, mode, None if config.path is None else str(config.path), __version__)
+    assert app.transport is not None
+    path, mode = app.config.path, "code" if app.code_mode else "pass-through"
+    inputs = Inputs(include=app.config.audit.include_inputs)
+    about = ServerFacts(app.transport, mode, None if path is None else str(path), __version__)
     # So that a terminal that asks right after the start is shown the runs in the store, too.
-    await store.wait_attempted(STORE_SECONDS)
+    await parts.store.wait_attempted(STORE_SECONDS)
 
     def arguments(text: str) -> dict[str, Any]:
-        return inputs.of_arguments(text, redact)
+        return inputs.of_arguments(text, app.redact)
 
     return Control(
-        runs,
+        parts.manager.operator,
         about,
         arguments,
         may_take_over=serves,
-        clients=clients,
-        servers=servers,
+        clients=lambda: clients_json(app.clients, app.config.tools.clients),
+        servers=ServerControl(app, parts.pool),
         open_page=open_page,
         export=export,
     )

@@ -82,8 +82,7 @@ async def _in_app(
             unknown = {view.name for view in pool.views() if view.state != "idle"}
             await pool.connect(unknown, CONNECT_SECONDS)
             catalog = await app.catalog_for(app.operator, None)
-            checker = app.checker
-            assert checker is not None
+            checker = (await app.opened()).checker
             return await check(catalog, app.transform, lambda text: checker.check(text, catalog))
 
 

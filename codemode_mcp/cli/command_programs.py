@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Iterator, Sequence
 
-    from codemode_mcp.app.app import App
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.cli.command_service import CallRequest, ProgramRequest
     from codemode_mcp.config import Config
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.saved_programs.versions import DefinitionChange, UsedTool
     from codemode_mcp.server.exec_arguments import ExecArguments
+    from codemode_mcp.server.services import App
     from codemode_mcp.settings import Language
 
 

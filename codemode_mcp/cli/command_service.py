@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from codemode_mcp.app.app import App
     from codemode_mcp.cli.command_programs import GivenProgram
     from codemode_mcp.cli.following import UnattendedClient
     from codemode_mcp.instance.clients import CommandTerminal
     from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.server.services import App
 
 
 # The requests of commands, as they were typed, which the command or the shared instance carries out.

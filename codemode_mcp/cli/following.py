@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from codemode_mcp.app.app import App
     from codemode_mcp.audit.events import Event
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.cli.command_programs import GivenProgram
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.policy import Caller
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import RunNotes, Way
+    from codemode_mcp.server.services import App
     from upstream_clients import tools
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.tools import JsonObject, QuestionMethod
@@ -201,6 +201,7 @@ class FollowedRun:
 
     async def _rounds(self, opened: App, manager: RunManager, source: str, caller: Caller) -> bool:
         """Start the program, then wait for it as often as it takes. Return whether it completed."""
+        from codemode_mcp.program.prepare import Cell
         from codemode_mcp.runs.rendering import render, render_error
 
         run_id = None
@@ -211,11 +212,10 @@ class FollowedRun:
             try:
                 if run_id is None:
                     on_output = None if self._as_json else self._print_outputs
-                    outcome = await opened.execute(
-                        source, program.language, caller, client, self._request, on_output, program.args
-                    )
+                    cell = Cell(source, program.language, caller, self._request, program.args)
+                    outcome = await manager.execute(cell, client, on_output)
                 else:
-                    outcome = await opened.observe(run_id, caller.owner, cancel=cancel, client=client)
+                    outcome = await manager.observe(run_id, caller.owner, cancel=cancel, client=client)
                 if outcome.status == "waiting" and not client.decides:
                     denied = manager.operator.decide(outcome.run_id, None, approved=False, by=_UNATTENDED)
                     if denied:

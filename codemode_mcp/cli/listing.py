@@ -18,12 +18,12 @@ from declarations.untrusted_text import escape_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from codemode_mcp.app.app import App
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.cli.command_service import ToolsRequest
     from codemode_mcp.config import Config
     from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.server.services import App
     from codemode_mcp.trust.service import Trust
     from upstream_clients.tools import UpstreamView
 

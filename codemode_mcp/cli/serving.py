@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from codemode_mcp.app.app import App
     from codemode_mcp.config import Config, Reading
+    from codemode_mcp.server.services import App
     from codemode_mcp.server.stdio import Streams
     from codemode_mcp.settings import LogLevel
 

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.app.app import App
     from codemode_mcp.app.lifecycle import Listen, PageAddress
     from codemode_mcp.config import Config, Reading
     from codemode_mcp.instance.hello import Hello
+    from codemode_mcp.server.services import App
 
 
 log = logging.getLogger("codemode_mcp.instance")

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
     from typing import TextIO
 
-    from codemode_mcp.app.app import App
     from codemode_mcp.audit.client_logs import ClientLogs
     from codemode_mcp.control.server import Accepted
     from codemode_mcp.instance.hello import CommandOptions, Hello, Options
     from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.server.services import App
     from upstream_clients.jsonrpc import RequestId
 
     RunCommand = Callable[[App, Caller, "CommandTerminal", Mapping[str, Any]], Awaitable[Mapping[str, Any]]]

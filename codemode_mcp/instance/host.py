@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
-    from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
     from codemode_mcp.control.answers import Control
     from codemode_mcp.control.server import Accepted
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from codemode_mcp.instance.clients import Client, RunCommand
     from codemode_mcp.instance.hello import HttpOptions
     from codemode_mcp.page.listener import Page
+    from codemode_mcp.server.services import App
     from codemode_mcp.settings import UiSettings
 
 

@@ -14,8 +14,8 @@ from codemode_mcp.server.http.listener import CannotListen, listening, refusal_t
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from codemode_mcp.app.app import App
     from codemode_mcp.instance.hello import HttpOptions
+    from codemode_mcp.server.services import App
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from codemode_mcp.app.app import App
+    from codemode_mcp.server.services import App
 
 
 def servers_of(apps: Sequence[App]) -> list[dict[str, Any]]:

@@ -11,28 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
-    from codemode_mcp.audit import Auditor
     from codemode_mcp.audit.events import EventKind
-    from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.config import Config
     from codemode_mcp.control.answers import Control, Where
-    from codemode_mcp.policy.budgets import AccountView
-    from codemode_mcp.policy.policy import Caller, Policies
     from codemode_mcp.runs.views import RunView
-    from codemode_mcp.saved_programs.folder import Library
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.saved_programs.versions import DefinitionChange, UsedTool
-    from codemode_mcp.settings import ToolSettings
-    from codemode_mcp.trust.service import Trust
-    from upstream_clients.tools import UpstreamView
+    from codemode_mcp.server.services import App
 
     Stored = tuple[list[tuple[RunView, Where]], dict[str, Any]]
 
@@ -75,13 +65,13 @@ class Changes:
         clock: returns monotonic seconds.
     """
 
-    def __init__(self, applications: Callable[[], Sequence[Application]], clock: Callable[[], float]) -> None:
+    def __init__(self, applications: Callable[[], Sequence[App]], clock: Callable[[], float]) -> None:
         self._applications = applications
         self._clock = clock
         self._streams: set[Stream] = set()
         self._lines: dict[int, int] = {}
         """Number of the latest line of each server, by the number of the server."""
-        self._heard: dict[int, tuple[Application, Any, Any]] = {}
+        self._heard: dict[int, tuple[App, Any, Any]] = {}
         """The applications that are listened to, each with its last change and the state of its servers."""
         self._first = anyio.Event()
 
@@ -139,7 +129,7 @@ class Changes:
             self.tell(*changed)
         self._lines = lines
 
-    def _hear(self, applications: Sequence[Application]) -> None:
+    def _hear(self, applications: Sequence[App]) -> None:
         present = {id(each): each for each in applications}
         for key in [*self._heard]:
             if key not in present:
@@ -276,69 +266,3 @@ class StoredRuns:
 def _signature(stored: Stored) -> Any:
     views, store = stored
     return {(view.id, view.state, view.approvals, where) for view, where in views}, store.get("problem")
-
-
-class Application(Protocol):
-    """An open application of this process. `app.App` implements it.
-
-    Attributes:
-        control: the answers to requests of terminals; None until everything is open.
-        trust: the pins of the servers.
-        auditor: reports events.
-    """
-
-    control: Control | None
-    trust: Trust
-    auditor: Auditor
-    operator: Caller
-
-    @property
-    def config(self) -> Config: ...
-
-    @property
-    def environ(self) -> Mapping[str, str]: ...
-
-    @property
-    def policies(self) -> Policies: ...
-
-    def settings(self) -> ToolSettings: ...
-
-    async def catalog_for(self, caller: Caller, client: None) -> Catalog: ...
-
-    async def pool(self) -> Any: ...
-
-    def servers(self, caller: Caller | None) -> dict[str, str]: ...
-
-    def topics(self, caller: Caller) -> Sequence[str]: ...
-
-    def saved_programs(self, caller: Caller | None) -> Sequence[str]: ...
-
-    def plugin_tools(self) -> tuple[Hashable, ...]: ...
-
-    async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]: ...
-
-    def budget_views(self) -> Sequence[AccountView]:
-        """Return the use of budgets."""
-        ...
-
-    def server_views(self) -> Sequence[UpstreamView]: ...
-
-    def library(self) -> Library:
-        """Return the saved programs."""
-        ...
-
-    def program_changes(self, name: str) -> Sequence[DefinitionChange]:
-        """Return the definitions of tools that have changed since a saved program was pinned."""
-        ...
-
-    async def tools_of_program(self, program: SavedProgram) -> tuple[UsedTool, ...]:
-        """Return the tools that a saved program names, with their present definitions."""
-        ...
-
-    async def pin_program(self, program: SavedProgram, tools: tuple[UsedTool, ...], by: str) -> None:
-        """Pin a saved program to definitions of its tools that a person has seen. Raises `StateUnavailable`."""
-        ...
-
-    def change(self) -> Any:
-        """Return an object that is replaced whenever the catalog or the configuration changes."""
-        ...

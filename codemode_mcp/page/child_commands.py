@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from anyio.abc import Process, TaskGroup, TaskStatus
 
-    from codemode_mcp.page.changes import Application
+    from codemode_mcp.server.services import App
 
 
 @asynccontextmanager
 async def child_command(
-    application: Application, *words: str, arguments: tuple[str, ...] = (), stderr: int = subprocess.DEVNULL
+    application: App, *words: str, arguments: tuple[str, ...] = (), stderr: int = subprocess.DEVNULL
 ) -> AsyncIterator[Process]:
     """Run a command for the configuration of an application, with its variables. Kill it at the end of the context.
 
@@ -101,7 +101,7 @@ class Checkups:
         """True while a checkup runs."""
         return self._lock.locked()
 
-    async def run(self, application: Application) -> Report:
+    async def run(self, application: App) -> Report:
         """Check the configuration of an application. Raise `Failed`."""
         if self.is_running:
             raise Failed("The checks are running already.")
@@ -112,7 +112,7 @@ class Checkups:
             return report
 
 
-async def _checks(application: Application) -> list[dict[str, Any]]:
+async def _checks(application: App) -> list[dict[str, Any]]:
     text = b""
     with anyio.move_on_after(CHECKUP_SECONDS):
         async with child_command(application, "doctor", "--json") as process:
@@ -184,7 +184,7 @@ class Logins:
         """Return the latest login to a server."""
         return self._logins.get(server)
 
-    async def begin(self, application: Application, server: str, group: TaskGroup) -> Login | None:
+    async def begin(self, application: App, server: str, group: TaskGroup) -> Login | None:
         """Begin a login, unless one is open. Return it when its address is known, or when it has ended.
 
         Args:
@@ -202,7 +202,7 @@ class Logins:
         await group.start(self._run, application, server, login)
         return login
 
-    async def _run(self, application: Application, server: str, login: Login, *, task_status: TaskStatus[None]) -> None:
+    async def _run(self, application: App, server: str, login: Login, *, task_status: TaskStatus[None]) -> None:
         options = ("--no-browser", "--timeout", str(LOGIN_SECONDS))
         output, begun = b"", False
         try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
     from starlette.routing import Route
 
-    from codemode_mcp.page.changes import Application
+    from codemode_mcp.server.services import App
     from codemode_mcp.settings import UiSettings
 
 
@@ -47,7 +47,7 @@ class Page:
 
     def __init__(
         self,
-        applications: Callable[[], Sequence[Application]],
+        applications: Callable[[], Sequence[App]],
         connected: Callable[[], list[dict[str, Any]] | None] = lambda: None,
     ) -> None:
         self._sessions = Sessions()

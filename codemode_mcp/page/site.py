@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from codemode_mcp.control.answers import Control
     from codemode_mcp.control.protocol import Request as ControlRequest
-    from codemode_mcp.page.changes import Application
     from codemode_mcp.page.sessions import Sessions
+    from codemode_mcp.server.services import App
 
 
 log = logging.getLogger("codemode_mcp.page")
@@ -90,7 +90,7 @@ class Site:
 
     def __init__(
         self,
-        applications: Callable[[], Sequence[Application]],
+        applications: Callable[[], Sequence[App]],
         connected: Callable[[], list[dict[str, Any]] | None],
         sessions: Sessions,
         clock: Callable[[], float],
@@ -108,7 +108,7 @@ class Site:
     # the applications
 
     @property
-    def applications(self) -> list[Application]:
+    def applications(self) -> list[App]:
         """The applications that answer."""
         return [each for each in self._applications() if each.control is not None]
 
@@ -123,14 +123,14 @@ class Site:
         found = self.applications
         return bool(found) and all(each.config.ui.decide for each in found)
 
-    def first(self) -> Application:
+    def first(self) -> App:
         """Return the first application, for pages about tools and rules. Raise `Problem` if there is none."""
         found = self.applications
         if not found:
             raise Problem("No client is connected, so nothing is served now.", 503)
         return found[0]
 
-    def chosen(self, request: Request) -> Application:
+    def chosen(self, request: Request) -> App:
         """Return the application whose number, from 1, is the parameter `app`; the first one without it."""
         first, number = self.first(), request.query_params.get("app", "1")
         found = self.applications

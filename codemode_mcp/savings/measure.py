@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.savings.tasks import Exposure, Server, as_listed, weigh
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
-
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.policy.policy import Caller
     from codemode_mcp.savings.tasks import Weight
-    from codemode_mcp.settings import ToolSettings
+    from codemode_mcp.server.services import App
     from upstream_clients.tools import UpstreamView
 
 CONNECT_SECONDS: Final = 30.0
 """Time limit in seconds to connect to the servers."""
 
 
-class Measured(Protocol):
-    """The application whose tools are measured, as `app.App`."""
-
-    operator: Caller
-
-    async def pool(self) -> Any: ...
-
-    async def catalog_for(self, caller: Caller, client: None) -> Catalog: ...
-
-    def servers(self, caller: Caller | None) -> dict[str, str]: ...
-
-    def settings(self) -> ToolSettings: ...
-
-    def topics(self, caller: Caller) -> Sequence[str]: ...
-
-    def saved_programs(self, caller: Caller | None) -> Sequence[str]: ...
-
-    def plugin_tools(self) -> tuple[Hashable, ...]: ...
-
-    async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]: ...
-
-
-async def exposure_of(app: Measured) -> Exposure:
+async def exposure_of(app: App) -> Exposure:
     """Return the sizes of the tools of all servers as they are known now, and of `exec` and `wait`."""
     from codemode_mcp.server import search_tools
 
@@ -58,7 +33,7 @@ async def exposure_of(app: Measured) -> Exposure:
     )
 
 
-async def _own(app: Measured) -> Weight:
+async def _own(app: App) -> Weight:
     """Return the sizes of `exec` and `wait` for this user."""
     from codemode_mcp.server.descriptions import instructions, tool_list
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from codemode_mcp.exposure.selection import Exposure
     from codemode_mcp.runs.observation import Polled
     from codemode_mcp.server.exchange import Client, Exchange
-    from codemode_mcp.server.services import Runs
+    from codemode_mcp.server.services import App
     from codemode_mcp.settings import ToolSettings
     from upstream_clients.tools import JsonObject
 
@@ -117,7 +117,7 @@ class ClientTasks:
 
     def __init__(
         self,
-        runs: Runs,
+        runs: App,
         exposure: Callable[[Exchange], Exposure],
         render: RenderFn,
         hands_over: Callable[[], bool],
@@ -184,7 +184,7 @@ class ClientTasks:
         return {"resultType": "complete"}
 
     async def _get(self, exchange: Exchange, task_id: str, client: McpClient) -> dict[str, Any]:
-        began, polling = time.monotonic(), await self._runs.polling()
+        began, polling = time.monotonic(), (await self._runs.manager()).polling
         caller = exchange.caller
         polled = await polling.poll(task_id, caller.owner, caller, client, POLL_SECONDS)
         status, outcome = status_of(polled), polled.outcome
@@ -221,7 +221,7 @@ class ClientTasks:
         return result
 
     async def _update(self, exchange: Exchange, task_id: str, client: McpClient) -> None:
-        began, polling = time.monotonic(), await self._runs.polling()
+        began, polling = time.monotonic(), (await self._runs.manager()).polling
         answers = exchange.params.get("inputResponses")
         if not isinstance(answers, dict) or len(answers) > MAX_RESPONSES:
             raise JsonRpcError(INVALID_PARAMS, f"inputResponses must be an object with at most {MAX_RESPONSES} answers")
@@ -232,7 +232,7 @@ class ClientTasks:
             raise JsonRpcError(INVALID_PARAMS, f"the answer to {refused[0]} is not a valid result of its request")
 
     async def _cancel(self, exchange: Exchange, task_id: str, client: McpClient) -> None:
-        began, polling = time.monotonic(), await self._runs.polling()
+        began, polling = time.monotonic(), (await self._runs.manager()).polling
         await polling.cancel(task_id, exchange.caller.owner, exchange.caller, client)
         self._report(exchange, task_id, began, "cancelled", cancel=True)
 

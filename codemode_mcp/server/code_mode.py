@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from codemode_mcp.server.exposed_tools import ExposedTools
     from codemode_mcp.server.notifications import ListKind
     from codemode_mcp.server.profiles import Profile
-    from codemode_mcp.server.services import Runs
+    from codemode_mcp.server.services import App
     from codemode_mcp.settings import ExposeMode
     from upstream_clients.jsonrpc import RequestId
 
@@ -87,7 +87,7 @@ class Surface:
 
     name: Final = "codemode-mcp"
 
-    def __init__(self, runs: Runs, user: Caller | None = None, *, lasting: bool = False) -> None:
+    def __init__(self, runs: App, user: Caller | None = None, *, lasting: bool = False) -> None:
         self._runs = runs
         self._user = user
         self._lasting = lasting
@@ -392,7 +392,8 @@ class Surface:
         owner = caller.owner
         if continued.run_id:
             # The client repeats its request with answers to the questions of the last result (revision 2026-07-28).
-            return await self._runs.observe(
+            manager = await self._runs.manager()
+            return await manager.observe(
                 continued.run_id, owner, client=client, answers=continued.answers, caller=caller
             )
         if self._exposure(exchange).mode == "search":
@@ -400,10 +401,14 @@ class Surface:
         match name:
             case "exec":
                 program = exec_arguments(arguments)
-                return await self._runs.execute(program.source, program.language, caller, client, request)
+                manager = await self._runs.manager()
+                from codemode_mcp.program.prepare import Cell  # imported by the manager, and not needed before it
+
+                return await manager.execute(Cell(program.source, program.language, caller, request), client)
             case "wait":
                 asked = wait_arguments(arguments)
-                return await self._runs.observe(
+                manager = await self._runs.manager()
+                return await manager.observe(
                     asked.run_id, owner, cancel=asked.cancel, from_start=asked.from_start, client=client, caller=caller
                 )
         raise ProgramError(

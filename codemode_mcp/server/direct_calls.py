@@ -13,7 +13,7 @@ import secrets
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.messages import Completion
     from codemode_mcp.server.client import LatestProgress
     from codemode_mcp.server.exchange import Exchange
-    from codemode_mcp.settings import ToolSettings
+    from codemode_mcp.server.services import App
     from upstream_clients.tools import JsonObject, Question
 
 
@@ -58,18 +58,6 @@ _ONLY_IN_TERMINAL: Final = (
     "sent; the user can list the tool in tools.approved"
 )
 """The reason why a direct call is denied without asking its client."""
-
-
-class Dispatching(Protocol):
-    """The part of the composition root that direct calls need."""
-
-    def settings(self) -> ToolSettings: ...
-
-    async def dispatcher(self) -> Dispatcher:
-        """Return the dispatcher once everything is open."""
-
-    def remembers(self) -> RememberFn | None:
-        """Return the function that keeps approvals for later calls; None if they cannot be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +120,7 @@ class DirectCalls:
     Use `running` while calls are made.
     """
 
-    def __init__(self, upstreams: Dispatching, auditor: Auditor) -> None:
+    def __init__(self, upstreams: App, auditor: Auditor) -> None:
         self._upstreams = upstreams
         self._auditor = auditor
         self._calls: dict[str, ForwardedCall] = {}

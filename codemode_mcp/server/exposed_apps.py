@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from codemode_mcp.server.direct_calls import DirectCalls
     from codemode_mcp.server.exchange import Client, Exchange
     from codemode_mcp.server.notifications import Announcer
-    from codemode_mcp.server.services import Runs
+    from codemode_mcp.server.services import App
     from codemode_mcp.settings import PolicyRules
     from upstream_clients.tools import JsonObject
 
@@ -57,7 +57,7 @@ class ExposedApps:
     """
 
     def __init__(
-        self, servers: Runs, direct: DirectCalls, exposure: Callable[[Exchange], Exposure], announcer: Announcer
+        self, servers: App, direct: DirectCalls, exposure: Callable[[Exchange], Exposure], announcer: Announcer
     ) -> None:
         self._servers = servers
         self._direct = direct

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from codemode_mcp.server.exchange import Exchange
     from codemode_mcp.server.notifications import Announcer
     from codemode_mcp.server.profiles import ClientExposure
-    from codemode_mcp.server.services import Runs
+    from codemode_mcp.server.services import App
     from codemode_mcp.settings import ExposeMode
     from upstream_clients.tools import JsonObject, UpstreamView
 
@@ -105,7 +105,7 @@ _METHODS: Final[Mapping[str, ItemKind | None]] = {
 class ExposedItems:
     """The prompts and resources of all servers, for the clients of one surface."""
 
-    def __init__(self, servers: Runs, direct: DirectCalls, exposures: ClientExposure, announcer: Announcer) -> None:
+    def __init__(self, servers: App, direct: DirectCalls, exposures: ClientExposure, announcer: Announcer) -> None:
         self._servers = servers
         self._direct = direct
         self._exposures = exposures

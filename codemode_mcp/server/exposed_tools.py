@@ -6,7 +6,7 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from codemode_mcp.did_you_mean import hint, nearest
@@ -22,9 +22,6 @@ from upstream_clients.jsonrpc import INVALID_PARAMS, JsonRpcError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
 
-    import anyio
-
-    from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.exposure.selection import Exposure, Mode
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
     from codemode_mcp.server.direct_calls import DirectCalls
     from codemode_mcp.server.exchange import Exchange
     from codemode_mcp.server.notifications import Announcer
-    from codemode_mcp.settings import ToolSettings
+    from codemode_mcp.server.services import App
 
 
 MAX_CALLERS: Final = 1024
@@ -49,7 +46,7 @@ class ExposedTools:
         announcer: reports changes of the tool list.
     """
 
-    def __init__(self, tools: Tools, direct: DirectCalls, announcer: Announcer) -> None:
+    def __init__(self, tools: App, direct: DirectCalls, announcer: Announcer) -> None:
         self._tools = tools
         self._direct = direct
         self._announcer = announcer
@@ -160,33 +157,6 @@ def _text_result(text: str, version: str) -> dict[str, Any]:
 # tools. Changes are found by comparing that list and the registered plugin tools.
 
 
-class Tools(Protocol):
-    """The part of the composition root from which tool lists are made."""
-
-    def settings(self) -> ToolSettings: ...
-
-    def catalog_of(self, caller: Caller) -> Catalog:
-        """Return the caller's MCP tools."""
-
-    async def catalog_for(self, caller: Caller, client: None) -> Catalog:
-        """Return the caller's tools, including those of plugins, once plugins are loaded."""
-
-    async def plugins_loaded(self) -> bool:
-        """Wait, for a bounded time, for plugins to load. Return False if some are still loading."""
-
-    def plugin_tools(self) -> Hashable:
-        """Return a value that changes when a plugin is loaded, changed or removed."""
-
-    def change(self) -> anyio.Event:
-        """Return an event for the next change of the catalog."""
-
-    async def dispatcher(self) -> Dispatcher:
-        """Return the dispatcher once everything is open."""
-
-    async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
-        """Wait until servers have listed their tools; None stands for all servers."""
-
-
 class CallerListings:
     """The tool lists of all callers.
 
@@ -195,7 +165,7 @@ class CallerListings:
         is_listed: returns False for tools that are left out.
     """
 
-    def __init__(self, tools: Tools, announcer: Announcer, is_listed: Callable[[Entry], bool]) -> None:
+    def __init__(self, tools: App, announcer: Announcer, is_listed: Callable[[Entry], bool]) -> None:
         self._tools = tools
         self._is_listed = is_listed
         # The lists without plugin tools that clients have received, each with one of its callers.

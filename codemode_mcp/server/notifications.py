@@ -22,13 +22,14 @@ from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.server_log import LEVELS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 
     from anyio.abc import TaskGroup
 
     from codemode_mcp.policy.policy import Caller
     from codemode_mcp.server.exchange import Client, Exchange
-    from upstream_clients.tools import ItemSource, JsonObject, LogLevel, UpstreamView
+    from codemode_mcp.server.services import App
+    from upstream_clients.tools import JsonObject, LogLevel
 
     Send = Callable[[JsonObject], Awaitable[None]]
     """Sends the params of one `notifications/message`."""
@@ -219,22 +220,6 @@ OWN_LOGGER: Final = "codemode-mcp"
 """The logger of our own messages about messages that were dropped."""
 
 
-class LogSources(Protocol):
-    """The part of the composition root that log messages need; see `services.Runs`."""
-
-    def servers(self, caller: Caller | None) -> Mapping[str, str]: ...
-
-    def configured(self) -> Sequence[str]: ...
-
-    def trusted_views(self) -> Sequence[UpstreamView]: ...
-
-    async def item_source(self, server: str, caller: Caller) -> ItemSource | None: ...
-
-    def change(self) -> anyio.Event: ...
-
-    def touch(self) -> None: ...
-
-
 class ForwardedLogs:
     """The log messages for all clients of a surface. Use `running` while there are clients.
 
@@ -242,7 +227,7 @@ class ForwardedLogs:
         clock: returns monotonic seconds.
     """
 
-    def __init__(self, servers: LogSources, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, servers: App, clock: Callable[[], float] = time.monotonic) -> None:
         self._servers = servers
         self._clock = clock
         self._group: TaskGroup | None = None
@@ -352,9 +337,7 @@ class _Subscriber:
         sent: set when everything is sent after `end`.
     """
 
-    def __init__(
-        self, servers: LogSources, caller: Caller, level: LogLevel, send: Send, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, servers: App, caller: Caller, level: LogLevel, send: Send, clock: Callable[[], float]) -> None:
         self._servers = servers
         self._caller = caller
         self._send = send

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from codemode_mcp.server.exposed_apps import ExposedApps
     from codemode_mcp.server.exposed_items import ExposedItems
     from codemode_mcp.server.profiles import ClientExposure
-    from codemode_mcp.server.services import Runs
+    from codemode_mcp.server.services import App
 
 
 LIST_TTL_MS: Final = 10_000
@@ -146,7 +146,7 @@ class ReadableResources:
         items: returns the resources of servers.
     """
 
-    def __init__(self, servers: Runs, exposures: ClientExposure, items: Callable[[], ExposedItems]) -> None:
+    def __init__(self, servers: App, exposures: ClientExposure, items: Callable[[], ExposedItems]) -> None:
         self._servers = servers
         self._exposures = exposures
         self._items = items
@@ -215,7 +215,7 @@ MAX_READ: Final = 32 * 1024 * 1024
 class ResultResources:
     """The stored results of the callers of a surface."""
 
-    def __init__(self, runs: Runs, exposures: ClientExposure) -> None:
+    def __init__(self, runs: App, exposures: ClientExposure) -> None:
         self._runs = runs
         self._exposures = exposures
         self._reading: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
@@ -254,7 +254,7 @@ class ResultResources:
         reading = self._reading.get(caller.owner) or self._reading.setdefault(caller.owner, anyio.Lock())
         async with reading:
             try:
-                text = await self._runs.result(caller.owner, ref)
+                text = await (await self._runs.values()).load(caller.owner, ref)
             except CodeModeError as error:
                 raise JsonRpcError(INTERNAL_ERROR, error.message) from None
             if text is not None and len(text) > MAX_READ:
@@ -272,7 +272,7 @@ class ResultResources:
         if caller.owner is None or not isinstance(allowed, Allow):
             return [], None
         try:
-            found = await self._runs.results(caller.owner, before, PAGE_RESULTS + 1)
+            found = await (await self._runs.values()).results(caller.owner, before, PAGE_RESULTS + 1)
         except CodeModeError as error:
             log.warning("stored results are left out of a list: %s", error.message)
             return [], None
@@ -408,7 +408,7 @@ class ResourceUpdates:
         readable: the resources that clients can read.
     """
 
-    def __init__(self, servers: Runs, readable: Readable) -> None:
+    def __init__(self, servers: App, readable: Readable) -> None:
         self._servers = servers
         self._readable = readable
         self._group: TaskGroup | None = None

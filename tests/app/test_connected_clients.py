@@ -16,12 +16,13 @@ from codemode_mcp.app.app import open_app
 from codemode_mcp.config import load_config
 from codemode_mcp.paths import cache_dir
 from codemode_mcp.policy.policy import CLIENT, Caller
+from codemode_mcp.program.prepare import Cell
 from upstream_clients.pool import SharedServers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from codemode_mcp.app.app import App
+    from codemode_mcp.server.services import App
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +65,7 @@ def roots_of(uri: str) -> Callable[[], Awaitable[dict[str, Any]]]:
 
 
 async def value_of(app: App, number: int, program: str) -> Any:
-    outcome = await app.execute(program, "javascript", caller_of(app, number))
+    outcome = await (await app.manager()).execute(Cell(program, "javascript", caller_of(app, number)))
     assert outcome.status == "completed", outcome.error
     return outcome.value
 

@@ -10,8 +10,8 @@ import anyio
 import mcp_types as types
 import pytest
 
-from codemode_mcp.app.app import LIST_SECONDS
 from codemode_mcp.server.descriptions import DESCRIPTION_BYTES, TOOLS_BYTES_NAMESPACES
+from codemode_mcp.server.services import LIST_SECONDS
 from tests.integration.announcements import Ear, listening
 from tests.integration.harness import SECONDS, serve
 

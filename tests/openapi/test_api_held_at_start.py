@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from codemode_mcp.app.app import App
+    from codemode_mcp.server.services import App
 
 pytestmark = [
     pytest.mark.anyio,

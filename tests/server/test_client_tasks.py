@@ -88,7 +88,7 @@ async def test_clients_of_the_handshake_know_no_tasks() -> None:
 
 
 class Served:
-    """One ended or suspended run for each id, as `services.Runs` and as its polling."""
+    """One ended or suspended run for each id, as `services.App` and as its polling."""
 
     def __init__(self) -> None:
         self.set = ToolSettings()
@@ -102,8 +102,8 @@ class Served:
     def admits_nothing(self, caller: Caller) -> bool:
         return False
 
-    async def polling(self) -> Any:
-        return SimpleNamespace(poll=self._poll)
+    async def manager(self) -> Any:
+        return SimpleNamespace(polling=SimpleNamespace(poll=self._poll))
 
     async def _poll(self, *_: Any) -> Polled:
         return Polled(outcome("completed"), 1.0, 1.0)

@@ -25,7 +25,7 @@ CAPABILITIES = {"extensions": {APPS_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}}}
 
 
 class Servers:
-    """Two servers of which a guest sees one, as `services.Runs`."""
+    """Two servers of which a guest sees one, as `services.App`."""
 
     def __init__(self) -> None:
         guests = PolicyContext("guests", ("principal:guest",), PolicyRules(deny=("mcp:bank:*",)))

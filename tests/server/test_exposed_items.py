@@ -31,7 +31,7 @@ class Silent(ScriptedSource):
 
 
 class Servers:
-    """A server with one resource and a silent one, as `services.Runs`."""
+    """A server with one resource and a silent one, as `services.App`."""
 
     def __init__(self) -> None:
         self.notes = ScriptedSource("notes", {}, resources=True)

@@ -26,7 +26,7 @@ ME, ADA, BOB = Caller("me"), Caller("ada", "http"), Caller("bob", "http")
 
 
 class Servers:
-    """Servers as `services.Runs` has them."""
+    """Servers as `services.App` has them."""
 
     def __init__(self, *names: str) -> None:
         self.sources = {name: ScriptedSource(name, {}, logging=True) for name in names}

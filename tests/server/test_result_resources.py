@@ -32,25 +32,28 @@ class Application:
 
     def __init__(self) -> None:
         self.auditor = Auditor()
-        self.values = MemoryValues(10_000_000)
-        self.results = self.values.results
+        self.stored = MemoryValues(10_000_000)
+        self.results = self.stored.results
         self.reading = self.most_reading = 0
 
     def admits_nothing(self, caller: Caller) -> bool:
         return caller.principal == "guest"
 
-    async def result(self, owner: str, ref: str) -> str | None:
+    async def values(self) -> Any:
+        return self
+
+    async def load(self, owner: str, ref: str) -> str | None:
         self.reading += 1
         self.most_reading = max(self.most_reading, self.reading)
         await anyio.lowlevel.checkpoint()
         self.reading -= 1
-        return await self.values.load(owner, ref)
+        return await self.stored.load(owner, ref)
 
 
 class Away(Application):
     """An application whose store does not answer."""
 
-    async def result(self, owner: str, ref: str) -> str | None:
+    async def load(self, owner: str, ref: str) -> str | None:
         raise StoreUnavailable("the store is away")
 
     def __init__(self) -> None:
@@ -72,15 +75,15 @@ def reading(uri: str, caller: Caller = ANN) -> Any:
 
 async def test_results_are_listed_in_pages_that_new_results_do_not_shift() -> None:
     application = Application()
-    refs = [await application.values.offload("ann", json.dumps(n)) for n in range(2 * PAGE_RESULTS + 50)]
-    await application.values.offload("bob", "1")
+    refs = [await application.stored.offload("ann", json.dumps(n)) for n in range(2 * PAGE_RESULTS + 50)]
+    await application.stored.offload("bob", "1")
     results, listed = of(application), []
     cursor, sizes = None, []
     while cursor is not None or not sizes:
         page, cursor = await results.page(ANN, number_before(cursor))
         sizes.append(len(page))
         listed += [each["uri"] for each in page]
-        await application.values.offload("ann", "2")
+        await application.stored.offload("ann", "2")
     assert sizes == [PAGE_RESULTS, PAGE_RESULTS, 50]
     assert listed == [result_uri(ref or "") for ref in reversed(refs)]
 
@@ -97,7 +100,7 @@ async def test_results_are_listed_in_pages_that_new_results_do_not_shift() -> No
 )
 async def test_a_list_has_results_if_policy_allows_programs_to_list_them(rules: dict[str, Any], count: int) -> None:
     application = Application()
-    ref = await application.values.offload("ann", "1")
+    ref = await application.stored.offload("ann", "1")
     results = of(application, **rules)
     assert len((await results.page(ANN, None))[0]) == count
     assert (await results.read(reading(result_uri(ref or ""))))["contents"][0]["text"] == "1"
@@ -114,7 +117,7 @@ async def test_a_store_that_is_away_hides_no_other_resource_and_is_named_in_a_re
 async def test_an_owner_has_one_read_at_a_time_and_delays_no_other_owner() -> None:
     application = Application()
     results = of(application)
-    uris = {owner: result_uri(await application.values.offload(owner, "1") or "") for owner in ("ann", "bob")}
+    uris = {owner: result_uri(await application.stored.offload(owner, "1") or "") for owner in ("ann", "bob")}
 
     async def read_all(owner: str, count: int) -> None:
         async with anyio.create_task_group() as group:
@@ -132,7 +135,7 @@ async def test_an_owner_has_one_read_at_a_time_and_delays_no_other_owner() -> No
 async def test_a_result_beyond_the_limit_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "MAX_READ", 100)
     application = Application()
-    ref = await application.values.offload("ann", json.dumps("x" * 99))
+    ref = await application.stored.offload("ann", json.dumps("x" * 99))
     with pytest.raises(JsonRpcError, match="101 characters, more than 100; load a part of it in a program") as raised:
         await of(application).read(reading(result_uri(ref or "")))
     assert raised.value.code == INVALID_PARAMS

@@ -17,9 +17,9 @@ from codemode_mcp.cli.running_instance import ask_instance, tools_there
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
     from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.server.services import App
 
 Result = TypeVar("Result")
 

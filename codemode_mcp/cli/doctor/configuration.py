@@ -26,7 +26,6 @@ from upstream_clients.redaction import is_secret_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from codemode_mcp.app.app import App
     from codemode_mcp.catalog.entries import OfferedTool
     from codemode_mcp.config import Config
     from codemode_mcp.config.confirmation import Gate
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.policy import Caller
     from codemode_mcp.policy.rules import Effects
     from codemode_mcp.policy.unused_rules import Known
+    from codemode_mcp.server.services import App
     from upstream_clients.tools import UpstreamView
 
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
+    from codemode_mcp.server.services import App
     from codemode_mcp.stores.work import Database, Work
 
 
@@ -85,8 +85,11 @@ async def check_engine(app: App, before: CompiledFile) -> Iterable[Check]:
 async def _program(app: App, engine: str) -> Check:
     """Run a trivial program in the same way as the programs of clients."""
     began = time.monotonic()
+    manager = await app.manager()
+    from codemode_mcp.program.prepare import Cell
+
     try:
-        outcome = await app.execute("return 6 * 7", "javascript", app.operator)
+        outcome = await manager.execute(Cell("return 6 * 7", "javascript", app.operator))
     except CodeModeError as error:  # A required plugin is missing, or a plugin forbids this program.
         detail = f"starts, but a trivial program was refused: {error.message}"
         return Check("engine", "warn", detail, "see the plugins below")
@@ -178,11 +181,10 @@ async def check_compiler(app: App, config: Config) -> Iterable[Check]:
         if wanted:
             return [Check(_NAME, "warn", f"programs are not checked: {error.message}", _FETCH)]
         return [Check(_NAME, "info", f"off, and TypeScript {VERSION} is not fetched", f"to check programs: {_FETCH}")]
-    await app.manager()
-    assert app.checker is not None
+    checker = (await app.opened()).checker
     began = time.monotonic()
     trial = of_cell(inspect("(await MCP.$api()).nothing", "javascript"), "javascript")
-    found = await app.checker.check(trial, await app.catalog_for(app.operator, None))
+    found = await checker.check(trial, await app.catalog_for(app.operator, None))
     if not found.problems:
         why = found.unchecked or "it does not find an error that it should find"
         return [Check(_NAME, "warn", f"TypeScript {VERSION} does not work: {why}", f"delete {cache_dir()}; {_FETCH}")]

@@ -23,8 +23,8 @@ from upstream_clients.environment import find_executable, is_passed_on
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
+    from codemode_mcp.server.services import App
     from codemode_mcp.trust.comparison import ItemReport
     from codemode_mcp.trust.service import Trust
     from upstream_clients.openapi.served import ApiReport

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.app.app import App
     from codemode_mcp.audit.events import Event
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.catalog import Catalog
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.instance.clients import CommandTerminal
     from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.server.services import App
     from codemode_mcp.settings import Language
 
 
@@ -125,7 +125,11 @@ class AppPrograms:
         self._request = request_id()
         client = self._client()
         self._follow(None)
-        execution = self._app.execute(source, language, self._caller, client, self._request, on_outputs)
+        manager = await self._app.manager()
+        from codemode_mcp.program.prepare import Cell
+
+        cell = Cell(source, language, self._caller, self._request)
+        execution = manager.execute(cell, client, on_outputs)
         try:
             return await self._answered(execution, client)
         except anyio.get_cancelled_exc_class():
@@ -139,7 +143,8 @@ class AppPrograms:
         client = self._client()
         if run_id != self._current:
             self._follow(run_id)
-        return await self._answered(self._app.observe(run_id, self._owner, cancel=cancel, client=client), client)
+        manager = await self._app.manager()
+        return await self._answered(manager.observe(run_id, self._owner, cancel=cancel, client=client), client)
 
     async def cancel(self, run_id: str) -> None:
         await (await self._app.manager()).operator.cancel(run_id)
@@ -197,14 +202,14 @@ class AppPrograms:
 
     async def _forget_offloaded(self) -> None:
         if self._offloaded is not None:
-            await self._app.forget_stored(self._owner, self._offloaded)
+            await (await self._app.values()).remove(self._owner, self._offloaded)
             self._offloaded = None
 
     async def names(self) -> str | None:
-        return await self._app.stored(self._owner, self.key)
+        return await (await self._app.values()).load(self._owner, self.key)
 
     async def forget_names(self) -> None:
-        await self._app.forget_stored(self._owner, self.key)
+        await (await self._app.values()).remove(self._owner, self.key)
 
     # tools
 

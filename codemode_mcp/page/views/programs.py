@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from codemode_mcp.page.changes import Application
     from codemode_mcp.page.site import Site
     from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.saved_programs.versions import UsedTool
+    from codemode_mcp.server.services import App
 
 MAX_LINES: Final = 20_000
 """Lines of a difference that are shown. A text has at most 256 KiB."""
@@ -53,7 +53,7 @@ Decision = Literal["accept", "reject", "pin"]
 class _Folder:
     """The files of the configuration of an application."""
 
-    application: Application
+    application: App
     folder: Path
     state: ProgramState
 
@@ -197,7 +197,7 @@ def _error_lines(programs: Sequence[SavedProgram]) -> dict[str, int | None]:
     return {each.name: syntax_error_line(each.text) for each in programs}
 
 
-def _row(application: Application, program: SavedProgram, error_line: int | None) -> dict[str, Any]:
+def _row(application: App, program: SavedProgram, error_line: int | None) -> dict[str, Any]:
     return {
         "name": program.name,
         "address": f"/programs/{quote(program.name, safe='')}",

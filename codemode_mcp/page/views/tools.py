@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.config import Config
-    from codemode_mcp.page.changes import Application
     from codemode_mcp.page.site import Site
     from codemode_mcp.policy.budgets import AccountView, Unit
     from codemode_mcp.savings.tasks import Tasks
+    from codemode_mcp.server.services import App
 
 
 PAGE_SIZE: Final = 100
@@ -133,7 +133,7 @@ def routes(site: Site) -> Sequence[Route]:
     )
 
 
-def _rows(application: Application, catalog: Catalog) -> list[dict[str, Any]]:
+def _rows(application: App, catalog: Catalog) -> list[dict[str, Any]]:
     """Return all tools of servers and plugins, also those that are denied or held, each with the decision about it.
 
     Nothing is shown of a definition that a person has not accepted, but the name.

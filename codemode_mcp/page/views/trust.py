@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from codemode_mcp.page.changes import Application
     from codemode_mcp.page.site import Site
+    from codemode_mcp.server.services import App
     from codemode_mcp.trust.comparison import ItemReport
 
 MAX_ITEMS: Final = 50
@@ -117,15 +117,15 @@ def _seen(items: Any) -> dict[tuple[Kind, str], str]:
     return seen
 
 
-def _servers(site: Site) -> list[tuple[Application, str]]:
-    found: dict[str, Application] = {}
+def _servers(site: Site) -> list[tuple[App, str]]:
+    found: dict[str, App] = {}
     for application in site.applications:
         for spec in application.config.upstreams:
             found.setdefault(spec.name, application)
     return [(application, name) for name, application in found.items()]
 
 
-def _application_of(site: Site, server: str) -> Application:
+def _application_of(site: Site, server: str) -> App:
     """Return the application of a server. Raise `Problem` for an unknown server."""
     for application, name in _servers(site):
         if name == server:
@@ -133,7 +133,7 @@ def _application_of(site: Site, server: str) -> Application:
     raise Problem("There is no such server.", 404)
 
 
-def _server(application: Application, name: str) -> dict[str, Any]:
+def _server(application: App, name: str) -> dict[str, Any]:
     every = application.trust.reports(name)
     reports = [each for each in every if each.kind != "entry"]
     return {
