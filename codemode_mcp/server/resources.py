@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 import anyio
@@ -303,18 +303,6 @@ SEND_SECONDS: Final = 5.0
 """Timeout of a notification in seconds."""
 
 
-class Readable(Protocol):
-    """The resources that clients can read, as `readable_resources.ReadableResources`."""
-
-    async def locate(self, exchange: Exchange, uri: str) -> Located:
-        """Return the server of a resource that the client of a request can read. Raises `JsonRpcError`."""
-        ...
-
-    def may_read(self, exchange: Exchange, server: str) -> bool:
-        """Return True if the client of a request can read resources of a server now."""
-        ...
-
-
 @dataclass(eq=False)
 class _Held:
     """One subscription of a client of the handshake revisions. It can be closed before it has begun."""
@@ -408,7 +396,7 @@ class ResourceUpdates:
         readable: the resources that clients can read.
     """
 
-    def __init__(self, servers: App, readable: Readable) -> None:
+    def __init__(self, servers: App, readable: ReadableResources) -> None:
         self._servers = servers
         self._readable = readable
         self._group: TaskGroup | None = None
