@@ -124,8 +124,20 @@ SPREAD = ("--dist", "loadfile", "--no-loadscope-reorder")
 """Options that divide the tests among processes. A file's tests share its servers and stay together;
 `tests/conftest.py` orders the files."""
 UNIT = (
-    *("app", "audit", "calls", "catalog", "cli", "clients", "config", "control", "declarations", "plugins", "policy"),
-    *("program", "repl", "runs", "sandbox", "savings", "search", "server", "test_prose.py", "test_public_names.py"),
+    *(
+        "app",
+        "audit",
+        "calls",
+        "catalog",
+        "cli",
+        "clients",
+        "config",
+        "control",
+        "declarations",
+        "extensions",
+        "plugins",
+    ),
+    *("policy", "program", "repl", "runs", "sandbox", "search", "server", "test_prose.py", "test_public_names.py"),
 )
 """Folders and files under `tests` with unit tests, which start no server."""
 SLOW = (
@@ -150,7 +162,7 @@ SLOW = (
     "tests/sandbox/test_natives.py",
     "tests/sandbox/test_pool.py",
     "tests/sandbox/test_values.py",
-    "tests/savings/test_savings_command.py",
+    "tests/extensions/savings/test_savings_command.py",
     "tests/server/test_descriptions.py",
 )
 """Files of these that take 3 s or more and that a change seldom breaks alone; `quick` leaves them out."""

@@ -12,7 +12,7 @@ import anyio
 from codemode_mcp.control.protocol import BadMessage
 from codemode_mcp.page.guard import Guard
 from codemode_mcp.page.sessions import Sessions, redirect_path
-from codemode_mcp.page.site import Site, build
+from codemode_mcp.page.site import Site, build, pages
 from codemode_mcp.page.views import overview, programs, runs, tools, trust
 from codemode_mcp.server.http.sockets import CannotListen, accept_connections, open_socket
 
@@ -118,11 +118,10 @@ _ROUTES = (
     trust.routes,
     tools.routes,
     tools.policy_routes,
-    tools.savings_routes,
     overview.doctor_routes,
 )
 
 
 def routes(site: Site) -> list[Route]:
     """Return the addresses of all pages."""
-    return [route for routes_of in _ROUTES for route in routes_of(site)]
+    return [route for routes_of in (*_ROUTES, *(each.routes for each in pages())) for route in routes_of(site)]

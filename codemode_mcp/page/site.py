@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from codemode_mcp.audit.trajectory_files import deadline, duration, moment, size, svg_number
 from codemode_mcp.control.display import counted, plain
+from codemode_mcp.extension_points import extensions
 from codemode_mcp.page.changes import Changes, Full, StoredRuns
 from codemode_mcp.page.guard import ASSETS_PATH, CLEAN_PATH, OPEN_PATH, cookie_name
 from codemode_mcp.page.sessions import remove_redirect
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.control.answers import Control
     from codemode_mcp.control.protocol import Request as ControlRequest
+    from codemode_mcp.extension_points import Page
     from codemode_mcp.page.changes import Application
     from codemode_mcp.page.sessions import Sessions
 
@@ -63,10 +65,9 @@ NAVIGATION: Final = (
     ("/trust", "Trust"),
     ("/tools", "Tools"),
     ("/policy", "Policy"),
-    ("/savings", "Savings"),
     ("/doctor", "Doctor"),
 )
-"""The main pages: address and name, in the order in which they are shown."""
+"""The main pages: address and name, in the order in which they are shown. Those of extensions follow."""
 
 
 class Problem(Exception):
@@ -101,6 +102,7 @@ class Site:
         self._sessions = sessions
         self._clock = clock
         self._templates = environment()
+        self._navigation = [*NAVIGATION, *((each.address, each.title) for each in pages())]
         self.changes = Changes(applications, clock)
         self.stored_runs = StoredRuns(clock, lambda: self.changes.tell("runs", "approvals"))
 
@@ -152,7 +154,7 @@ class Site:
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         """Return a page from its template."""
         shared = {
-            "navigation": NAVIGATION,
+            "navigation": self._navigation,
             "here": "/" + request.url.path.split("/")[1],
             "path": request.url.path,
             "decides": self.decides,
@@ -262,6 +264,11 @@ def one_of(value: Any, kind: Any, name: str) -> Any:
     return value
 
 
+def pages() -> list[Page]:
+    """Return the pages of extensions."""
+    return [page for each in extensions() for page in each.pages]
+
+
 def build(site: Site, routes: Sequence[Route]) -> ASGIApp:
     """Return the application of a site."""
 
@@ -307,7 +314,7 @@ MAX_TEXT: Final = 256 * 1024
 def environment() -> Environment:
     """Return the templates."""
     made = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+        loader=FileSystemLoader([_TEMPLATES, *(each.templates for each in pages())]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=harmless,

@@ -1,8 +1,7 @@
-"""The pages about tools, policy and savings."""
+"""The pages about tools and policy."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,22 +9,12 @@ import anyio.to_thread
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from codemode_mcp.audit.trajectory_files import decisions_in, every, files_of
+from codemode_mcp.audit.trajectory_files import decisions_in
 from codemode_mcp.catalog.catalog import EVERYTHING
 from codemode_mcp.config.edit import switch_tool
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.page.site import Problem, rough
 from codemode_mcp.policy.approval import AT_PAGE
-from codemode_mcp.savings.measure import exposure_of
-from codemode_mcp.savings.report import (
-    Report,
-    costs,
-    costs_of_modes,
-    modes_in_words,
-    verdict_of_exposure,
-    verdict_of_tasks,
-)
-from codemode_mcp.savings.tasks import tasks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,11 +25,9 @@ if TYPE_CHECKING:
     from codemode_mcp.audit.trajectory_files import Decision
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
-    from codemode_mcp.config import Config
     from codemode_mcp.page.changes import Application
     from codemode_mcp.page.site import Site
     from codemode_mcp.policy.budgets import AccountView, Unit
-    from codemode_mcp.savings.tasks import Tasks
 
 
 PAGE_SIZE: Final = 100
@@ -241,45 +228,3 @@ def _uses(view: AccountView) -> Iterator[dict[str, Any]]:
                 "limit": limit,
                 "what": f"{words} in {rough(view.budget.window_seconds)}",
             }
-
-
-DAYS: Final = 7
-"""Days of recorded tasks that are shown."""
-
-
-def savings_routes(site: Site) -> Sequence[Route]:
-    """Return the address of this page."""
-
-    async def savings(request: Request) -> Response:
-        application = site.chosen(request)
-        tasks, unrecorded = await anyio.to_thread.run_sync(_recorded, application.config)
-        report = Report(await exposure_of(application), tasks, unrecorded)
-        return site.page(
-            request,
-            "savings.html",
-            servers=sorted(report.exposure.servers, key=lambda each: -each.weight.prompt),
-            own=report.exposure.own,
-            direct=report.exposure.direct,
-            tokens=report.tokens,
-            verdict=verdict_of_exposure(report),
-            of_tasks=verdict_of_tasks(report),
-            costs=list(costs(report)),
-            modes=costs_of_modes(report),
-            of_modes=modes_in_words(report),
-            unrecorded=unrecorded,
-        )
-
-    return (Route("/savings", savings),)
-
-
-def _recorded(config: Config) -> tuple[Tasks | None, str]:
-    """Return the recorded tasks of the last days, and the reason if there are none."""
-    if config.audit.trajectory is None:
-        return None, 'No tasks are recorded: add "audit": { "trajectory": "runs.jsonl" } to the configuration.'
-    path = Path(config.audit.trajectory)
-    try:
-        if not files_of(path):
-            return None, "No tasks are recorded yet; recording starts when a client calls exec."
-        return tasks_of(every(path), "content", time.time() - DAYS * 24 * 3600.0), ""
-    except OSError as error:
-        return None, f"{path} cannot be read: {error.strerror}"

@@ -9,9 +9,17 @@ from typing import Any
 import pytest
 
 from codemode_mcp.control.display import columns
-from codemode_mcp.savings.report import Report, as_json, costs, drawn, left_out, verdict_of_exposure, verdict_of_tasks
-from codemode_mcp.savings.tasks import Exposure, Server, Weight, tasks_of
-from tests.savings.trajectories import run
+from codemode_mcp.extensions.savings.report import (
+    Report,
+    as_json,
+    costs,
+    drawn,
+    left_out,
+    verdict_of_exposure,
+    verdict_of_tasks,
+)
+from codemode_mcp.extensions.savings.tasks import Exposure, Server, Weight, tasks_of
+from tests.extensions.savings.trajectories import run
 
 HOSTILE = "\x1b[2J\u202e</text><script>alert(1)</script>\"&' 漢字漢字漢字漢字漢字漢字漢字漢字\ud800"
 BIG = {"text_bytes": 5000, "digest": "one"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.savings.tasks import Task, Tasks, tasks_of
-from tests.savings.trajectories import run
+from codemode_mcp.extensions.savings.tasks import Task, Tasks, tasks_of
+from tests.extensions.savings.trajectories import run
 
 FIRST = {"text_bytes": 500, "structured_bytes": 400, "bytes": 1000}
 SECOND = {"given": 30, "text_bytes": 700, "bytes": 800}

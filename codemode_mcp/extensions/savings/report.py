@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from codemode_mcp.exposure.selection import Mode
-    from codemode_mcp.savings.tasks import Exposure, Reads, Task, Tasks, Weight
+    from codemode_mcp.extensions.savings.tasks import Exposure, Reads, Task, Tasks, Weight
 
 
 BYTES_PER_TOKEN: Final = 4.0

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from codemode_mcp.savings.tasks import Exposure, Server, Weight, as_listed, weigh
+from codemode_mcp.extensions.savings.tasks import Exposure, Server, Weight, as_listed, weigh
 from upstream_clients.tools import Annotations, Tool
 
 TOOL = {"name": "a", "description": "d", "inputSchema": {"type": "object"}}

@@ -15,12 +15,12 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from typer.testing import CliRunner
 
-from codemode_mcp.cli.commands.trace import app
-from codemode_mcp.savings.measure import server_of
-from tests.savings.trajectories import run
+from codemode_mcp.cli.parser import app
+from codemode_mcp.extensions.savings.measure import server_of
+from tests.extensions.savings.trajectories import run
 from upstream_clients.tools import Tool, UpstreamView
 
-QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart"
+QUICKSTART = Path(__file__).parents[3] / "examples" / "quickstart"
 
 MEASURING = """\
 const result = await MCP.tracker.listPeople({});

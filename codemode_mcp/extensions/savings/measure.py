@@ -5,14 +5,14 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from codemode_mcp.savings.tasks import Exposure, Server, as_listed, weigh
+from codemode_mcp.extensions.savings.tasks import Exposure, Server, as_listed, weigh
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.extensions.savings.tasks import Weight
     from codemode_mcp.policy.policy import Caller
-    from codemode_mcp.savings.tasks import Weight
     from codemode_mcp.settings import ToolSettings
     from upstream_clients.tools import UpstreamView
 
