@@ -11,14 +11,20 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from starlette.routing import Route
 
+    from codemode_mcp.app.app import App
+    from codemode_mcp.instance.clients import CommandTerminal
     from codemode_mcp.page.site import Site
+    from codemode_mcp.policy.policy import Caller
+
+    RunCommand = Callable[[App, Caller, CommandTerminal], Awaitable[Mapping[str, Any]]]
+    """The part of a command that the shared instance runs. It returns a result as JSON."""
 
 T = TypeVar("T")
 
@@ -58,10 +64,12 @@ class Extension(NamedTuple):
 
     Attributes:
         commands: commands of the command line, by name.
+        instance_commands: the parts of commands that the shared instance runs, by the name of the command.
         pages: pages that are shown beside those of the serving process.
     """
 
     commands: Mapping[str, Command] = {}
+    instance_commands: Mapping[str, RunCommand] = {}
     pages: Sequence[Page] = ()
 
 

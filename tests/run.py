@@ -137,7 +137,7 @@ UNIT = (
         "extensions",
         "plugins",
     ),
-    *("policy", "program", "repl", "runs", "sandbox", "search", "server", "test_prose.py", "test_public_names.py"),
+    *("policy", "program", "runs", "sandbox", "search", "server", "test_prose.py", "test_public_names.py"),
 )
 """Folders and files under `tests` with unit tests, which start no server."""
 SLOW = (

@@ -225,12 +225,6 @@ def test_the_help_of_every_command_shows_an_example_that_parses(path: tuple[str,
     assert fitting(shown)
 
 
-def test_the_help_of_the_prompt_fits() -> None:
-    from codemode_mcp.cli.repl.prompt import HELP
-
-    assert fitting(HELP)
-
-
 def test_help_shows_what_wants_no_value_without_one_and_how_to_begin() -> None:
     for path in [(), *(path for path, _ in ALL)]:
         assert "<bool>" not in invoke(*path, "--help").stdout

@@ -152,7 +152,6 @@ _CORE: Final = (
     ("new", "new", 110),
     ("test", "new", 120),
     ("call", "run", 130),
-    ("repl", "repl", 140),
     ("tools", "tools", 150),
     ("types", "tools", 160),
     ("runs", "runs", 170),

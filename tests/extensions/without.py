@@ -16,7 +16,9 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 EXTENSIONS: Final = sorted(each.parent.name for each in ROOT.glob("codemode_mcp/extensions/*/extension.py"))
 
-ALSO: Final[dict[str, tuple[str, ...]]] = {}
+ALSO: Final[dict[str, tuple[str, ...]]] = {
+    "repl": ("tests/integration/test_repl",),
+}
 """Tests of an extension outside its folder, by the name of the extension."""
 
 CORE: Final = (

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
 
-    from codemode_mcp.cli.repl.programs import Programs
-    from codemode_mcp.cli.repl.prompt import Prompt
-    from codemode_mcp.cli.repl.terminal import Reader
     from codemode_mcp.cli.terminal import Screen
     from codemode_mcp.config import Config
+    from codemode_mcp.extensions.repl.programs import Programs
+    from codemode_mcp.extensions.repl.prompt import Prompt
+    from codemode_mcp.extensions.repl.terminal import Reader
     from codemode_mcp.settings import Language
 
     OpenPrograms = Callable[[Callable[[], Screen | None]], AbstractAsyncContextManager[Programs]]
@@ -62,10 +62,10 @@ def repl(
 
     Piped input is read as if it were typed, without colours. The exit code is 1 if any of it failed.
     """
-    from codemode_mcp.cli.repl.instance_programs import InstanceEnded, instance_programs
     from codemode_mcp.cli.running_instance import attach_command
     from codemode_mcp.cli.terminal import Screen, is_attended
     from codemode_mcp.errors import CodeModeError
+    from codemode_mcp.extensions.repl.instance_programs import InstanceEnded, instance_programs
     from codemode_mcp.server.exec_arguments import exec_arguments
 
     try:
@@ -115,7 +115,7 @@ async def _private_programs(
 ) -> AsyncIterator[Programs]:
     """Run programs in an application of this process for the duration of the context."""
     from codemode_mcp.app.app import open_app
-    from codemode_mcp.cli.repl.app_programs import app_programs
+    from codemode_mcp.extensions.repl.app_programs import app_programs
 
     async with (
         open_app(config) as opened,
@@ -178,8 +178,8 @@ class _PipeFront:
 
 
 async def _from_pipe(open_programs: OpenPrograms, out: TextIO, language: Language | None) -> bool:
-    from codemode_mcp.cli.repl.cells import is_incomplete
-    from codemode_mcp.cli.repl.prompt import Prompt
+    from codemode_mcp.extensions.repl.cells import is_incomplete
+    from codemode_mcp.extensions.repl.prompt import Prompt
 
     ok = True
     front = _PipeFront(out)
@@ -223,7 +223,7 @@ class _TerminalFront:
         self._deferred: list[partial[None]] = []
 
     def print(self, text: str) -> None:
-        from codemode_mcp.cli.repl.display import lines_of
+        from codemode_mcp.extensions.repl.display import lines_of
 
         if self.screen is not None:
             self.screen.print(text)
@@ -231,17 +231,17 @@ class _TerminalFront:
             print(lines_of(text), flush=True)
 
     def declaration(self, text: str) -> None:
-        from codemode_mcp.cli.repl.terminal import print_code
+        from codemode_mcp.extensions.repl.terminal import print_code
 
         self._deferred.append(partial(print_code, text))
 
     def value(self, value: Any) -> None:
-        from codemode_mcp.cli.repl.terminal import print_value
+        from codemode_mcp.extensions.repl.terminal import print_value
 
         self._deferred.append(partial(print_value, value, _columns()))
 
     def say(self, text: str) -> None:
-        from codemode_mcp.cli.repl.display import lines_of
+        from codemode_mcp.extensions.repl.display import lines_of
 
         if self.screen is not None:
             self.screen.say(wrap(lines_of(text)))
@@ -249,7 +249,7 @@ class _TerminalFront:
             say(lines_of(text))
 
     def fail(self, text: str, place: tuple[str, int, int] | None) -> None:
-        from codemode_mcp.cli.repl.terminal import print_error
+        from codemode_mcp.extensions.repl.terminal import print_error
 
         self._deferred.append(partial(print_error, text, place, _columns()))
 
@@ -264,8 +264,8 @@ def _columns() -> int:
 
 
 async def _at_terminal(open_programs: OpenPrograms, _: TextIO, language: Language | None) -> bool:
-    from codemode_mcp.cli.repl.prompt import Prompt
-    from codemode_mcp.cli.repl.terminal import Reader, history_path, open_history
+    from codemode_mcp.extensions.repl.prompt import Prompt
+    from codemode_mcp.extensions.repl.terminal import Reader, history_path, open_history
 
     history = None
     try:
@@ -287,7 +287,7 @@ async def _at_terminal(open_programs: OpenPrograms, _: TextIO, language: Languag
 
 async def _read_inputs(reader: Reader, runner: _InputRunner) -> None:
     """Read and run one input after the other, until the person leaves."""
-    from codemode_mcp.cli.repl.terminal import Interrupted
+    from codemode_mcp.extensions.repl.terminal import Interrupted
 
     interrupted_once = False
     while True:

@@ -17,9 +17,9 @@ from prompt_toolkit.lexers import DynamicLexer, PygmentsLexer
 from prompt_toolkit.patch_stdout import patch_stdout
 from pygments.lexers.javascript import JavascriptLexer, TypeScriptLexer
 
-from codemode_mcp.cli.repl.cells import depth, is_incomplete
-from codemode_mcp.cli.repl.completion import complete
-from codemode_mcp.cli.repl.display import lines_of, pointed, shown
+from codemode_mcp.extensions.repl.cells import depth, is_incomplete
+from codemode_mcp.extensions.repl.completion import complete
+from codemode_mcp.extensions.repl.display import lines_of, pointed, shown
 from codemode_mcp.paths import state_dir
 from upstream_clients.private_files import NO_LINK, make_private, make_private_folder
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyPressEvent
 
-    from codemode_mcp.cli.repl.display import Part
-    from codemode_mcp.cli.repl.vocabulary import Vocabulary
+    from codemode_mcp.extensions.repl.display import Part
+    from codemode_mcp.extensions.repl.vocabulary import Vocabulary
 
 MAX_HISTORY: Final = 1_000_000
 """Maximum number of bytes of the history. A larger history is cut to the latest half of this limit."""

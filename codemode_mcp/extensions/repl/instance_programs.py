@@ -14,10 +14,10 @@ import msgspec
 
 from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.cli.messages import escape
-from codemode_mcp.cli.repl.programs import Answer, Hit, SessionRun
 from codemode_mcp.cli.terminal import Question
 from codemode_mcp.control.server import Accepted
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.extensions.repl.programs import Answer, Hit, SessionRun
 from codemode_mcp.instance import wire
 
 if TYPE_CHECKING:

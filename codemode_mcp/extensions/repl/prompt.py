@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
-from codemode_mcp.cli.repl import cells
-from codemode_mcp.cli.repl.cells import SessionNames, identifiers_in, position_in, unwrapped, wrapped
-from codemode_mcp.cli.repl.vocabulary import Vocabulary
 from codemode_mcp.control.display import counted, plain
 from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import CodeModeError, ProgramError
+from codemode_mcp.extensions.repl import cells
+from codemode_mcp.extensions.repl.cells import SessionNames, identifiers_in, position_in, unwrapped, wrapped
+from codemode_mcp.extensions.repl.vocabulary import Vocabulary
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.syntax import line_count
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from codemode_mcp.cli.repl.programs import Answer, Programs
+    from codemode_mcp.extensions.repl.programs import Answer, Programs
     from codemode_mcp.program.inspection import Preflight
     from codemode_mcp.settings import Language
 

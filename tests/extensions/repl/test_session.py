@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from codemode_mcp.cli.repl.cells import SessionNames, identifiers_in, position_in, unwrapped, wrapped
+from codemode_mcp.extensions.repl.cells import SessionNames, identifiers_in, position_in, unwrapped, wrapped
 from codemode_mcp.program.preflight import inspect
 
 

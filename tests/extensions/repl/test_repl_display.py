@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.cli.repl.display import MAX_ITEMS, MAX_LINES, MAX_TEXT, lines_of, pointed, quoted, shown
+from codemode_mcp.cli.messages import COLUMNS
 from codemode_mcp.control.display import columns
+from codemode_mcp.extensions.repl.display import MAX_ITEMS, MAX_LINES, MAX_TEXT, lines_of, pointed, quoted, shown
+from codemode_mcp.extensions.repl.prompt import HELP
+
+
+def test_the_help_of_the_prompt_fits() -> None:
+    assert all(len(line) <= COLUMNS for line in HELP.splitlines())
 
 
 def text_of(value: Any, width: int = 60) -> str:

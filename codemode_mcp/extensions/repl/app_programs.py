@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from codemode_mcp.audit.events import request_id
 from codemode_mcp.catalog.serialize import catalog_text
 from codemode_mcp.cli.following import TerminalClient, UnattendedClient, draw_progress, progress_of
-from codemode_mcp.cli.repl.programs import Answer, Hit, SessionRun
 from codemode_mcp.errors import CodeModeError, ProgramError
+from codemode_mcp.extensions.repl.programs import Answer, Hit, SessionRun
 from codemode_mcp.instance import wire
 from codemode_mcp.runs.outputs import printed
 from codemode_mcp.strict_json import ascii_json, form_from

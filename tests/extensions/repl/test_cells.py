@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.cli.repl.cells import (
+from codemode_mcp.extensions.repl.cells import (
     COMMANDS,
     MAX_JUDGED,
     Command,
@@ -19,7 +19,7 @@ from codemode_mcp.cli.repl.cells import (
     scan,
     word,
 )
-from codemode_mcp.cli.repl.prompt import Prompt
+from codemode_mcp.extensions.repl.prompt import Prompt
 
 OPEN = [
     "if (x)",
