@@ -23,8 +23,8 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from measure import report
 
+from codemode_mcp.extensions.type_check.compiler import find_compiler
 from codemode_mcp.paths import cache_dir
-from codemode_mcp.type_check.compiler import find_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

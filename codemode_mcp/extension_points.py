@@ -14,17 +14,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from typing import NoReturn, Protocol
 
     from starlette.routing import Route
 
     from codemode_mcp.app.app import App
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.cli.check import Check
+    from codemode_mcp.config import Config
     from codemode_mcp.instance.clients import CommandTerminal
     from codemode_mcp.page.site import Site
     from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.program.prepare import Prepared
+    from codemode_mcp.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.settings import Language
 
     RunCommand = Callable[[App, Caller, CommandTerminal], Awaitable[Mapping[str, Any]]]
     """The part of a command that the shared instance runs. It returns a result as JSON."""
+
+    CheckPart = Callable[[App, Config], Awaitable[Iterable[Check]]]
+    """A check of an installation."""
+
+    class Checker(Protocol):
+        """Checks the types of programs while it is open."""
+
+        async def note_on(self, prepared: Prepared, catalog: Catalog) -> str | None:
+            """Return a note on a cell for the reader of its result; None if there is nothing to say."""
+
+        async def end_when_idle(self) -> None:
+            """Free what a check leaves behind when no check follows, and when this is cancelled."""
+
 
 T = TypeVar("T")
 
@@ -59,6 +79,20 @@ class Page(NamedTuple):
     templates: Path
 
 
+class TypeCheck(NamedTuple):
+    """The check of the types of programs.
+
+    Attributes:
+        open: returns the checker of an application. The argument is the folder for caches.
+        check_cell_and_end: checks a program for a terminal. The last argument is the name of its file.
+        check_saved: checks saved programs for a terminal.
+    """
+
+    open: Callable[[Path], Checker]
+    check_cell_and_end: Callable[[Config, str, Language | None, str], NoReturn]
+    check_saved: Callable[[Config, Sequence[SavedProgram]], None]
+
+
 class Extension(NamedTuple):
     """The parts of an extension.
 
@@ -66,11 +100,18 @@ class Extension(NamedTuple):
         commands: commands of the command line, by name.
         instance_commands: the parts of commands that the shared instance runs, by the name of the command.
         pages: pages that are shown beside those of the serving process.
+        type_check: the check of the types of programs.
+        checks: checks of the installation, by their names.
+        prepare: does ahead of time what programs would wait for. It reports each step; the last argument is true if a
+            person wants it although the configuration does not.
     """
 
     commands: Mapping[str, Command] = {}
     instance_commands: Mapping[str, RunCommand] = {}
     pages: Sequence[Page] = ()
+    type_check: TypeCheck | None = None
+    checks: Mapping[str, CheckPart] = {}
+    prepare: Callable[[Config, Callable[[Check], None], bool], Awaitable[None]] | None = None
 
 
 @cache

@@ -172,7 +172,7 @@ DECIDES_PYTHON = (
     "codemode_mcp/program/esbuild_pin.py",
     "codemode_mcp/program/intl_pin.py",
     "codemode_mcp/program/npm_package.py",
-    "codemode_mcp/type_check/compiler.py",
+    "codemode_mcp/extensions/type_check/compiler.py",
     "upstream_clients/environment.py",
 )
 """Files whose change calls for a new installation."""

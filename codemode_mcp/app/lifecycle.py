@@ -28,6 +28,7 @@ from codemode_mcp.catalog.overrides import Overrides
 from codemode_mcp.catalog.topics import MAX_SERVERS, CallerTopics
 from codemode_mcp.config import reload
 from codemode_mcp.config_path import command_option
+from codemode_mcp.extension_points import first
 from codemode_mcp.nesting import with_depth
 from codemode_mcp.paths import cache_dir, config_dir, listings_dir, state_dir, vectors_dir
 from codemode_mcp.saved_programs.folder import (
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.per_caller import Catalogs
     from codemode_mcp.config import Config
     from codemode_mcp.control.answers import Control
+    from codemode_mcp.extension_points import Checker
     from codemode_mcp.page.changes import Application
     from codemode_mcp.plugins.host import Plugins
     from codemode_mcp.policy.approval import RememberFn
@@ -72,7 +74,6 @@ if TYPE_CHECKING:
     from codemode_mcp.saved_programs.versions import DefinitionChange, UsedTool
     from codemode_mcp.settings import StoreKind
     from codemode_mcp.stores.opening import OpenedStore
-    from codemode_mcp.type_check.checker import TypeChecker
     from upstream_clients.pool import SharedServers, UpstreamPool
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import RootsFn, ToolSource, UpstreamView
@@ -182,8 +183,8 @@ class Lifecycle:
         self._catalogs: Catalogs | None = None
         self._dispatcher: Dispatcher | None = None
         self._manager: RunManager | None = None
-        self.checker: TypeChecker | None = None
-        """The check of programs' types; None until everything is open."""
+        self.checker: Checker | None = None
+        """The check of programs' types; None until everything is open, and without the extension."""
         self._versions: VersionKeeper | None = None
 
     @property
@@ -518,7 +519,6 @@ class Lifecycle:
         from codemode_mcp.search.semantic import Meaning, available
         from codemode_mcp.search.warmup import Warmup
         from codemode_mcp.stores.opening import open_store
-        from codemode_mcp.type_check.checker import TypeChecker
 
         meaning = Meaning(vectors_dir()) if available() else None
         settings = self._config.tools.code_mode
@@ -548,7 +548,8 @@ class Lifecycle:
             self._dispatcher = Dispatcher(
                 self._source, self._config.tools, observed, plugins.interceptors, self.trust, self.transform
             )
-            self.checker = TypeChecker(cache_dir())
+            type_check = first(lambda each: each.type_check)
+            self.checker = None if type_check is None else type_check.open(cache_dir())
             async with (
                 open_notifier(lambda: self._config.tools.approval.notify, self.environ) as notify,
                 open_manager(
@@ -582,7 +583,8 @@ class Lifecycle:
                 with Warmup(None if meaning is None else meaning.fill) as warmup:
                     async with anyio.create_task_group() as group:
                         group.start_soon(plugins.run)  # first, because programs wait for it
-                        group.start_soon(self.checker.end_when_idle)
+                        if self.checker is not None:
+                            group.start_soon(self.checker.end_when_idle)
                         group.start_soon(self.trust.run, self.change)
                         group.start_soon(keep_small, self._engine.forget_unused)
                         group.start_soon(warn_of_idle_denials, lambda: self._config, pool.views, self.change)

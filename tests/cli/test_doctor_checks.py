@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from codemode_mcp.cli import check
 from codemode_mcp.cli.commands.doctor import problem_lines, running_line
 from codemode_mcp.cli.deciding import refuse_unknown
-from codemode_mcp.cli.doctor import CHECKS, Check, Checkup, check, check_config, checkup
+from codemode_mcp.cli.doctor import CHECKS, Check, Checkup, check_config, checkup
 from codemode_mcp.cli.doctor.configuration import literal_secrets, permissions, variables
 from codemode_mcp.cli.doctor.engine import CompiledFile, _cache
 from codemode_mcp.cli.doctor.machine import (

@@ -15,7 +15,7 @@ from codemode_mcp.config import load_config
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.cli.doctor.check import Check
+    from codemode_mcp.cli.check import Check
 
 BEARER = {"type": "bearer", "token": "secret-token"}
 KEY = {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}

@@ -44,8 +44,9 @@ def doctor(
 
     The exit code is 0 if nothing failed, 1 if a check failed, and 2 if the configuration is invalid.
     """
+    from codemode_mcp.cli import check
     from codemode_mcp.cli.deciding import ask
-    from codemode_mcp.cli.doctor import Checkup, check, check_config
+    from codemode_mcp.cli.doctor import Checkup, check_config
     from codemode_mcp.cli.mcp_clients import client_files, own_entries
     from codemode_mcp.config.confirmation import Gate
 
@@ -138,7 +139,7 @@ def _known(config: Config, names: Sequence[str]) -> Sequence[str]:
 
 
 def _print(checks: Sequence[Check]) -> None:
-    from codemode_mcp.cli.doctor import check
+    from codemode_mcp.cli import check
 
     arrow = "→"
     try:

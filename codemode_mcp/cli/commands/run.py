@@ -248,17 +248,20 @@ def _check_and_end(
     code: str, language: str | None, file: Path | None, config: str | None, servers: list[str] | None
 ) -> NoReturn:
     """Check the types of a program instead of running it."""
-    from codemode_mcp.cli.checking import check_cell_and_end
     from codemode_mcp.cli.command_programs import BadProgram, check
     from codemode_mcp.cli.loading import load, with_servers
+    from codemode_mcp.extension_points import first
 
+    type_check = first(lambda each: each.type_check)
+    if type_check is None:
+        stop(1, "this installation cannot check types; leave out --check")
     loaded = load(config, "error", None)
     try:
         program = check(ProgramRequest(code, language, (), as_json=False, quiet=True))
     except BadProgram as error:
         stop(error.exit_code, str(error))
     loaded = with_servers(loaded, servers, called=False) if servers else loaded
-    check_cell_and_end(loaded, program.source, program.language, "-e" if file is None else str(file))
+    type_check.check_cell_and_end(loaded, program.source, program.language, "-e" if file is None else str(file))
 
 
 def _show_trace(record: Record, config: Config, html: Path | None, *, draw: bool) -> None:

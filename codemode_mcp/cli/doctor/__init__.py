@@ -6,7 +6,7 @@ HTTP APIs and the size of the tool list), `engine` (with esbuild, the type check
 (the installation, folders, the shared instance, and clients).
 """
 
-from codemode_mcp.cli.doctor.check import CHECKS, Check, Status
+from codemode_mcp.cli.check import CHECKS, Check, Status
 from codemode_mcp.cli.doctor.checkup import Checkup
 from codemode_mcp.cli.doctor.configuration import check_config
 

@@ -14,13 +14,14 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp.app.app import open_app
+from codemode_mcp.cli.check import Check, elapsed_ms
 from codemode_mcp.cli.doctor import configuration, engine, machine, servers
-from codemode_mcp.cli.doctor.check import Check, elapsed_ms
 from codemode_mcp.cli.doctor.engine import compiled_file
 from codemode_mcp.cli.doctor.servers import connect, is_stored
 from codemode_mcp.config import Config
 from codemode_mcp.control.display import counted
 from codemode_mcp.errors import CodeModeError
+from codemode_mcp.extension_points import extensions
 from codemode_mcp.paths import cache_dir, listings_dir, vectors_dir
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Checkup:
                 "engine": partial(engine.check_engine, app, before),
                 "esbuild": partial(engine.esbuild, app, wanted),
                 "intl": _in_thread(engine.intl),
-                "type check": partial(engine.check_compiler, app, wanted),
+                **{name: partial(part, app, wanted) for each in extensions() for name, part in each.checks.items()},
                 "search": _in_thread(engine.check_search),
             }
             if config is None:
@@ -191,8 +192,9 @@ async def make_ahead(config: Config, report: Report, *, servers: bool, check: bo
     """
     report(await anyio.to_thread.run_sync(_esbuild, config, abandon_on_cancel=True))
     report(await anyio.to_thread.run_sync(_intl, abandon_on_cancel=True))
-    if check or config.tools.code_mode.check != "off":
-        report(await anyio.to_thread.run_sync(_compiler, abandon_on_cancel=True))
+    for each in extensions():
+        if each.prepare is not None:
+            await each.prepare(config, report, check)
     report(await anyio.to_thread.run_sync(_engine))
     if servers and (views := await _servers(config, report)):
         await _vectors(config, views, report)
@@ -234,19 +236,6 @@ def _intl() -> Check:
         advice = "connect to the network and run codemode-mcp setup again; programs without Intl work"
         return Check("intl", "fail", error.message, advice)
     return Check("intl", "ok", f"{how}, {path}")
-
-
-def _compiler() -> Check:
-    from codemode_mcp.type_check.compiler import VERSION, fetch_compiler, find_compiler
-
-    try:
-        try:
-            compiler, how = find_compiler(cache_dir()), "there already"
-        except CodeModeError:
-            compiler, how = fetch_compiler(cache_dir()), "fetched with npm"
-    except CodeModeError as error:
-        return Check("type check", "fail", error.message, "connect to the network and run codemode-mcp setup --check")
-    return Check("type check", "ok", f"{how}, TypeScript {VERSION}, {compiler.executable}")
 
 
 def _engine() -> Check:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from codemode_mcp.audit.redaction import without_tokens
-from codemode_mcp.cli.doctor.check import CORRECT, Check, listed
+from codemode_mcp.cli.check import CORRECT, Check, listed
 from codemode_mcp.config.literals import secret_args
 from codemode_mcp.control.display import counted, plain
 from codemode_mcp.errors import ConfigError

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.cli.doctor.check import Check, elapsed_ms
+from codemode_mcp.cli.check import Check, elapsed_ms
 from codemode_mcp.cli.doctor.machine import full_disk, nearest_existing
 from codemode_mcp.control.display import counted
 from codemode_mcp.errors import CodeModeError, StoreUnavailable
@@ -54,7 +54,6 @@ def compiled_file() -> CompiledFile:
 
     Opening the engine changes this state: it writes a missing file.
     """
-    from codemode_mcp.paths import cache_dir
     from codemode_mcp.sandbox.compiled import compiled_path
 
     try:
@@ -125,7 +124,6 @@ async def esbuild(app: App, config: Config) -> Iterable[Check]:
     """Check the path and version of esbuild, and transform a line of TypeScript."""
     if "typescript" not in config.tools.code_mode.languages:
         return [Check("esbuild", "ok", "not needed: TypeScript is not enabled")]
-    from codemode_mcp.paths import cache_dir
     from codemode_mcp.program.esbuild import find_esbuild, version_of
     from codemode_mcp.program.esbuild_pin import VERSION
 
@@ -150,7 +148,6 @@ async def esbuild(app: App, config: Config) -> Iterable[Check]:
 
 def intl() -> Iterable[Check]:
     """Look for the bundle with `Intl`."""
-    from codemode_mcp.paths import cache_dir
     from codemode_mcp.program.intl import find_intl
 
     try:
@@ -158,35 +155,6 @@ def intl() -> Iterable[Check]:
     except CodeModeError as error:
         return [Check("intl", "warn", error.message, "run codemode-mcp setup (npm fetches it); other programs work")]
     return [Check("intl", "ok", f"{path.stat().st_size / 1e6:.1f} MB, {path}")]
-
-
-_NAME: Final = "type check"
-_FETCH: Final = "run codemode-mcp setup --check (npm fetches 10 MB)"
-
-
-async def check_compiler(app: App, config: Config) -> Iterable[Check]:
-    """Check the compiler of TypeScript, and check a program with it."""
-    from codemode_mcp.program.preflight import inspect
-    from codemode_mcp.type_check.compiler import VERSION, find_compiler
-    from codemode_mcp.type_check.declared import of_cell
-
-    mode = config.tools.code_mode.check
-    wanted = mode != "off"
-    try:
-        await anyio.to_thread.run_sync(find_compiler, cache_dir(), abandon_on_cancel=True)
-    except CodeModeError as error:
-        if wanted:
-            return [Check(_NAME, "warn", f"programs are not checked: {error.message}", _FETCH)]
-        return [Check(_NAME, "info", f"off, and TypeScript {VERSION} is not fetched", f"to check programs: {_FETCH}")]
-    await app.manager()
-    assert app.checker is not None
-    began = time.monotonic()
-    trial = of_cell(inspect("(await MCP.$api()).nothing", "javascript"), "javascript")
-    found = await app.checker.check(trial, await app.catalog_for(app.operator, None))
-    if not found.problems:
-        why = found.unchecked or "it does not find an error that it should find"
-        return [Check(_NAME, "warn", f"TypeScript {VERSION} does not work: {why}", f"delete {cache_dir()}; {_FETCH}")]
-    return [Check(_NAME, "ok", f"{mode}; TypeScript {VERSION} checks a program in {elapsed_ms(began):,} ms")]
 
 
 def check_search() -> Iterable[Check]:

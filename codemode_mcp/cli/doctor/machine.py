@@ -20,7 +20,7 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp import __version__
-from codemode_mcp.cli.doctor.check import CORRECT, Check, listed
+from codemode_mcp.cli.check import CORRECT, Check, listed
 from codemode_mcp.control.client import NoAnswer, ask, ask_all
 from codemode_mcp.control.display import counted, cut, plain
 from codemode_mcp.control.endpoints import endpoint_at
@@ -37,7 +37,7 @@ from upstream_clients.stdio import shake_hands
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from codemode_mcp.cli.doctor.check import Status
+    from codemode_mcp.cli.check import Status
     from codemode_mcp.cli.mcp_clients.own_entries import OwnEntry
     from codemode_mcp.config import Config
     from codemode_mcp.instance.registry import Record

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import anyio.to_thread
 
-from codemode_mcp.cli.doctor.check import CORRECT, Check, elapsed_ms, listed
+from codemode_mcp.cli.check import CORRECT, Check, elapsed_ms, listed
 from codemode_mcp.cli.doctor.configuration import hidden, known_of
 from codemode_mcp.control.display import counted, cut
 from declarations.untrusted_text import escape_line

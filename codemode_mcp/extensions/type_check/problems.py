@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from tree_sitter import Node
 
-    from codemode_mcp.type_check.declared import Leeway
-    from codemode_mcp.type_check.program_tree import Callback, ProgramTree
-    from codemode_mcp.type_check.session import Diagnostic
+    from codemode_mcp.extensions.type_check.declared import Leeway
+    from codemode_mcp.extensions.type_check.program_tree import Callback, ProgramTree
+    from codemode_mcp.extensions.type_check.session import Diagnostic
 
 _ACCESS: Final = frozenset((2339, 2551))
 _USES: Final = frozenset((2349, 2461, 2488, 2495, 2504, 2548, 2549))

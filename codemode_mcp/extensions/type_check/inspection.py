@@ -5,25 +5,25 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.program.syntax import TRANSPARENT, span_of
-from codemode_mcp.type_check.problems import (
+from codemode_mcp.extensions.type_check.problems import (
     Judge,
     async_callback,
     ignored_call,
     is_candidate,
     printed_promise,
 )
-from codemode_mcp.type_check.program_tree import ProgramTree
+from codemode_mcp.extensions.type_check.program_tree import ProgramTree
+from codemode_mcp.program.syntax import TRANSPARENT, span_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tree_sitter import Node
 
+    from codemode_mcp.extensions.type_check.declared import CheckedText, Declared, Variant
+    from codemode_mcp.extensions.type_check.problems import TypeProblem
+    from codemode_mcp.extensions.type_check.session import Diagnostic, Session
     from codemode_mcp.settings import Language
-    from codemode_mcp.type_check.declared import CheckedText, Declared, Variant
-    from codemode_mcp.type_check.problems import TypeProblem
-    from codemode_mcp.type_check.session import Diagnostic, Session
 
 MAX_JUDGED: Final = 50
 """Maximum number of diagnostics of one program that are judged."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.extensions.type_check.score import decline, fake_servers
 from tests.integration.harness import serve, write_config
-from tests.type_check.score import decline, fake_servers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.extensions.type_check.checks import installed_compiler
 from tests.integration.harness import cli, quickstart, serve, write_config
-from tests.type_check.checks import installed_compiler
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,16 +15,17 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp.errors import RuntimeUnavailable
-from codemode_mcp.type_check.compiler import CompilerFailed
+from codemode_mcp.extensions.type_check.compiler import CompilerFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.type_check.declared import CheckedText, Declared
-    from codemode_mcp.type_check.problems import TypeProblem
-    from codemode_mcp.type_check.session import Session
+    from codemode_mcp.extensions.type_check.declared import CheckedText, Declared
+    from codemode_mcp.extensions.type_check.problems import TypeProblem
+    from codemode_mcp.extensions.type_check.session import Session
+    from codemode_mcp.program.prepare import Prepared
 
 Result = TypeVar("Result")
 
@@ -134,6 +135,12 @@ class TypeChecker:
             return _given_up("the check failed")
         return Checked(unchecked="its syntax is not understood") if problems is None else Checked(tuple(problems))
 
+    async def note_on(self, prepared: Prepared, catalog: Catalog) -> str | None:
+        """Check a cell, and return a note for the reader of its result; None if there is nothing to say."""
+        from codemode_mcp.extensions.type_check.cells import check_cell  # imported late: most servers check nothing
+
+        return await check_cell(self, prepared, catalog)
+
     async def end_when_idle(self) -> None:
         """End the process when it is idle, and when this is cancelled."""
         try:
@@ -184,8 +191,8 @@ class TypeChecker:
     def _open(self, catalog: Catalog) -> tuple[Session, Declared]:
         """Return the process, with the project of a catalog."""
         # Imported in this thread and late: most servers check nothing.
-        from codemode_mcp.type_check.compiler import find_compiler
-        from codemode_mcp.type_check.session import Session
+        from codemode_mcp.extensions.type_check.compiler import find_compiler
+        from codemode_mcp.extensions.type_check.session import Session
 
         generation, session = self._generation, self._session
         if session is None:
@@ -203,7 +210,7 @@ class TypeChecker:
         return session, made
 
     def _check(self, session: Session, made: Declared, text: CheckedText) -> list[TypeProblem] | None:
-        from codemode_mcp.type_check.inspection import find_problems
+        from codemode_mcp.extensions.type_check.inspection import find_problems
 
         try:
             return find_problems(session, made, text)
@@ -212,7 +219,7 @@ class TypeChecker:
             raise
 
     def _declarations(self, catalog: Catalog) -> Declared:
-        from codemode_mcp.type_check.declared import declared
+        from codemode_mcp.extensions.type_check.declared import declared
 
         key = _key(catalog)
         if key not in self._declared:

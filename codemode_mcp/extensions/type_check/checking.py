@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.config import Config
+    from codemode_mcp.extensions.type_check.checker import Checked
+    from codemode_mcp.extensions.type_check.declared import CheckedText
     from codemode_mcp.program.inspection import Preflight
     from codemode_mcp.program.prepare import Transform
     from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.settings import Language
-    from codemode_mcp.type_check.checker import Checked
-    from codemode_mcp.type_check.declared import CheckedText
 
     Types = Callable[[CheckedText], Awaitable[Checked]]
     """A function that checks a text against the catalog."""
@@ -75,6 +75,7 @@ async def _in_app(
     config: Config, check: Callable[[Catalog, Transform, Types], Awaitable[CheckedFiles]]
 ) -> CheckedFiles:
     from codemode_mcp.app.app import open_app
+    from codemode_mcp.extensions.type_check.checker import TypeChecker
 
     with logging_of(config, level="error"), plugins_on_stderr():
         async with open_app(config) as app:
@@ -83,15 +84,15 @@ async def _in_app(
             await pool.connect(unknown, CONNECT_SECONDS)
             catalog = await app.catalog_for(app.operator, None)
             checker = app.checker
-            assert checker is not None
+            assert isinstance(checker, TypeChecker)
             return await check(catalog, app.transform, lambda text: checker.check(text, catalog))
 
 
 async def _cell(
     source: str, language: Language | None, file: str, catalog: Catalog, transform: Transform, types: Types
 ) -> CheckedFiles:
+    from codemode_mcp.extensions.type_check.declared import of_cell
     from codemode_mcp.program.prepare import has_types
-    from codemode_mcp.type_check.declared import of_cell
 
     language = language or ("typescript" if has_types(source) else "javascript")
     found = _inspected(source, language, file, catalog)
@@ -105,8 +106,8 @@ async def _cell(
 async def _saved(
     programs: Sequence[SavedProgram], catalog: Catalog, transform: Transform, types: Types
 ) -> CheckedFiles:
+    from codemode_mcp.extensions.type_check.declared import of_module
     from codemode_mcp.saved_programs.compiling import function_body
-    from codemode_mcp.type_check.declared import of_module
 
     found = []
     for program in programs:
@@ -152,7 +153,7 @@ def _inspected(source: str, language: Language, file: str, catalog: Catalog) -> 
 
 
 def _lines(text: CheckedText, checked: Checked, file: str, catalog: Catalog) -> CheckedFiles:
-    from codemode_mcp.type_check.cells import positions, signatures
+    from codemode_mcp.extensions.type_check.cells import positions, signatures
 
     if checked.unchecked is not None:
         return CheckedFiles(unchecked=[f"{file}: not checked: {checked.unchecked}"])

@@ -1,4 +1,4 @@
-"""Figures of the type check over all wrong and right programs: `python -m tests.type_check.score`.
+"""Figures of the type check over all wrong and right programs: `python -m tests.extensions.type_check.score`.
 
 Programs go through `exec` of a real server with `codeMode.check: "note"`. A mistake is found if the note of the type
 check, or the refusal of a program that was not run, names a line that is wrong. The right programs are those of `right`
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from mcp_types import ElicitResult
 
-from tests.integration.harness import quickstart, serve, write_config
-from tests.type_check.sets import (
+from tests.extensions.type_check.sets import (
     KINDS,
     blind_programs,
     blind_right_programs,
@@ -26,13 +25,14 @@ from tests.type_check.sets import (
     right_programs,
     wrong_programs,
 )
-from tests.type_check.tool_lists import SERVERS
+from tests.extensions.type_check.tool_lists import SERVERS
+from tests.integration.harness import quickstart, serve, write_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tests.extensions.type_check.sets import RightProgram, WrongProgram
     from tests.integration.harness import Answer, Session
-    from tests.type_check.sets import RightProgram, WrongProgram
 
 FAKE_SERVER: Final = Path(__file__).with_name("fake_server.py")
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import jsonschema_rs
 
-from tests.type_check.fake_server import result_of
-from tests.type_check.tool_lists import SERVERS, declarations, listed_tools, views
+from tests.extensions.type_check.fake_server import result_of
+from tests.extensions.type_check.tool_lists import SERVERS, declarations, listed_tools, views
 
 
 def test_eight_servers_have_145_tools_of_which_two_thirds_declare_results() -> None:

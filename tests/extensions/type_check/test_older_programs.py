@@ -12,11 +12,11 @@ import pytest
 from codemode_mcp.app.app import open_app
 from codemode_mcp.config import load_config
 from codemode_mcp.errors import CodeModeError
+from codemode_mcp.extensions.type_check.checker import TypeChecker
 from codemode_mcp.paths import cache_dir
-from codemode_mcp.type_check.checker import TypeChecker
+from tests.extensions.type_check.checks import cell, installed_compiler
+from tests.extensions.type_check.sets import older_programs
 from tests.integration.harness import quickstart, write_config
-from tests.type_check.checks import cell, installed_compiler
-from tests.type_check.sets import older_programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.settings import Language
 
-CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "cells" / "typescript.json"
+CORPUS = Path(__file__).parents[4] / "shared" / "corpus" / "cells" / "typescript.json"
 
 
 def programs() -> Iterator[tuple[str, str, Language]]:
