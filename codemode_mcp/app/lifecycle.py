@@ -101,7 +101,6 @@ _IMPORTED_WHEN_OPENED = (
     "codemode_mcp.plugins.bundled",
     "codemode_mcp.plugins.host",
     "codemode_mcp.runs.manager",
-    "codemode_mcp.search.semantic",
     "codemode_mcp.catalog.observed_types",
     "codemode_mcp.stores.opening",
     "codemode_mcp.search.warmup",
@@ -516,11 +515,11 @@ class Lifecycle:
         from codemode_mcp.plugins.bundled import bundled
         from codemode_mcp.plugins.host import Plugins
         from codemode_mcp.runs.manager import Services, open_manager
-        from codemode_mcp.search.semantic import Meaning, available
         from codemode_mcp.search.warmup import Warmup
         from codemode_mcp.stores.opening import open_store
 
-        meaning = Meaning(vectors_dir()) if available() else None
+        open_model = first(lambda each: each.open_model)
+        meaning = None if open_model is None else open_model(vectors_dir())
         settings = self._config.tools.code_mode
         # Runs of a command end with it, and need no durable store.
         outlives = self._transport is not None and self.code_mode

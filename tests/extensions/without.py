@@ -18,6 +18,7 @@ EXTENSIONS: Final = sorted(each.parent.name for each in ROOT.glob("codemode_mcp/
 
 ALSO: Final[dict[str, tuple[str, ...]]] = {
     "repl": ("tests/integration/test_repl",),
+    "semantic": ("tests/integration/test_serve_semantic",),
 }
 """Tests of an extension outside its folder, by the name of the extension."""
 

@@ -22,11 +22,10 @@ from codemode_mcp.config import Config
 from codemode_mcp.control.display import counted
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.extension_points import extensions
-from codemode_mcp.paths import cache_dir, listings_dir, vectors_dir
+from codemode_mcp.paths import cache_dir, listings_dir
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from codemode_mcp.cli.mcp_clients.own_entries import OwnEntry
     from upstream_clients.pool import UpstreamPool
@@ -112,7 +111,6 @@ class Checkup:
                 "esbuild": partial(engine.esbuild, app, wanted),
                 "intl": _in_thread(engine.intl),
                 **{name: partial(part, app, wanted) for each in extensions() for name, part in each.checks.items()},
-                "search": _in_thread(engine.check_search),
             }
             if config is None:
                 await self._run_all(general)
@@ -197,7 +195,9 @@ async def make_ahead(config: Config, report: Report, *, servers: bool, check: bo
             await each.prepare(config, report, check)
     report(await anyio.to_thread.run_sync(_engine))
     if servers and (views := await _servers(config, report)):
-        await _vectors(config, views, report)
+        for each in extensions():
+            if each.prepare_tools is not None:
+                await each.prepare_tools(config, report, views)
 
 
 def _esbuild(config: Config) -> Check:
@@ -286,33 +286,3 @@ async def _server(pool: UpstreamPool, spec: UpstreamSpec, report: Report) -> Non
     else:
         detail = f"{tools} listed, but the list cannot be stored, so every process starts the server"
         report(Check(title, "warn", detail, f"run codemode-mcp doctor {shlex.quote(spec.name)} for the reason"))
-
-
-async def _vectors(config: Config, views: Sequence[UpstreamView], report: Report) -> None:
-    from codemode_mcp.search.semantic import available
-
-    if not available():
-        return
-    began = time.monotonic()
-    try:
-        folder = await anyio.to_thread.run_sync(_fill, config, views, abandon_on_cancel=True)
-    except Exception as error:
-        detail = f"vectors cannot be made ({type(error).__name__}); search goes by words"
-        report(Check("search", "warn", detail, "run codemode-mcp doctor and see its line on search"))
-        return
-    report(
-        Check("search", "ok", f"by meaning too: all tools were read in {elapsed_ms(began):,} ms, stored in {folder}")
-    )
-
-
-def _fill(config: Config, views: Sequence[UpstreamView]) -> Path:
-    from codemode_mcp.catalog.overrides import Overrides
-    from codemode_mcp.catalog.per_caller import build
-    from codemode_mcp.policy.policy import Policy
-    from codemode_mcp.search.semantic import Meaning
-
-    meaning = Meaning(vectors_dir())
-    overrides = Overrides(config.tools.overrides)
-    build(views, Policy(config.tools.policy), meaning, overrides=overrides).prepare_search()
-    meaning.fill(lambda: False)
-    return vectors_dir()

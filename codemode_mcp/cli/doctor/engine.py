@@ -1,8 +1,7 @@
-"""Checks of the engine, esbuild, `Intl`, the compiler for type checks, search and the store."""
+"""Checks of the engine, esbuild, `Intl` and the store."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import secrets
 import shutil
@@ -19,7 +18,6 @@ from codemode_mcp.cli.check import Check, elapsed_ms
 from codemode_mcp.cli.doctor.machine import full_disk, nearest_existing
 from codemode_mcp.control.display import counted
 from codemode_mcp.errors import CodeModeError, StoreUnavailable
-from codemode_mcp.installation import install_command
 from codemode_mcp.paths import cache_dir
 from codemode_mcp.plugins.api import EXEC_ID
 from codemode_mcp.settings import StoreSettings
@@ -155,31 +153,6 @@ def intl() -> Iterable[Check]:
     except CodeModeError as error:
         return [Check("intl", "warn", error.message, "run codemode-mcp setup (npm fetches it); other programs work")]
     return [Check("intl", "ok", f"{path.stat().st_size / 1e6:.1f} MB, {path}")]
-
-
-def check_search() -> Iterable[Check]:
-    """Check the packages of the extra `semantic`, and run its model."""
-    from codemode_mcp.search.semantic import TOKENIZER, WEIGHTS, Embedder, Unavailable, available
-
-    again = install_command("semantic", again=True)
-    if not available():
-        parts = [each for each in (WEIGHTS.package, TOKENIZER.package) if importlib.util.find_spec(each) is not None]
-        if parts:
-            detail = f"by words: the extra `semantic` is incomplete, only {', '.join(parts)} is installed"
-            yield Check("search", "warn", detail, again)
-        else:
-            advice = f"to search by meaning too (200 MB): {install_command('semantic')}"
-            yield Check("search", "info", "by words; the extra `semantic` is not installed", advice)
-        return
-    began = time.monotonic()
-    try:
-        Embedder().embed(["open an issue"])
-    except Unavailable as error:
-        yield Check("search", "warn", f"by words: {error}", again)
-    except Exception as error:
-        yield Check("search", "warn", f"by words: the model does not run ({type(error).__name__})", again)
-    else:
-        yield Check("search", "ok", f"by words and by meaning; the model is loaded in {elapsed_ms(began):,} ms")
 
 
 # Checks of the store of suspended programs: opening, writing, reading, permissions, and contents.

