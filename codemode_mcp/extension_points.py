@@ -35,6 +35,20 @@ if TYPE_CHECKING:
     RunCommand = Callable[[App, Caller, CommandTerminal], Awaitable[Mapping[str, Any]]]
     """The part of a command that the shared instance runs. It returns a result as JSON."""
 
+    class Replay(Protocol):
+        """Runs the program of a recording, or another one, with the recorded answers, and ends the command."""
+
+        def __call__(
+            self,
+            file: Path,
+            code: str | None,
+            language: str | None,
+            args: tuple[str, ...] | None,
+            *,
+            loose: bool,
+            as_json: bool,
+        ) -> NoReturn: ...
+
     CheckPart = Callable[[App, Config], Awaitable[Iterable[Check]]]
     """A check of an installation."""
 
@@ -109,6 +123,7 @@ class Extension(NamedTuple):
         instance_commands: the parts of commands that the shared instance runs, by the name of the command.
         pages: pages that are shown beside those of the serving process.
         type_check: the check of the types of programs.
+        replay: runs a program with the answers of a recording, for `run --replay`.
         open_model: returns a sentence model for searches; None if it is not installed. The argument is the folder for
             its vectors.
         checks: checks of the installation, by their names.
@@ -121,6 +136,7 @@ class Extension(NamedTuple):
     instance_commands: Mapping[str, RunCommand] = {}
     pages: Sequence[Page] = ()
     type_check: TypeCheck | None = None
+    replay: Replay | None = None
     open_model: Callable[[Path], SentenceModel | None] | None = None
     checks: Mapping[str, CheckPart] = {}
     prepare: Callable[[Config, Callable[[Check], None], bool], Awaitable[None]] | None = None

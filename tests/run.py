@@ -124,20 +124,18 @@ SPREAD = ("--dist", "loadfile", "--no-loadscope-reorder")
 """Options that divide the tests among processes. A file's tests share its servers and stay together;
 `tests/conftest.py` orders the files."""
 UNIT = (
+    *("app", "audit", "calls", "catalog", "cli", "clients", "config", "control", "declarations"),
     *(
-        "app",
-        "audit",
-        "calls",
-        "catalog",
-        "cli",
-        "clients",
-        "config",
-        "control",
-        "declarations",
-        "extensions",
+        "extensions/repl",
+        "extensions/savings",
+        "extensions/semantic",
         "plugins",
+        "policy",
+        "program",
+        "runs",
+        "sandbox",
     ),
-    *("policy", "program", "runs", "sandbox", "search", "server", "test_prose.py", "test_public_names.py"),
+    *("search", "server", "test_prose.py", "test_public_names.py"),
 )
 """Folders and files under `tests` with unit tests, which start no server."""
 SLOW = (

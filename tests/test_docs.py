@@ -91,7 +91,7 @@ PAGES = [
 COOKBOOK = "docs/cookbook.md"
 """Its programs and answers are checked by tests/real_servers/test_cookbook.py."""
 TESTING = "docs/testing-programs.md"
-"""Its expectations are checked by tests/program_tests."""
+"""Its expectations are checked by tests/extensions/program_tools/program_tests."""
 PROGRAMS = frozenset(
     (
         *("cat", "cd", "mkdir", "printf", "git", "keyring", "openssl", "ssh", "docker", "podman", "npm", "npx"),

@@ -149,8 +149,6 @@ _CORE: Final = (
     ("setup", "doctor", 80),
     ("serve", "serve", 90),
     ("run", "run", 100),
-    ("new", "new", 110),
-    ("test", "new", 120),
     ("call", "run", 130),
     ("tools", "tools", 150),
     ("types", "tools", 160),

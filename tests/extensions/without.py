@@ -19,6 +19,12 @@ EXTENSIONS: Final = sorted(each.parent.name for each in ROOT.glob("codemode_mcp/
 ALSO: Final[dict[str, tuple[str, ...]]] = {
     "repl": ("tests/integration/test_repl",),
     "semantic": ("tests/integration/test_serve_semantic",),
+    "program_tools": (
+        "tests/integration/test_new_and_test.py",
+        "tests/programs/",
+        "tests/stores/test_recorded_takeovers.py",
+        "tests/integration/test_recordings.py",
+    ),
 }
 """Tests of an extension outside its folder, by the name of the extension."""
 

@@ -135,9 +135,12 @@ def run(
     if file is not None:
         code, language = read_program(file, language)
     if replay is not None:
-        from codemode_mcp.cli.replaying import replay_and_exit
+        from codemode_mcp.extension_points import first
 
-        replay_and_exit(replay, code, language, None if args is None else tuple(args), loose=loose, as_json=as_json)
+        replays = first(lambda each: each.replay)
+        if replays is None:
+            stop(1, "this installation cannot replay recordings; leave out --replay")
+        replays(replay, code, language, None if args is None else tuple(args), loose=loose, as_json=as_json)
     if only_check:
         _check_and_end(code or "", language, file, config, servers=server)
     request = ProgramRequest(code, language, args or (), as_json, quiet)

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from codemode_mcp.program_tests.cases import SelectionError, selection
-from codemode_mcp.program_tests.comparison import (
+from codemode_mcp.extensions.program_tools.program_tests.cases import SelectionError, selection
+from codemode_mcp.extensions.program_tools.program_tests.comparison import (
     Expectation,
     ExpectationError,
     Snapshot,
@@ -18,7 +18,7 @@ from codemode_mcp.program_tests.comparison import (
     read_expectation,
     written,
 )
-from codemode_mcp.program_tests.report import Progress, TestResult, junit, summary
+from codemode_mcp.extensions.program_tools.program_tests.report import Progress, TestResult, junit, summary
 
 RESULTS = (
     TestResult("programs/a.ts", "first", "passed", seconds=0.5),
@@ -58,7 +58,7 @@ def test_expectations_are_read_as_they_were_written() -> None:
 
 
 def test_the_expectations_of_the_page_can_be_read() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "testing-programs.md").read_text("utf-8")
+    page = (Path(__file__).parents[4] / "docs" / "testing-programs.md").read_text("utf-8")
     blocks = re.findall(r"^```json\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert [read_expectation(block).input for block in blocks] == [{"week": "2026-W23"}]
 

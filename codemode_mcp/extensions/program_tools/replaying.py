@@ -15,17 +15,17 @@ from codemode_mcp.cli.following import print_answer, print_outputs
 from codemode_mcp.cli.messages import end, say, say_line, stop
 from codemode_mcp.cli.terminal import Screen
 from codemode_mcp.errors import CodeModeError
+from codemode_mcp.extensions.program_tools.replay.replay import Options, OtherProgram, replay
 from codemode_mcp.paths import cache_dir
 from codemode_mcp.recordings.format import NotReadable, read_recording
-from codemode_mcp.replay.replay import Options, OtherProgram, replay
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from codemode_mcp.extensions.program_tools.replay.ending import Replayed
     from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.recordings.format import Recording
-    from codemode_mcp.replay.ending import Replayed
 
 DIVERGED: Final = 7
 """Exit code of a replay that differs from its recording."""

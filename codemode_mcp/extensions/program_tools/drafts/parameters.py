@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import without_tokens
-from codemode_mcp.drafts.literals import UNKNOWN
+from codemode_mcp.extensions.program_tools.drafts.literals import UNKNOWN
 from codemode_mcp.program.syntax import from_utf16_units
 from codemode_mcp.recordings.masking import PLACEHOLDER
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
@@ -25,7 +25,7 @@ from upstream_clients.redaction import is_secret_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from codemode_mcp.drafts.literals import Literal
+    from codemode_mcp.extensions.program_tools.drafts.literals import Literal
     from upstream_clients.tools import JsonObject
 
     ValueSchema = Callable[[tuple[str, ...], tuple[str, ...]], JsonObject | None]

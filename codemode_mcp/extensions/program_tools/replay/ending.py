@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from codemode_mcp.calls.outcome import Outcome, Usage
 from codemode_mcp.errors import ErrorCode
+from codemode_mcp.extensions.program_tools.replay.player import MAX_OTHER_TURNS
+from codemode_mcp.extensions.program_tools.replay.script import Divergence, differences, places_of
 from codemode_mcp.plugins.api import NamespaceTool
 from codemode_mcp.recordings.format import Turn
 from codemode_mcp.recordings.masking import masked_names
-from codemode_mcp.replay.player import MAX_OTHER_TURNS
-from codemode_mcp.replay.script import Divergence, differences, places_of
 from codemode_mcp.runs import answers
 from codemode_mcp.runs.answers import Circumstances, Completed, Failed, stuck, verdict
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.extensions.program_tools.replay.player import Matching, NotRecorded, Played
+    from codemode_mcp.extensions.program_tools.replay.script import Asked
     from codemode_mcp.program.positions import Positions
     from codemode_mcp.recordings.format import End, Recording
-    from codemode_mcp.replay.player import Matching, NotRecorded, Played
-    from codemode_mcp.replay.script import Asked
     from codemode_mcp.runs.run_recording import RecentResults
     from codemode_mcp.settings import CodeModeSettings
 

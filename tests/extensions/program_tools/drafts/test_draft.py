@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.drafts import make_draft, skeleton
-from codemode_mcp.drafts.parameters import value_schema
+from codemode_mcp.extensions.program_tools.drafts import make_draft, skeleton
+from codemode_mcp.extensions.program_tools.drafts.parameters import value_schema
 from codemode_mcp.saved_programs.program_file import read_program
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from codemode_mcp.drafts import Draft
+    from codemode_mcp.extensions.program_tools.drafts import Draft
     from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.settings import Language
 
-JOIN = Path(__file__).parents[2] / "examples" / "quickstart" / "join.ts"
+JOIN = Path(__file__).parents[4] / "examples" / "quickstart" / "join.ts"
 
 
 def draft(source: str, language: Language = "javascript", **more: Any) -> Draft:
@@ -211,7 +211,7 @@ def test_the_name_of_a_run_cannot_add_a_tag_to_the_comment() -> None:
 
 
 def lines_run(source: str) -> int:
-    """Return the number of lines of `codemode_mcp.drafts` that run to make a draft."""
+    """Return the number of lines of `codemode_mcp.extensions.program_tools.drafts` that run to make a draft."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: object) -> Any:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.drafts.parameters import ValueSchema
+    from codemode_mcp.extensions.program_tools.drafts.parameters import ValueSchema
     from codemode_mcp.recordings.format import Recording
     from codemode_mcp.settings import Language
     from upstream_clients.tools import JsonObject
@@ -121,7 +121,7 @@ class _Schemas:
         self._by_id = {entry.id: entry.tool.input_schema for entry in entries}
 
     def __call__(self, call: tuple[str, ...], path: tuple[str, ...]) -> JsonObject | None:
-        from codemode_mcp.drafts.parameters import value_schema
+        from codemode_mcp.extensions.program_tools.drafts.parameters import value_schema
 
         schema = self._by_path.get(".".join(call)) or self._by_id.get(call[-1])
         return None if schema is None else value_schema(schema, path)

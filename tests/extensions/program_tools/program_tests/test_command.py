@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from codemode_mcp.cli.parser import app
 from codemode_mcp.recordings.format import Clock, encode
-from tests.program_tests.recording_files import LIST, Call, record
+from tests.extensions.program_tools.program_tests.recording_files import LIST, Call, record
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 import typer
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
+sys.path.append(str(Path(__file__).resolve().parents[3] / "integration"))
 
 from harness import cli, quickstart, write_config
 
-from codemode_mcp.cli.replaying import replay_and_exit
+from codemode_mcp.extensions.program_tools.replaying import replay_and_exit
 from codemode_mcp.recordings.format import encode
-from tests.replay.written import asked, completed, delivered, said, written
+from tests.extensions.program_tools.replay.written import asked, completed, delivered, said, written
 
 if TYPE_CHECKING:
     import subprocess

@@ -19,8 +19,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from codemode_mcp.calls.host_calls import begin_text, program_error
+from codemode_mcp.extensions.program_tools.replay.script import (
+    Divergence,
+    Identity,
+    differences,
+    identity,
+    is_call,
+    value_of,
+)
 from codemode_mcp.json_text import json_text
-from codemode_mcp.replay.script import Divergence, Identity, differences, identity, is_call, value_of
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.clock import Readings
 from codemode_mcp.sandbox.guest import Guest
@@ -31,7 +38,7 @@ from declarations.untrusted_text import escape_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from codemode_mcp.replay.script import Asked, Script
+    from codemode_mcp.extensions.program_tools.replay.script import Asked, Script
     from codemode_mcp.runs.run_recording import RecentResults
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Turn

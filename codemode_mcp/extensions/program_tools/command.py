@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Annotated
 import anyio
 import typer
 
-from codemode_mcp.cli.draft_sources import read_source
 from codemode_mcp.cli.loading import programs_folder
 from codemode_mcp.cli.messages import say, say_command, say_line, stop, stop_line
 from codemode_mcp.cli.options import ConfigOption
 from codemode_mcp.cli.parser import live_runs
+from codemode_mcp.extensions.program_tools.draft_sources import read_source
 
 if TYPE_CHECKING:
-    from codemode_mcp.cli.draft_sources import DraftSource
-    from codemode_mcp.drafts import Draft, Parameter
+    from codemode_mcp.extensions.program_tools.draft_sources import DraftSource
+    from codemode_mcp.extensions.program_tools.drafts import Draft, Parameter
+    from codemode_mcp.extensions.program_tools.program_tests.cases import Case
+    from codemode_mcp.extensions.program_tools.program_tests.report import TestResult
     from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.program_tests.cases import Case
-    from codemode_mcp.program_tests.report import TestResult
     from codemode_mcp.saved_programs.folder import Library
     from codemode_mcp.settings import Language
 
@@ -59,7 +59,7 @@ def new(
     config: ConfigOption = None,
 ) -> None:
     """Write a saved program: an empty one, or one made from a program that has run."""
-    from codemode_mcp.drafts import skeleton
+    from codemode_mcp.extensions.program_tools.drafts import skeleton
     from codemode_mcp.saved_programs.saved_program import file_name
 
     stem, language = _split(name)
@@ -85,8 +85,8 @@ def new(
 
 def _run_command(name: str, draft: Draft, folder: Path, config: str | None) -> str:
     """Return the command that runs a draft with the values of its program, and records the run."""
-    from codemode_mcp.drafts.literals import UNKNOWN
-    from codemode_mcp.program_tests.cases import RECORDING
+    from codemode_mcp.extensions.program_tools.drafts.literals import UNKNOWN
+    from codemode_mcp.extensions.program_tools.program_tests.cases import RECORDING
 
     given = {each.name: each.value for each in draft.parameters if each.text is not None and each.value is not UNKNOWN}
     given |= {each.name: "..." for each in draft.parameters if each.text is None}
@@ -109,8 +109,8 @@ def _split(name: str) -> tuple[str, Language | None]:
 
 
 def _draft(source: DraftSource, name: str, language: Language | None) -> Draft:
-    from codemode_mcp.drafts import make_draft
     from codemode_mcp.errors import ProgramError
+    from codemode_mcp.extensions.program_tools.drafts import make_draft
 
     if source.language == "typescript" and language == "javascript":
         stop_line(2, f"the program is TypeScript; leave .js out of {name}")
@@ -149,8 +149,8 @@ def _write(folder: Path, name: str, text: str) -> Path:
 
 def _write_test(folder: Path, name: str, recording: bytes, draft: Draft) -> None:
     """Write the recording of the program, and the input with which the draft does the same, as its first test."""
-    from codemode_mcp.program_tests.cases import Case
-    from codemode_mcp.program_tests.comparison import Expectation, written
+    from codemode_mcp.extensions.program_tools.program_tests.cases import Case
+    from codemode_mcp.extensions.program_tools.program_tests.comparison import Expectation, written
 
     case = Case(folder, name, FIRST, f"{name}.{FIRST}")
     try:
@@ -244,7 +244,7 @@ def run_tests(
         anyio.run(_run_all, cases, results, verbose, exit_first, update)
     except KeyboardInterrupt:
         stop(2, "interrupted")
-    from codemode_mcp.program_tests.report import summary
+    from codemode_mcp.extensions.program_tools.program_tests.report import summary
 
     for line in summary(results, time.perf_counter() - began):
         print(line)
@@ -255,7 +255,7 @@ def run_tests(
 
 
 def _cases(paths: list[Path]) -> list[Case]:
-    from codemode_mcp.program_tests.cases import cases_at, without_repetition
+    from codemode_mcp.extensions.program_tools.program_tests.cases import cases_at, without_repetition
 
     found: list[Case] = []
     for path in paths:
@@ -270,7 +270,7 @@ def _cases(paths: list[Path]) -> list[Case]:
 
 
 def _selected(cases: list[Case], only: str) -> list[Case]:
-    from codemode_mcp.program_tests.cases import SelectionError, selection
+    from codemode_mcp.extensions.program_tools.program_tests.cases import SelectionError, selection
 
     try:
         is_selected = selection(only)
@@ -282,10 +282,10 @@ def _selected(cases: list[Case], only: str) -> list[Case]:
 async def _run_all(cases: list[Case], results: list[TestResult], verbose: bool, exit_first: bool, update: bool) -> None:
     """Run the tests in order, and print the progress. The results are complete as far as the tests came."""
     from codemode_mcp.errors import CodeModeError
+    from codemode_mcp.extensions.program_tools.program_tests.report import Progress
+    from codemode_mcp.extensions.program_tools.program_tests.running import Runner
     from codemode_mcp.paths import cache_dir
     from codemode_mcp.program.intl import intl_reader
-    from codemode_mcp.program_tests.report import Progress
-    from codemode_mcp.program_tests.running import Runner
     from codemode_mcp.sandbox.engine import open_engine
     from codemode_mcp.saved_programs.compiling import ProgramCompiler
     from codemode_mcp.saved_programs.folder import read_folder
@@ -317,7 +317,7 @@ async def _transform(source: str) -> Transformed:
 
 
 def _write_junit(path: Path, results: list[TestResult]) -> None:
-    from codemode_mcp.program_tests.report import junit
+    from codemode_mcp.extensions.program_tools.program_tests.report import junit
 
     try:
         path.write_text(junit(results), "utf-8")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import without_tokens
-from codemode_mcp.drafts.form import Edit, edited, form_of, identifiers, with_line
-from codemode_mcp.drafts.literals import UNKNOWN, find_literals
-from codemode_mcp.drafts.parameters import Parameter, name_parameters
+from codemode_mcp.extensions.program_tools.drafts.form import Edit, edited, form_of, identifiers, with_line
+from codemode_mcp.extensions.program_tools.drafts.literals import UNKNOWN, find_literals
+from codemode_mcp.extensions.program_tools.drafts.parameters import Parameter, name_parameters
 from codemode_mcp.program.preflight import inspect, parse_program
 from codemode_mcp.program.program_form import take_fence
 from codemode_mcp.program.syntax import Span, from_utf16_units, utf16_units
@@ -26,8 +26,8 @@ from declarations.untrusted_text import escape_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from codemode_mcp.drafts.literals import Literal
-    from codemode_mcp.drafts.parameters import ValueSchema
+    from codemode_mcp.extensions.program_tools.drafts.literals import Literal
+    from codemode_mcp.extensions.program_tools.drafts.parameters import ValueSchema
     from codemode_mcp.program.inspection import Preflight
     from codemode_mcp.settings import Language
 

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.drafts import make_draft
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.extensions.program_tools.drafts import make_draft
+from codemode_mcp.extensions.program_tools.program_tests.cases import Case
+from codemode_mcp.extensions.program_tools.program_tests.comparison import Expectation, written
+from codemode_mcp.extensions.program_tools.program_tests.running import Runner
+from codemode_mcp.extensions.program_tools.replay.replay import Options, OtherProgram, replay
 from codemode_mcp.plugins.api import namespace_tool
 from codemode_mcp.program.intl import intl_reader
-from codemode_mcp.program_tests.cases import Case
-from codemode_mcp.program_tests.comparison import Expectation, written
-from codemode_mcp.program_tests.running import Runner
 from codemode_mcp.recordings.format import NotReadable, recording_of
 from codemode_mcp.recordings.recordings import KeptRecordings, MaskSource, RecordingFolder, Recordings
 from codemode_mcp.recordings.writer import RecordingWriter
-from codemode_mcp.replay.replay import Options, OtherProgram, replay
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.rendering import render
 from codemode_mcp.sandbox.engine import open_engine
@@ -35,8 +35,8 @@ from codemode_mcp.saved_programs.program_file import read_program
 from codemode_mcp.saved_programs.saved_program import program_id
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
 from tests.conftest import COMPILED
+from tests.extensions.program_tools.replay.programs import PROGRAMS, SAVED
 from tests.programs.test_programs import read_programs
-from tests.replay.programs import PROGRAMS, SAVED
 from tests.runs.bench import CALLER, bench
 from tests.runs.fake_plugins import FakePlugins
 from tests.runs.saved_programs import DOUBLE, library
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.extensions.program_tools.replay.player import Restores
+    from codemode_mcp.extensions.program_tools.replay.script import Divergence
     from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.recordings.format import Recording
-    from codemode_mcp.replay.player import Restores
-    from codemode_mcp.replay.script import Divergence
     from codemode_mcp.sandbox.engine import Engine
     from tests.runs.bench import Bench
     from upstream_clients.tools import JsonObject, ToolOutcome
@@ -63,7 +63,7 @@ async def no_typescript(source: str) -> Transformed:
     raise AssertionError(source)
 
 
-WRITTEN = Path(__file__).parents[1] / "programs" / "javascript"
+WRITTEN = Path(__file__).parents[3] / "programs" / "javascript"
 ONE_IN = 6
 """Distance of the programs in `tests/programs` that are recorded. They only compute, and all are alike here."""
 
@@ -206,7 +206,7 @@ from pathlib import Path
 from codemode_mcp.program.intl import intl_reader
 from codemode_mcp.sandbox.engine import open_engine
 from tests.conftest import COMPILED
-from tests.replay.test_recorded_runs import replayed
+from tests.extensions.program_tools.replay.test_recorded_runs import replayed
 
 async def main():
     with open_engine(COMPILED, max_threads=2, intl=intl_reader(COMPILED)) as engine:
