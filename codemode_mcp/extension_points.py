@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from codemode_mcp.app.app import App
+    from codemode_mcp.audit.events import Event
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.cli.check import Check
     from codemode_mcp.config import Config
@@ -34,6 +35,15 @@ if TYPE_CHECKING:
 
     RunCommand = Callable[[App, Caller, CommandTerminal], Awaitable[Mapping[str, Any]]]
     """The part of a command that the shared instance runs. It returns a result as JSON."""
+
+    class RunDrawing(Protocol):
+        """A drawing of one run of a command, made from its events."""
+
+        def listen(self, event: Event) -> None:
+            """Note an event."""
+
+        def show(self, config: Config, html: Path | None, *, draw: bool) -> None:
+            """Draw the run at the terminal, and write its page."""
 
     class Replay(Protocol):
         """Runs the program of a recording, or another one, with the recorded answers, and ends the command."""
@@ -123,6 +133,7 @@ class Extension(NamedTuple):
         instance_commands: the parts of commands that the shared instance runs, by the name of the command.
         pages: pages that are shown beside those of the serving process.
         type_check: the check of the types of programs.
+        draw_run: returns a new drawing of a run, for `run --trace`.
         replay: runs a program with the answers of a recording, for `run --replay`.
         open_model: returns a sentence model for searches; None if it is not installed. The argument is the folder for
             its vectors.
@@ -136,6 +147,7 @@ class Extension(NamedTuple):
     instance_commands: Mapping[str, RunCommand] = {}
     pages: Sequence[Page] = ()
     type_check: TypeCheck | None = None
+    draw_run: Callable[[], RunDrawing] | None = None
     replay: Replay | None = None
     open_model: Callable[[Path], SentenceModel | None] | None = None
     checks: Mapping[str, CheckPart] = {}

@@ -125,17 +125,8 @@ SPREAD = ("--dist", "loadfile", "--no-loadscope-reorder")
 `tests/conftest.py` orders the files."""
 UNIT = (
     *("app", "audit", "calls", "catalog", "cli", "clients", "config", "control", "declarations"),
-    *(
-        "extensions/repl",
-        "extensions/savings",
-        "extensions/semantic",
-        "plugins",
-        "policy",
-        "program",
-        "runs",
-        "sandbox",
-    ),
-    *("search", "server", "test_prose.py", "test_public_names.py"),
+    *(f"extensions/{name}" for name in ("repl", "savings", "semantic", "trace")),
+    *("plugins", "policy", "program", "runs", "sandbox", "search", "server", "test_prose.py", "test_public_names.py"),
 )
 """Folders and files under `tests` with unit tests, which start no server."""
 SLOW = (

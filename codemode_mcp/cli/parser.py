@@ -159,7 +159,6 @@ _CORE: Final = (
     ("policy", "policy", 210),
     ("clients", "ui", 220),
     ("instance", "instance", 230),
-    ("trace", "trace", 240),
     ("ui", "ui", 250),
     ("login", "login", 270),
     ("logout", "login", 280),

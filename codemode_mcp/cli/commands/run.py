@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from codemode_mcp.cli.command_service import ProgramRequest, read_call, read_input, read_program
-from codemode_mcp.cli.messages import COLUMNS, is_utf8, say, stop
+from codemode_mcp.cli.messages import say, stop
 from codemode_mcp.cli.options import (
     ConfigOption,
     JsonOption,
@@ -25,8 +24,7 @@ from codemode_mcp.cli.running_instance import call_there, run_there
 
 if TYPE_CHECKING:
     from codemode_mcp.app.app import App
-    from codemode_mcp.cli.trace import Record
-    from codemode_mcp.config import Config
+    from codemode_mcp.extension_points import RunDrawing
     from codemode_mcp.log_level import LogLevel
     from codemode_mcp.policy.policy import Caller
 
@@ -164,9 +162,7 @@ def run(
     )
     timeline = None
     if trace or trace_html is not None:
-        from codemode_mcp.cli.trace import Record
-
-        timeline = Record()
+        timeline = _drawing()
 
     async def source(_: App, __: Caller) -> str:
         return program.source
@@ -176,14 +172,14 @@ def run(
         source,
         program.language,
         tuple(args or ()),
-        record=timeline,
+        drawing=timeline,
         record_file=record,
         as_json=as_json,
         quiet=quiet,
         log_start_failures=log_level is not None,
     )
     if timeline is not None:
-        _show_trace(timeline, loaded, trace_html, draw=trace)
+        timeline.show(loaded, trace_html, draw=trace)
     if record is not None:
         from codemode_mcp.cli.recording_files import say_written
 
@@ -220,26 +216,24 @@ def _run_saved(
         stop(2, "saved programs stand beside a configuration file, and there is none; name one with --config FILE")
     run = SavedRun(request, command_option(loaded.path, config_dir()))
     loaded = with_servers(loaded, servers, called=True) if servers else for_saved(loaded, request.saved or "")
-    record = None
+    drawing = None
     if draw or html is not None:
-        from codemode_mcp.cli.trace import Record
-
-        record = Record()
+        drawing = _drawing()
     with log_filter("codemode_mcp.programs", run.is_logged):
         ok = execute(
             loaded,
             run.source,
             "javascript",
             run.args,
-            record=record,
+            drawing=drawing,
             record_file=record_file,
             as_json=request.as_json,
             quiet=request.quiet,
             log_start_failures=level is not None,
             on_denied=run.note_denied,
         )
-    if record is not None:
-        _show_trace(record, loaded, html, draw=draw)
+    if drawing is not None:
+        drawing.show(loaded, html, draw=draw)
     if record_file is not None:
         from codemode_mcp.cli.recording_files import say_written
 
@@ -267,27 +261,13 @@ def _check_and_end(
     type_check.check_cell_and_end(loaded, program.source, program.language, "-e" if file is None else str(file))
 
 
-def _show_trace(record: Record, config: Config, html: Path | None, *, draw: bool) -> None:
-    from codemode_mcp.audit import Redactor
-    from codemode_mcp.audit.redaction import Inputs
-    from codemode_mcp.cli import trace
+def _drawing() -> RunDrawing:
+    from codemode_mcp.extension_points import first
 
-    redactor = Redactor()
-    redactor.know(config.secretive)
-    found = record.trace(Inputs(include=config.audit.include_inputs), redactor)
-    if found is None:
-        say("the program did not start: there is no trace of it")
-        return
-    if draw:
-        width = shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stderr.isatty() else COLUMNS
-        for line in trace.drawn(found, width, unicode=is_utf8(sys.stderr)):
-            print(line, file=sys.stderr)
-    if html is not None:
-        try:
-            html.write_text(trace.page(found), "utf-8")
-        except OSError as error:
-            stop(1, f"cannot write the trace to {html}: {error.strerror}; name another file with --trace-html")
-        say(f"the trace is in {html}")
+    draw_run = first(lambda each: each.draw_run)
+    if draw_run is None:
+        stop(1, "this installation cannot draw runs; leave out --trace and --trace-html")
+    return draw_run()
 
 
 @app.command(

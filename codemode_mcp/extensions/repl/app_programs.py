@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from codemode_mcp.audit.events import Event
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.cli.following import Progress
     from codemode_mcp.cli.terminal import Terminal
-    from codemode_mcp.cli.trace import Progress
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.instance.clients import CommandTerminal
     from codemode_mcp.policy.policy import Caller

@@ -33,7 +33,7 @@ def trace(
     import shutil
 
     from codemode_mcp.audit import trajectory_files
-    from codemode_mcp.cli import trace
+    from codemode_mcp.extensions.trace import timeline as trace
 
     if run is None and html is not None:
         stop(2, "--html draws one run: name it; codemode-mcp trace lists them")

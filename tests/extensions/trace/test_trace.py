@@ -23,7 +23,7 @@ from codemode_mcp.audit.trajectory_files import (
     size,
     trace_of,
 )
-from codemode_mcp.cli.trace import as_json, drawn, listed, page
+from codemode_mcp.extensions.trace.timeline import as_json, drawn, listed, page
 
 if TYPE_CHECKING:
     from pathlib import Path
