@@ -124,14 +124,14 @@ SPREAD = ("--dist", "loadfile", "--no-loadscope-reorder")
 """Options that divide the tests among processes. A file's tests share its servers and stay together;
 `tests/conftest.py` orders the files."""
 UNIT = (
-    *("app", "audit", "calls", "catalog", "cli", "clients", "config", "control", "declarations"),
-    *(f"extensions/{name}" for name in ("repl", "savings", "semantic", "trace")),
+    *("app", "audit", "calls", "catalog", "cli", "config", "control", "declarations"),
+    *(f"extensions/{name}" for name in ("repl", "savings", "semantic", "setup", "trace")),
     *("plugins", "policy", "program", "runs", "sandbox", "search", "server", "test_prose.py", "test_public_names.py"),
 )
 """Folders and files under `tests` with unit tests, which start no server."""
 SLOW = (
     "tests/calls/test_arguments.py",
-    "tests/cli/test_doctor.py",
+    "tests/extensions/setup/test_doctor.py",
     "tests/config/test_edit_json.py",
     "tests/control/test_display.py",
     "tests/declarations/test_declaration_agreement.py",

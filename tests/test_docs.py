@@ -23,9 +23,9 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from codemode_mcp.cli import app
-from codemode_mcp.cli.mcp_clients.locations import CLIENTS
 from codemode_mcp.config import load_config
 from codemode_mcp.errors import ERROR_CODES
+from codemode_mcp.extensions.setup.mcp_clients.locations import CLIENTS
 from codemode_mcp.program.syntax import parse as parse_program
 from codemode_mcp.program.syntax import utf16_units
 from codemode_mcp.settings import CLAMPS, CodeModeSettings

@@ -139,14 +139,6 @@ def improve(error: UsageError) -> None:
 
 _CORE: Final = (
     ("demo", "serve", 0),
-    ("install", "install", 10),
-    ("import", "import_", 20),
-    ("add", "add", 30),
-    ("remove", "add", 40),
-    ("enable", "add", 50),
-    ("disable", "add", 60),
-    ("doctor", "doctor", 70),
-    ("setup", "doctor", 80),
     ("serve", "serve", 90),
     ("run", "run", 100),
     ("call", "run", 130),
@@ -249,7 +241,7 @@ def main(
         raise typer.Exit
 
 
-# Shell completions for arguments: names of servers and clients, ids of runs.
+# Shell completions for arguments: names of servers, ids of runs.
 #
 # Nothing here connects to a server, runs a program or expands a variable. Errors lead to no completions, since a shell
 # would show their messages in the middle of the user's line. Some shells evaluate completions (zsh while it completes),
@@ -282,13 +274,6 @@ def listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
 def saved_programs(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return names of saved programs and of proposals."""
     return _complete(incomplete, lambda: _saved_programs(ctx))
-
-
-def client_names(incomplete: str) -> list[str]:
-    """Return names of MCP clients."""
-    from codemode_mcp.cli.mcp_clients.locations import CLIENTS
-
-    return _complete(incomplete, lambda: CLIENTS)
 
 
 def recorded_runs(ctx: typer.Context, incomplete: str) -> list[str]:

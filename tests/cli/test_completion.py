@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from codemode_mcp.cli import app, command_modules, parser
-from codemode_mcp.cli.mcp_clients.locations import CLIENTS
+from codemode_mcp.extensions.setup.mcp_clients.locations import CLIENTS
 from codemode_mcp.paths import state_dir
 from codemode_mcp.trust.comparison import Listing, baseline_of
 from codemode_mcp.trust.items import item_of

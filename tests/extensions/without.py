@@ -25,6 +25,16 @@ ALSO: Final[dict[str, tuple[str, ...]]] = {
         "tests/stores/test_recorded_takeovers.py",
         "tests/integration/test_recordings.py",
     ),
+    "setup": (
+        "tests/cli/test_completion.py",
+        "tests/cli/test_missing_values.py",
+        "tests/cli/test_usage.py",
+        "tests/integration/test_add_command.py",
+        "tests/integration/test_instance_commands.py",
+        "tests/openapi/test_api_doctor.py",
+        "tests/stores/test_doctor_store.py",
+        "tests/test_deep_links.py",
+    ),
 }
 """Tests of an extension outside its folder, by the name of the extension."""
 

@@ -9,8 +9,8 @@ import anyio
 import pytest
 from loopback_api import DOCUMENT, operation
 
-from codemode_mcp.cli.doctor.servers import check_api
 from codemode_mcp.config import load_config
+from codemode_mcp.extensions.setup.doctor.servers import check_api
 
 if TYPE_CHECKING:
     from pathlib import Path
