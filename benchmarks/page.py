@@ -22,14 +22,14 @@ from codemode_mcp.runs.store import EndedRun, SuspendedRun
 from codemode_mcp.runs.views import RunView
 from codemode_mcp.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores.opening import open_store
+from tests.extensions.page.browsers import BROWSER_ARGUMENTS, chromium_path, showing
 from tests.integration.attached import attached, instance
-from tests.page.browsers import BROWSER_ARGUMENTS, chromium_path, showing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tests.extensions.page.browsers import Shown
     from tests.integration.attached import Attached
-    from tests.page.browsers import Shown
 
 RUNS = 5_000
 ROUNDS = 12

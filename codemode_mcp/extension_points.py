@@ -17,20 +17,23 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from typing import NoReturn, Protocol
 
+    from anyio.abc import TaskGroup
+    from starlette.requests import Request
+    from starlette.responses import Response
     from starlette.routing import Route
 
     from codemode_mcp.app.app import App
     from codemode_mcp.audit.events import Event
+    from codemode_mcp.audit.trajectory_files import Trace
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.cli.check import Check
     from codemode_mcp.config import Config
     from codemode_mcp.instance.clients import CommandTerminal
-    from codemode_mcp.page.site import Site
     from codemode_mcp.policy.policy import Caller
     from codemode_mcp.program.prepare import Prepared
     from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.search.finder import Meaning
-    from codemode_mcp.settings import Language
+    from codemode_mcp.settings import Language, UiSettings
     from upstream_clients.tools import UpstreamView
 
     RunCommand = Callable[[App, Caller, CommandTerminal], Awaitable[Mapping[str, Any]]]
@@ -61,6 +64,31 @@ if TYPE_CHECKING:
 
     CheckPart = Callable[[App, Config], Awaitable[Iterable[Check]]]
     """A check of an installation."""
+
+    class Site(Protocol):
+        """The pages that a browser shows."""
+
+        def chosen(self, request: Request) -> Any:
+            """Return the application that a request is about."""
+
+        def page(self, request: Request, template: str, **values: Any) -> Response:
+            """Return a page from its template."""
+
+    class BrowserPage(Protocol):
+        """The page of a process, in a browser."""
+
+        @property
+        def is_watched(self) -> bool:
+            """True if a browser shows the page now."""
+
+        def address_of(self, run_id: str) -> str | None:
+            """Return the address of the page about the approvals of a run; None if the page is not open."""
+
+        async def admit(self, settings: UiSettings, group: TaskGroup) -> dict[str, Any]:
+            """Open the page, and return its address and a token for one browser, as JSON. Raise `BadMessage`."""
+
+    Connected = Callable[[], list[dict[str, Any]] | None]
+    """A function that returns the connected clients, as JSON; None in a process that serves its own clients only."""
 
     class SentenceModel(Meaning, Protocol):
         """A sentence model with vectors on disk."""
@@ -132,6 +160,8 @@ class Extension(NamedTuple):
         commands: commands of the command line, by name.
         instance_commands: the parts of commands that the shared instance runs, by the name of the command.
         pages: pages that are shown beside those of the serving process.
+        open_page: returns the page of the applications of a process.
+        timeline_page: returns the HTML of the timeline of a run. The second argument has lines with its facts.
         type_check: the check of the types of programs.
         draw_run: returns a new drawing of a run, for `run --trace`.
         replay: runs a program with the answers of a recording, for `run --replay`.
@@ -146,6 +176,8 @@ class Extension(NamedTuple):
     commands: Mapping[str, Command] = {}
     instance_commands: Mapping[str, RunCommand] = {}
     pages: Sequence[Page] = ()
+    open_page: Callable[[Callable[[], Sequence[App]], Connected], BrowserPage] | None = None
+    timeline_page: Callable[[Trace, Sequence[str]], str] | None = None
     type_check: TypeCheck | None = None
     draw_run: Callable[[], RunDrawing] | None = None
     replay: Replay | None = None

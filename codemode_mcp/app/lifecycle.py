@@ -28,6 +28,7 @@ from codemode_mcp.catalog.overrides import Overrides
 from codemode_mcp.catalog.topics import MAX_SERVERS, CallerTopics
 from codemode_mcp.config import reload
 from codemode_mcp.config_path import command_option
+from codemode_mcp.control.protocol import BadMessage
 from codemode_mcp.extension_points import first
 from codemode_mcp.nesting import with_depth
 from codemode_mcp.paths import cache_dir, config_dir, listings_dir, state_dir, vectors_dir
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from codemode_mcp.app.app import App
     from codemode_mcp.app.engine_loader import EngineLoader
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.calls.outcome import CallContext
@@ -57,8 +59,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.per_caller import Catalogs
     from codemode_mcp.config import Config
     from codemode_mcp.control.answers import Control
-    from codemode_mcp.extension_points import Checker
-    from codemode_mcp.page.changes import Application
+    from codemode_mcp.extension_points import BrowserPage, Checker
     from codemode_mcp.plugins.host import Plugins
     from codemode_mcp.policy.approval import RememberFn
     from codemode_mcp.policy.budgets import AccountView
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     from upstream_clients.tools import RootsFn, ToolSource, UpstreamView
 
     class PageAddress(Protocol):
-        """The page of the process, as `page.listener.Page`."""
+        """The page of the process, as `extension_points.BrowserPage`."""
 
         def address_of(self, run_id: str) -> str | None: ...
 
@@ -145,7 +146,8 @@ class Lifecycle:
         self._environ = environ
         self._servers = servers
         self._page = page
-        self._opens_page = page is None
+        self._own_page: BrowserPage | None = None
+        """The page that this application has opened."""
         self._record_file = record_file
         self.control: Control | None = None
         """The answers to requests of terminals and of the page; None until everything is open."""
@@ -617,7 +619,7 @@ class Lifecycle:
                 serves=self._serves,
                 clients=lambda: clients_json(self._clients, self._config.tools.clients),
                 servers=ServerControl(pool, lambda: self._config, self.trusted_views, self.auditor, self.redact.own),
-                open_page=partial(self._open_page, group) if self._opens_page else None,
+                open_page=partial(self._open_page, group) if self._page is None else None,
                 export=None if recordings is None else recordings.export,
             )
             async with self._listen(control):
@@ -625,16 +627,18 @@ class Lifecycle:
 
     def _page_address(self, run_id: str) -> str | None:
         """Return the address of the page about the approvals of a run; None if no page is open."""
-        return None if self._page is None else self._page.address_of(run_id)
+        page = self._page or self._own_page
+        return None if page is None else page.address_of(run_id)
 
     async def _open_page(self, group: TaskGroup) -> dict[str, Any]:
-        """Open the page of this application; see `Page.admit`. Its tasks run in the group."""
-        from codemode_mcp.page.listener import Page
-
-        if not isinstance(self._page, Page):
-            application = cast("Application", self)  # this is an `App`
-            self._page = Page(lambda: [application])
-        return await self._page.admit(self._config.ui, group)
+        """Open the page of this application. Its tasks run in the group. Raise `BadMessage`."""
+        if self._own_page is None:
+            open_page = first(lambda each: each.open_page)
+            if open_page is None:
+                raise BadMessage("this installation has no page")
+            application = cast("App", self)
+            self._own_page = open_page(lambda: [application], lambda: None)
+        return await self._own_page.admit(self._config.ui, group)
 
     def _serves(self, owner: str) -> bool:
         """Return True if this process may resume the runs of an owner without a request of the owner.

@@ -149,9 +149,8 @@ _CORE: Final = (
     ("trust", "trust", 190),
     ("servers", "servers", 200),
     ("policy", "policy", 210),
-    ("clients", "ui", 220),
+    ("clients", "clients", 220),
     ("instance", "instance", 230),
-    ("ui", "ui", 250),
     ("login", "login", 270),
     ("logout", "login", 280),
 )

@@ -35,6 +35,7 @@ ALSO: Final[dict[str, tuple[str, ...]]] = {
         "tests/stores/test_doctor_store.py",
         "tests/test_deep_links.py",
     ),
+    "page": ("tests/apps/", "tests/control/test_display.py", "tests/extensions/trace/", "tests/test_first_commands.py"),
 }
 """Tests of an extension outside its folder, by the name of the extension."""
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from starlette.routing import Route
 
-    from codemode_mcp.page.site import Site
+    from codemode_mcp.extension_points import Site
 
 
 def _routes(site: Site) -> Sequence[Route]:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from codemode_mcp.config import Config
+    from codemode_mcp.extension_points import Site
     from codemode_mcp.extensions.savings.tasks import Tasks
-    from codemode_mcp.page.site import Site
 
 
 DAYS: Final = 7

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.trajectory import document_of
 from codemode_mcp.audit.trajectory_files import Scale, duration, moment, trace_of
+from codemode_mcp.cli.messages import stop
 from codemode_mcp.control.display import columns, counted, cut, padded, plain
-from codemode_mcp.page.site import ASSETS, environment, rendered
-from codemode_mcp.page.timeline_rows import drawing
+from codemode_mcp.extension_points import first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -221,7 +221,8 @@ class Record:
 
 
 def page(trace: Trace) -> str:
-    """Return the HTML of the page of a trace."""
-    style = (ASSETS / "page.css").read_text("utf-8")
-    values = {"id": trace.id, "heading": list(heading(trace)), "style": style, "lost": trace.lost, **drawing(trace)}
-    return rendered(environment(), "trace.html", values)
+    """Return the HTML of the page of a trace. End the command if nothing in this installation writes pages."""
+    timeline_page = first(lambda each: each.timeline_page)
+    if timeline_page is None:
+        stop(1, "this installation writes no pages; leave out the option for HTML")
+    return timeline_page(trace, list(heading(trace)))

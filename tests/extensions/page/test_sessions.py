@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from codemode_mcp.page.sessions import IDLE_SECONDS, MAX_SESSIONS, MAX_TOKENS, TOKEN_SECONDS, Sessions, clean_mark
+from codemode_mcp.extensions.page.sessions import (
+    IDLE_SECONDS,
+    MAX_SESSIONS,
+    MAX_TOKENS,
+    TOKEN_SECONDS,
+    Sessions,
+    clean_mark,
+)
 
 
 def test_a_token_becomes_a_session_once() -> None:

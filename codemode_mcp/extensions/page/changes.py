@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Stored = tuple[list[tuple[RunView, Where]], dict[str, Any]]
 
 
-log = logging.getLogger("codemode_mcp.page")
+log = logging.getLogger("codemode_mcp.extensions.page")
 
 GATHER_SECONDS: Final = 0.03
 """Seconds for which changes are gathered, before a page is told."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import Process, TaskGroup, TaskStatus
 
-    from codemode_mcp.page.changes import Application
+    from codemode_mcp.extensions.page.changes import Application
 
 
 @asynccontextmanager
@@ -139,7 +139,7 @@ async def _checks(application: Application) -> list[dict[str, Any]]:
 # shows the page, and the command ends when the server has sent the browser back to it.
 
 
-log = logging.getLogger("codemode_mcp.page")
+log = logging.getLogger("codemode_mcp.extensions.page")
 
 LOGIN_SECONDS: Final = 300
 """Seconds that a login may take."""

@@ -15,8 +15,8 @@ from starlette.routing import Route
 from codemode_mcp.audit.trajectory_files import Bar, Call, Trace
 from codemode_mcp.control.protocol import MAX_DECIDED, digest_of
 from codemode_mcp.control.protocol import Request as ControlRequest
-from codemode_mcp.page.site import Problem, from_now, one_of
-from codemode_mcp.page.timeline_rows import drawing
+from codemode_mcp.extensions.page.site import Problem, from_now, one_of
+from codemode_mcp.extensions.page.timeline_rows import drawing
 from codemode_mcp.policy.approval import Remember, can_be_remembered
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from codemode_mcp.control.answers import Control, Where
-    from codemode_mcp.page.site import Site
-    from codemode_mcp.page.timeline_rows import Row
+    from codemode_mcp.extensions.page.site import Site
+    from codemode_mcp.extensions.page.timeline_rows import Row
     from codemode_mcp.runs.views import RunView
 
 

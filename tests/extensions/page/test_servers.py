@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from tests.extensions.page.browsers import NARROW, overflow, served, showing
 from tests.integration.attached import attached, instance
 from tests.integration.harness import OTHER_SERVERS, SECONDS, counting, is_running, pids, until, write_config
-from tests.page.browsers import NARROW, overflow, served, showing
 from tests.ports import reserved_port
 
 if TYPE_CHECKING:

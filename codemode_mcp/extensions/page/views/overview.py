@@ -13,10 +13,10 @@ from codemode_mcp.audit.trajectory_files import moment
 from codemode_mcp.control.display import counted
 from codemode_mcp.control.protocol import Request as ControlRequest
 from codemode_mcp.control.protocol import holders, merged_servers
-from codemode_mcp.page.child_commands import Checkups, Failed, Logins
-from codemode_mcp.page.site import Problem, one_of
-from codemode_mcp.page.views.programs import proposed_names
-from codemode_mcp.page.views.runs import runs_of, waiting_runs
+from codemode_mcp.extensions.page.child_commands import Checkups, Failed, Logins
+from codemode_mcp.extensions.page.site import Problem, one_of
+from codemode_mcp.extensions.page.views.programs import proposed_names
+from codemode_mcp.extensions.page.views.runs import runs_of, waiting_runs
 from codemode_mcp.policy.approval import AT_PAGE
 from codemode_mcp.server.profiles import traits
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from codemode_mcp.page.site import Site
+    from codemode_mcp.extensions.page.site import Site
 
 
 LATEST: Final = 8

@@ -12,9 +12,9 @@ import anyio
 import h11
 import pytest
 
+from tests.extensions.page.browsers import PAGES, opening, served, showing
 from tests.integration.harness import cli, counting, write_config
 from tests.integration.http_harness import serve_http
-from tests.page.browsers import PAGES, opening, served, showing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -355,7 +355,7 @@ async def test_the_configuration_restricts_the_page(browser: Browser, tmp_path: 
 
 
 def test_all_files_of_the_page_together_are_small() -> None:
-    from codemode_mcp.page.site import ASSETS
+    from codemode_mcp.extensions.page.site import ASSETS
 
     assert sum(os.path.getsize(each) for each in ASSETS.iterdir()) <= 250_000
     for each in ASSETS.iterdir():

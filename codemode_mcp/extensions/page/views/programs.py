@@ -15,7 +15,7 @@ import anyio.to_thread
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from codemode_mcp.page.site import Problem, one_of
+from codemode_mcp.extensions.page.site import Problem, one_of
 from codemode_mcp.policy.approval import AT_PAGE
 from codemode_mcp.saved_programs import program_state
 from codemode_mcp.saved_programs.folder import folder_of
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from codemode_mcp.page.changes import Application
-    from codemode_mcp.page.site import Site
+    from codemode_mcp.extensions.page.changes import Application
+    from codemode_mcp.extensions.page.site import Site
     from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.saved_programs.versions import UsedTool
 

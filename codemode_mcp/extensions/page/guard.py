@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from codemode_mcp.page.sessions import Session, Sessions
+    from codemode_mcp.extensions.page.sessions import Session, Sessions
 
-log = logging.getLogger("codemode_mcp.page")
+log = logging.getLogger("codemode_mcp.extensions.page")
 
 SECRET_HEADER: Final = b"x-codemode-page"
 """Header with the secret of the page in requests that change something."""

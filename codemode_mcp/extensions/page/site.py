@@ -21,9 +21,9 @@ from starlette.staticfiles import StaticFiles
 from codemode_mcp.audit.trajectory_files import deadline, duration, moment, size, svg_number
 from codemode_mcp.control.display import counted, plain
 from codemode_mcp.extension_points import extensions
-from codemode_mcp.page.changes import Changes, Full, StoredRuns
-from codemode_mcp.page.guard import ASSETS_PATH, CLEAN_PATH, OPEN_PATH, cookie_name
-from codemode_mcp.page.sessions import remove_redirect
+from codemode_mcp.extensions.page.changes import Changes, Full, StoredRuns
+from codemode_mcp.extensions.page.guard import ASSETS_PATH, CLEAN_PATH, OPEN_PATH, cookie_name
+from codemode_mcp.extensions.page.sessions import remove_redirect
 from codemode_mcp.policy.approval import AT_PAGE
 from declarations.untrusted_text import count_blanks
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from codemode_mcp.control.answers import Control
     from codemode_mcp.control.protocol import Request as ControlRequest
     from codemode_mcp.extension_points import Page
-    from codemode_mcp.page.changes import Application
-    from codemode_mcp.page.sessions import Sessions
+    from codemode_mcp.extensions.page.changes import Application
+    from codemode_mcp.extensions.page.sessions import Sessions
 
 
-log = logging.getLogger("codemode_mcp.page")
+log = logging.getLogger("codemode_mcp.extensions.page")
 
 MAX_BODY: Final = 256 * 1024
 """Maximum bytes of the body of a request."""

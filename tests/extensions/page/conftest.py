@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.page.browsers import BROWSER_ARGUMENTS, chromium_path
+from tests.extensions.page.browsers import BROWSER_ARGUMENTS, chromium_path
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.extensions.page.browsers import NARROW, overflow, served, showing, violations
 from tests.integration.harness import SERVERS, until
-from tests.page.browsers import NARROW, overflow, served, showing, violations
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import anyio.to_thread
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from codemode_mcp.page.site import Problem, one_of
+from codemode_mcp.extensions.page.site import Problem, one_of
 from codemode_mcp.policy.approval import AT_PAGE
 from codemode_mcp.trust.comparison import Stale
 from codemode_mcp.trust.findings import Examples, grouped, new_findings
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from codemode_mcp.page.changes import Application
-    from codemode_mcp.page.site import Site
+    from codemode_mcp.extensions.page.changes import Application
+    from codemode_mcp.extensions.page.site import Site
     from codemode_mcp.trust.comparison import ItemReport
 
 MAX_ITEMS: Final = 50

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from codemode_mcp.audit import Auditor
-from codemode_mcp.page.changes import IMMEDIATE_MESSAGES, PAUSE_SECONDS, REST_SECONDS, Changes, Stream
+from codemode_mcp.extensions.page.changes import IMMEDIATE_MESSAGES, PAUSE_SECONDS, REST_SECONDS, Changes, Stream
 
 pytestmark = pytest.mark.anyio
 

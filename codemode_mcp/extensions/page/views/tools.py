@@ -13,7 +13,7 @@ from codemode_mcp.audit.trajectory_files import decisions_in
 from codemode_mcp.catalog.catalog import EVERYTHING
 from codemode_mcp.config.edit import switch_tool
 from codemode_mcp.errors import ConfigError
-from codemode_mcp.page.site import Problem, rough
+from codemode_mcp.extensions.page.site import Problem, rough
 from codemode_mcp.policy.approval import AT_PAGE
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from codemode_mcp.audit.trajectory_files import Decision
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
-    from codemode_mcp.page.changes import Application
-    from codemode_mcp.page.site import Site
+    from codemode_mcp.extensions.page.changes import Application
+    from codemode_mcp.extensions.page.site import Site
     from codemode_mcp.policy.budgets import AccountView, Unit
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.extensions.page.browsers import NARROW, PAGES, WIDE, overflow, served, showing, violations
 from tests.integration.harness import SERVERS
-from tests.page.browsers import NARROW, PAGES, WIDE, overflow, served, showing, violations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Browser
 
-    from tests.page.browsers import Shown
+    from tests.extensions.page.browsers import Shown
 
 pytestmark = pytest.mark.anyio
 

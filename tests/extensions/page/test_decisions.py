@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from codemode_mcp.config.edit import backup_folder
+from tests.extensions.page.browsers import served, showing
 from tests.integration.harness import SECONDS, counting, events, until, write_config
-from tests.page.browsers import served, showing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.extensions.page.browsers import NARROW, overflow, served, showing, violations
+from tests.extensions.page.test_trust import RELIST, listed
 from tests.integration.harness import SERVERS, until
-from tests.page.browsers import NARROW, overflow, served, showing, violations
-from tests.page.test_trust import RELIST, listed
 
 if TYPE_CHECKING:
     from pathlib import Path
