@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-EXTENSIONS: Final = sorted(each.parent.name for each in ROOT.glob("codemode_mcp/extensions/*/extension.py"))
+EXTENSIONS: Final = {
+    each.parent.name: each.parent.relative_to(ROOT)
+    for pattern in ("codemode_mcp/extensions/*/extension.py", "upstream_clients/*/transport.py")
+    for each in sorted(ROOT.glob(pattern))
+}
+"""The folder of each extension, by its name."""
 
 ALSO: Final[dict[str, tuple[str, ...]]] = {
     "repl": ("tests/integration/test_repl",),
@@ -36,6 +41,14 @@ ALSO: Final[dict[str, tuple[str, ...]]] = {
         "tests/test_deep_links.py",
     ),
     "page": ("tests/apps/", "tests/control/test_display.py", "tests/extensions/trace/", "tests/test_first_commands.py"),
+    "openapi": (
+        "tests/openapi/",
+        "tests/real_apis/",
+        "tests/declarations/test_openapi_declarations.py",
+        "tests/integration/test_serve_api_changes.py",
+        "tests/integration/test_serve_schemas.py",
+        "tests/extensions/setup/",
+    ),
 }
 """Tests of an extension outside its folder, by the name of the extension."""
 
@@ -49,14 +62,14 @@ CORE: Final = (
 
 def linked(name: str, folder: Path) -> None:
     """Fill a folder with links to the import packages, without an extension."""
-    for package in ("upstream_clients", "declarations"):
-        (folder / package).symlink_to(ROOT / package)
-    inner = Path("codemode_mcp")
-    for path in (inner, inner / "extensions"):
+    (folder / "declarations").symlink_to(ROOT / "declarations")
+    made = [Path("codemode_mcp"), Path("codemode_mcp/extensions"), Path("upstream_clients")]
+    for path in made:
         (folder / path).mkdir()
         for each in (ROOT / path).iterdir():
-            if each.name not in ("extensions", "__pycache__", name) or (path == inner and each.name == name):
-                (folder / path / each.name).symlink_to(each)
+            place = path / each.name
+            if place not in (*made, EXTENSIONS.get(name)) and each.name != "__pycache__":
+                (folder / place).symlink_to(each)
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -66,7 +79,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 def _copied(name: str, folder: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
-    gone = (f"codemode_mcp/extensions/{name}/", f"tests/extensions/{name}/", *ALSO.get(name, ()))
+    gone = (f"{EXTENSIONS[name].as_posix()}/", f"tests/extensions/{name}/", *ALSO.get(name, ()))
     for each in filter(None, listed.decode().split("\0")):
         if not each.startswith(gone) and (ROOT / each).is_file():
             (folder / each).parent.mkdir(parents=True, exist_ok=True)
