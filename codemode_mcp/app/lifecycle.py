@@ -28,7 +28,6 @@ from codemode_mcp.catalog.overrides import Overrides
 from codemode_mcp.catalog.topics import MAX_SERVERS, CallerTopics
 from codemode_mcp.config import reload
 from codemode_mcp.config_path import command_option
-from codemode_mcp.control.protocol import BadMessage
 from codemode_mcp.extension_points import first
 from codemode_mcp.nesting import with_depth
 from codemode_mcp.paths import cache_dir, config_dir, listings_dir, state_dir, vectors_dir
@@ -632,6 +631,8 @@ class Lifecycle:
 
     async def _open_page(self, group: TaskGroup) -> dict[str, Any]:
         """Open the page of this application. Its tasks run in the group. Raise `BadMessage`."""
+        from codemode_mcp.control.protocol import BadMessage
+
         if self._own_page is None:
             open_page = first(lambda each: each.open_page)
             if open_page is None:
