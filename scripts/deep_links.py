@@ -16,11 +16,11 @@ from urllib.parse import quote
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from codemode_mcp.cli.mcp_clients.launch import PROGRAM, Launch  # noqa: E402
-from codemode_mcp.cli.mcp_clients.own_entries import new_entry  # noqa: E402
+from codemode_mcp.extensions.setup.mcp_clients.launch import PROGRAM, Launch  # noqa: E402
+from codemode_mcp.extensions.setup.mcp_clients.own_entries import new_entry  # noqa: E402
 
 if TYPE_CHECKING:
-    from codemode_mcp.cli.mcp_clients.locations import ClientName
+    from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName
 
 NAME: Final = "codemode"
 """The name that `install` gives the entry."""

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse  # type: ignore[import-untyped]  # it carries no types
 
+from codemode_mcp.extensions.semantic.model import Embedder
 from codemode_mcp.search.finder import MAGIC
 from codemode_mcp.search.index import content_words
-from codemode_mcp.search.semantic import Embedder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

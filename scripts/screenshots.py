@@ -20,13 +20,13 @@ import anyio
 
 from tests.apps.inspector import inspector, open_app
 from tests.apps.listed_servers import published, serving_apps
+from tests.extensions.page.browsers import BROWSER_ARGUMENTS, chromium_path, served, showing
 from tests.integration.harness import SERVERS, quickstart
-from tests.page.browsers import BROWSER_ARGUMENTS, chromium_path, served, showing
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
-    from tests.page.browsers import Shown
+    from tests.extensions.page.browsers import Shown
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PICTURES: Final = ROOT / "docs" / "pictures"

@@ -27,7 +27,6 @@ from codemode_mcp.program.esbuild import find_esbuild
 from codemode_mcp.program.intl import find_intl, intl_reader
 from codemode_mcp.sandbox.compiled import compiled_path
 from codemode_mcp.sandbox.engine import open_engine
-from codemode_mcp.type_check.compiler import VERSION
 from tests.properties import examples
 from tests.stores.postgres_server import NoServer, postgres_server
 
@@ -55,10 +54,10 @@ LONG = (
     "tests/chaos/test_chaos_network.py",
     "tests/integration/test_serve_profiles.py",
     "tests/integration/test_commands_by_instance.py",
-    "tests/page/test_servers.py",
+    "tests/extensions/page/test_servers.py",
     "tests/matrix/test_matrix.py",
-    "tests/page/test_opening.py",
-    "tests/page/test_decisions.py",
+    "tests/extensions/page/test_opening.py",
+    "tests/extensions/page/test_decisions.py",
     "tests/integration/test_instance_life.py",
     "tests/tasks/test_tasks.py",
     "tests/crashes/test_crashes.py",
@@ -72,7 +71,7 @@ LONG = (
     "tests/integration/test_serve_overrides.py",
     "tests/chaos_instance/test_chaos_instance.py",
     "tests/conformance/test_conformance.py",
-    "tests/page/test_hostile.py",
+    "tests/extensions/page/test_hostile.py",
     "tests/integration/test_serve_tasks.py",
     "tests/integration/test_serve_http_auth.py",
     "tests/integration/test_serve_items.py",
@@ -80,7 +79,7 @@ LONG = (
     "tests/integration/test_serve_modes.py",
     "tests/integration/test_serve_trust.py",
     "tests/apps/test_official_host.py",
-    "tests/type_check/test_score.py",
+    "tests/extensions/type_check/test_score.py",
     "tests/integration/test_serve_contexts.py",
     "tests/integration/test_serve_passthrough.py",
     "tests/sandbox_escape/test_built_ins_overwritten.py",
@@ -106,11 +105,11 @@ LONG = (
     "tests/integration/test_serve_limits.py",
     "tests/integration/test_serve_client_tasks.py",
     "tests/upstream_clients/test_resource_subscriptions.py",
-    "tests/replay/test_recorded_runs.py",
+    "tests/extensions/program_tools/replay/test_recorded_runs.py",
     "tests/chaos/test_chaos_storm.py",
     "tests/fuzz/test_fuzz_programs.py",
     "tests/integration/test_command_line.py",
-    "tests/type_check/test_older_programs.py",
+    "tests/extensions/type_check/test_older_programs.py",
     "tests/sandbox_escape/test_secrets_and_messages.py",
     "tests/declarations/test_declaration_agreement.py",
     "tests/runs/test_limits.py",
@@ -119,9 +118,9 @@ LONG = (
     "tests/trust/test_service.py",
     "tests/integration/test_repl.py",
     "tests/crashes/test_histories.py",
-    "tests/type_check/test_modes.py",
-    "tests/page/test_program_pages.py",
-    "tests/page/test_trust.py",
+    "tests/extensions/type_check/test_modes.py",
+    "tests/extensions/page/test_program_pages.py",
+    "tests/extensions/page/test_trust.py",
     "tests/sandbox/test_intl.py",
     "tests/floods/test_floods_of_clients.py",
     "tests/integration/test_run_saved_program.py",
@@ -134,7 +133,7 @@ LONG = (
     "tests/integration/test_masking.py",
     "tests/integration/test_serve_large_integers.py",
     "tests/saved_programs/test_compiling.py",
-    "tests/program_tests/test_drafts_of_recordings.py",
+    "tests/extensions/program_tools/program_tests/test_drafts_of_recordings.py",
     "tests/real_servers/test_served_documents.py",
     "tests/integration/test_serve_store.py",
     "tests/integration/test_serve_logs.py",
@@ -189,7 +188,7 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) ->
     They find the engine compiled: on a busy machine, compiling takes longer than some tests wait. They find the
     compiler of TypeScript, if `codemode-mcp setup --check` has fetched it for this user.
     """
-    fetched = cache_dir() / f"typescript-{VERSION}"
+    fetched = list(cache_dir().glob("typescript-*"))
     # The path of a socket has to be short.
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="cm-") as runtime:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("user-cache")))
@@ -199,8 +198,8 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) ->
         every = endpoints.folders
         patch.setattr(endpoints, "folders", lambda: [each for each in every() if not re.search(_SHARED, str(each))])
         shutil.copytree(engine_cache, cache_dir(), dirs_exist_ok=True)
-        if fetched.is_dir() and sys.platform != "win32":
-            (cache_dir() / fetched.name).symlink_to(fetched)
+        for each in fetched if sys.platform != "win32" else ():
+            (cache_dir() / each.name).symlink_to(each)
         yield
 
 

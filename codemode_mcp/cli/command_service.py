@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from codemode_mcp.cli.messages import COLUMNS, stop
+from codemode_mcp.extension_points import first
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -173,7 +174,11 @@ async def run_command(
     Args:
         arguments: as the same version of the command has sent them.
     """
-    return await _COMMANDS[terminal.name](app, caller, terminal, **arguments)
+    found = _COMMANDS.get(terminal.name)
+    if found is None:
+        found = first(lambda each: each.instance_commands.get(terminal.name))
+    assert found is not None
+    return await found(app, caller, terminal, **arguments)
 
 
 async def _call(
@@ -223,13 +228,6 @@ async def _follow(
     return {"code": program.exit_code(await followed.follow(app, caller))}
 
 
-async def _repl(app: App, caller: Caller, terminal: CommandTerminal) -> Mapping[str, Any]:
-    """Run the programs of a prompt until it leaves."""
-    from codemode_mcp.cli.repl.app_programs import serve_programs
-
-    return await serve_programs(app, caller, terminal)
-
-
 async def _tools(
     app: App, caller: Caller, terminal: CommandTerminal, *, request: Mapping[str, Any]
 ) -> Mapping[str, Any]:
@@ -270,7 +268,6 @@ def _client_of(terminal: CommandTerminal) -> UnattendedClient:
 
 _COMMANDS: Final[dict[str, Callable[..., Awaitable[Mapping[str, Any]]]]] = {
     "call": _call,
-    "repl": _repl,
     "run": _run,
     "tools": _tools,
     "types": _types,

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from codemode_mcp.audit.events import request_id
+from codemode_mcp.audit.trajectory_files import duration
 from codemode_mcp.cli.loading import log_filter, logging_of, plugins_on_stderr
 from codemode_mcp.cli.messages import say, stop, wrap
 from codemode_mcp.cli.terminal import TICK_SECONDS, Question, Screen, is_attended
-from codemode_mcp.cli.trace import Progress
-from codemode_mcp.control.display import columns, wrapped
+from codemode_mcp.control.display import columns, cut, wrapped
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.policy.approval import QUOTED, ApprovalQuestion
 from upstream_clients.errors import QuestionRefused
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.cli.command_programs import GivenProgram
     from codemode_mcp.cli.terminal import Terminal
-    from codemode_mcp.cli.trace import Record
     from codemode_mcp.config import Config
+    from codemode_mcp.extension_points import RunDrawing
     from codemode_mcp.policy.policy import Caller
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import RunNotes, Way
@@ -55,7 +55,7 @@ def execute(
     config: Config,
     program: GivenProgram,
     *,
-    record: Record | None = None,
+    drawing: RunDrawing | None = None,
     record_file: Path | None = None,
     as_json: bool = False,
     quiet: bool = False,
@@ -87,7 +87,7 @@ def execute(
                 as_json=as_json,
                 shows_progress=screen.draws and not quiet,
             )
-            return program.exit_code(anyio.run(partial(_follow, config, followed, screen, record, record_file)))
+            return program.exit_code(anyio.run(partial(_follow, config, followed, screen, drawing, record_file)))
     except KeyboardInterrupt:
         if screen.is_stuck:
             os._exit(130)  # the reader of our output does not read; everything else is closed
@@ -105,7 +105,7 @@ async def _follow(
     config: Config,
     followed: FollowedRun,
     screen: Screen,
-    record: Record | None,
+    drawing: RunDrawing | None,
     record_file: Path | None,
 ) -> bool:
     """Run a program in an application of its own. Return whether it completed."""
@@ -113,8 +113,8 @@ async def _follow(
 
     loop = asyncio.get_running_loop()
     async with open_app(config, record_file=record_file) as opened:
-        if record is not None:
-            opened.auditor.add(record.listen)
+        if drawing is not None:
+            opened.auditor.add(drawing.listen)
         with anyio.CancelScope() as scope:
             screen.when_gone(partial(loop.call_soon_threadsafe, scope.cancel))
             return await followed.follow(opened, opened.operator)
@@ -392,6 +392,76 @@ def answer_to(question: ApprovalQuestion, typed: str) -> JsonObject:
         case _:
             content = {"decision": "deny"}
     return {"action": "accept", "content": content}
+
+
+class Progress:
+    """The numbers of nested calls of a run in each state.
+
+    Args:
+        called: maps the id of a tool to the expression with which a program calls this tool.
+    """
+
+    def __init__(self, called: Callable[[str], str] = str) -> None:
+        self._called = called
+        self._running: dict[str, tuple[str, float]] = {}
+        """The tool and start time of each running call, by the id of the call, in the order of their start."""
+        self._asked: set[str] = set()
+        self.done = 0
+        self.failed = 0
+
+    def __repr__(self) -> str:
+        return f"<Progress: {len(self._running)} running, {self.done} done, {self.failed} failed>"
+
+    @property
+    def begun(self) -> int:
+        """Return the number of calls that have left the queue."""
+        return len(self._running) + self.done + self.failed
+
+    def listen(self, event: Event) -> None:
+        """Update the counts from an event. Pass this method to an auditor as a listener."""
+        match event.kind:
+            case "call_started":
+                self._running[event.id] = str(event.fields.get("tool", "")), event.time
+            case "call_asked":
+                self._asked.add(event.id)
+            case "call_decided":
+                self._asked.discard(event.id)
+            case "call_ended" if self._running.pop(event.id, None) is not None:
+                self._asked.discard(event.id)
+                if event.fields.get("status") == "completed":
+                    self.done += 1
+                else:
+                    self.failed += 1
+
+    def line(self, now: float, width: int, made: int = 0) -> str:
+        """Return a line such as `3 running, 41 done, 1 failed, 12 queued · MCP.github.listIssues 1.2 s`.
+
+        The last part is the call that has run for the longest time. The line is empty before the first call.
+
+        Args:
+            now: Unix seconds.
+            width: largest number of columns.
+            made: number of all calls that the program has made, including queued ones.
+        """
+        running = [each for call, each in self._running.items() if call not in self._asked]
+        counts = {
+            "running": len(running),
+            "waiting for approval": len(self._asked),
+            "done": self.done,
+            "failed": self.failed,
+            "queued": max(0, made - self.begun),
+        }
+        text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        if running:
+            tool, since = running[0]
+            took = f" {duration(round(max(0.1, now - since), 1))}"
+            room = width - columns(text) - len(took) - 3
+            name = cut(self._called(tool), max(0, room))
+            while name and columns(name) > room:
+                name = cut(name[:-2], room)
+            if room >= 12:
+                text += f" · {name}{took}"
+        return text if columns(text) <= width else cut(text, width)
 
 
 def progress_of(opened: App) -> Progress:

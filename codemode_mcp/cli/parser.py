@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -15,11 +16,13 @@ from typer._click.exceptions import BadOptionUsage, MissingParameter, NoSuchOpti
 from typer.core import TyperGroup
 
 from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.extension_points import Command, extensions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from typer._click import Command, Context, Parameter
+    from typer._click import Command as ParsedCommand
+    from typer._click import Context, Parameter
 
 
 _COMMANDS: Final = {
@@ -134,58 +137,53 @@ def improve(error: UsageError) -> None:
             error.message = error.message.replace(library_words, ours)
 
 
-COMMANDS: Final = {
-    "demo": "serve",
-    "install": "install",
-    "import": "import_",
-    "add": "add",
-    "remove": "add",
-    "enable": "add",
-    "disable": "add",
-    "doctor": "doctor",
-    "setup": "doctor",
-    "serve": "serve",
-    "run": "run",
-    "new": "new",
-    "test": "new",
-    "call": "run",
-    "repl": "repl",
-    "tools": "tools",
-    "types": "tools",
-    "runs": "runs",
-    "programs": "programs",
-    "trust": "trust",
-    "servers": "servers",
-    "policy": "policy",
-    "clients": "ui",
-    "instance": "instance",
-    "trace": "trace",
-    "ui": "ui",
-    "savings": "trace",
-    "login": "login",
-    "logout": "login",
-}
-"""The module in `commands` of each command, in the order of `--help`, in which a new user needs them."""
+_CORE: Final = (
+    ("demo", "serve", 0),
+    ("serve", "serve", 90),
+    ("run", "run", 100),
+    ("call", "run", 130),
+    ("tools", "tools", 150),
+    ("types", "tools", 160),
+    ("runs", "runs", 170),
+    ("programs", "programs", 180),
+    ("trust", "trust", 190),
+    ("servers", "servers", 200),
+    ("policy", "policy", 210),
+    ("clients", "clients", 220),
+    ("instance", "instance", 230),
+    ("login", "login", 270),
+    ("logout", "login", 280),
+)
+"""The commands of the core, each with its module in `commands` and its place in `--help`."""
+
+
+@cache
+def command_modules() -> dict[str, str]:
+    """Return the module of each command, in the order of `--help`, in which a new user needs them."""
+    found = {name: Command(f"codemode_mcp.cli.commands.{module}", place) for name, module, place in _CORE}
+    for each in extensions():
+        found |= each.commands
+    return {name: found[name].module for name in sorted(found, key=lambda name: found[name].place)}
 
 
 class _Commands(TyperGroup):
     def list_commands(self, ctx: Context) -> list[str]:
-        return list(COMMANDS)
+        return list(command_modules())
 
-    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        module = COMMANDS.get(cmd_name)
+    def get_command(self, ctx: Context, cmd_name: str) -> ParsedCommand | None:
+        module = command_modules().get(cmd_name)
         if module is None:
             return None
-        found = typer.main.get_group(import_module(f"codemode_mcp.cli.commands.{module}").app)
+        found = typer.main.get_group(import_module(module).app)
         # A module has several commands, or one command with subcommands.
         command = found if found.name == cmd_name else found.get_command(ctx, cmd_name)
         if command is not None:
             _hide_flag_types(command, typer.Context(command, ctx))
         return command
 
-    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            ctx.fail(unknown_command(args[0], COMMANDS))
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, ParsedCommand | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in command_modules():
+            ctx.fail(unknown_command(args[0], command_modules()))
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Context) -> Any:
@@ -199,7 +197,7 @@ class _Commands(TyperGroup):
         return _without_flag_types(super().get_params(ctx))
 
 
-def _hide_flag_types(command: Command, context: Context) -> None:
+def _hide_flag_types(command: ParsedCommand, context: Context) -> None:
     _without_flag_types(command.get_params(context))
     if isinstance(command, TyperGroup):
         for inner in command.commands.values():
@@ -242,7 +240,7 @@ def main(
         raise typer.Exit
 
 
-# Shell completions for arguments: names of servers and clients, ids of runs.
+# Shell completions for arguments: names of servers, ids of runs.
 #
 # Nothing here connects to a server, runs a program or expands a variable. Errors lead to no completions, since a shell
 # would show their messages in the middle of the user's line. Some shells evaluate completions (zsh while it completes),
@@ -275,13 +273,6 @@ def listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
 def saved_programs(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return names of saved programs and of proposals."""
     return _complete(incomplete, lambda: _saved_programs(ctx))
-
-
-def client_names(incomplete: str) -> list[str]:
-    """Return names of MCP clients."""
-    from codemode_mcp.cli.mcp_clients.locations import CLIENTS
-
-    return _complete(incomplete, lambda: CLIENTS)
 
 
 def recorded_runs(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -30,6 +30,7 @@ from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.control import protocol
 from codemode_mcp.control.protocol import BadMessage, holders, merged_servers
 from codemode_mcp.control.server import listening
+from codemode_mcp.extension_points import first
 from codemode_mcp.instance import registry, wire
 from codemode_mcp.instance.hello import Hello, Refusal, is_newer, read_environment
 from codemode_mcp.instance.status import usage_of
@@ -42,10 +43,10 @@ if TYPE_CHECKING:
     from codemode_mcp.config import Config
     from codemode_mcp.control.answers import Control
     from codemode_mcp.control.server import Accepted
+    from codemode_mcp.extension_points import BrowserPage
     from codemode_mcp.instance.apps import Apps, ClientConfig
     from codemode_mcp.instance.clients import Client, RunCommand
     from codemode_mcp.instance.hello import HttpOptions
-    from codemode_mcp.page.listener import Page
     from codemode_mcp.server.services import App
     from codemode_mcp.settings import UiSettings
 
@@ -412,7 +413,7 @@ class InstancePage:
     ) -> None:
         self._connected = connected
         self._applications = applications
-        self._page: Page | None = None
+        self._page: BrowserPage | None = None
 
     def address_of(self, run_id: str) -> str | None:
         """Return the address of the page about the approvals of a run; None if the page is not open."""
@@ -420,10 +421,11 @@ class InstancePage:
 
     async def admit(self, settings: UiSettings, group: TaskGroup) -> dict[str, Any]:
         """Return the address of the page and a token for one browser, as JSON. Raise `Refusal`."""
-        from codemode_mcp.page.listener import Page
-
         if self._page is None:
-            self._page = Page(self._applications, self._connected)
+            open_page = first(lambda each: each.open_page)
+            if open_page is None:
+                raise Refusal("failed", "this installation has no page")
+            self._page = open_page(self._applications, self._connected)
         try:
             return await self._page.admit(settings, group)
         except BadMessage as error:

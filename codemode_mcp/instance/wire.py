@@ -34,7 +34,7 @@ A command at a terminal attaches, too, with the option `command`. Instead of MCP
 | command | `{"answer": NUMBER, "text": TEXT}` | the line that the person has typed |
 | instance | `{"result": {...}}` | the result of the command, last |
 
-The command `repl` exchanges more messages, which `cli.repl.app_programs` lists.
+The command `repl` exchanges more messages, which `extensions.repl.app_programs` lists.
 
 When a person interrupts the command, it closes its sending side. The instance then cancels the program, and closes the
 connection without a result.

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.extension_points import Checker
     from codemode_mcp.policy.approval import RememberFn
     from codemode_mcp.policy.policy import Caller
     from codemode_mcp.program.inspection import Preflight
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from codemode_mcp.saved_programs.proposing import Proposer
     from codemode_mcp.search.finder import Meaning
     from codemode_mcp.settings import CodeModeSettings
-    from codemode_mcp.type_check.checker import TypeChecker
     from upstream_clients.tools import JsonObject
 
 
@@ -154,9 +154,7 @@ class RunManager:
         assert catalog is not None
         checker = self._services.checker
         if checker is not None and self._settings.check == "note":
-            from codemode_mcp.type_check.cells import check_cell  # imported late: most servers check nothing
-
-            found = await check_cell(checker, prepared, catalog)
+            found = await checker.note_on(prepared, catalog)
             notes += [] if found is None else [found]
         # Before the deadline is set: compiling the engine does not count as the program's time.
         engine = await self._services.engine()
@@ -554,6 +552,6 @@ class Services:
     page_address: Callable[[str], str | None] = lambda _: None
     notify: Callable[[str], None] = lambda _: None
     library: Callable[[], Library] = lambda: EMPTY
-    checker: TypeChecker | None = None
+    checker: Checker | None = None
     proposer: Proposer | None = None
     keeps_finished_calls: bool = True

@@ -21,7 +21,7 @@ word vectors refitted to summaries of MCP servers, word-by-word similarity, a ve
 fusion, ranking the clauses of a sentence as wishes, and a higher score for tools of the server with the best hits.
 
 `index` splits and stems texts and ranks them by words and synonyms. `finder` splits requests, compares meanings and
-combines both. `semantic` compares meanings with a sentence model, and `warmup` prepares searches in the background.
+combines both. `warmup` prepares searches in the background. The sentence model is `extensions/semantic`.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.per_caller import Catalogs
     from codemode_mcp.config import Config
     from codemode_mcp.control.answers import Control
+    from codemode_mcp.extension_points import Checker
     from codemode_mcp.plugins.host import Plugins
     from codemode_mcp.policy.approval import RememberFn
     from codemode_mcp.policy.budgets import AccountView
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from codemode_mcp.saved_programs.versions import DefinitionChange, UsedTool
     from codemode_mcp.settings import ToolSettings
     from codemode_mcp.stores.opening import OpenedStore
-    from codemode_mcp.type_check.checker import TypeChecker
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import ItemSource, RootsFn, UpstreamView
@@ -78,6 +78,7 @@ class Parts:
     """The parts of an application that programs and calls need.
 
     Attributes:
+        checker: the check of programs' types; None without the extension.
         versions: the definitions of tools that saved programs use; None without a folder of programs.
     """
 
@@ -87,7 +88,7 @@ class Parts:
     catalogs: Catalogs
     dispatcher: Dispatcher
     manager: RunManager
-    checker: TypeChecker
+    checker: Checker | None
     versions: VersionKeeper | None
 
     def apply(self, config: Config) -> None:

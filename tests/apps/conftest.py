@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.apps.hosts import bundled_host, served_pages, showing_host
-from tests.page.conftest import anyio_backend, browser
+from tests.extensions.page.conftest import anyio_backend, browser
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from codemode_mcp.cli import COMMANDS, app, parser
-from codemode_mcp.cli.mcp_clients.locations import CLIENTS
+from codemode_mcp.cli import app, command_modules, parser
+from codemode_mcp.extensions.setup.mcp_clients.locations import CLIENTS
 from codemode_mcp.paths import state_dir
 from codemode_mcp.trust.comparison import Listing, baseline_of
 from codemode_mcp.trust.items import item_of
@@ -53,7 +53,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_commands_and_options_are_completed(complete: Complete) -> None:
-    assert complete("codemode-mcp ") == list(COMMANDS)
+    assert complete("codemode-mcp ") == list(command_modules())
     assert complete("codemode-mcp log") == ["login", "logout"]
     assert complete("codemode-mcp runs ap") == ["approve"]
     assert complete("codemode-mcp serve --transp") == ["--transport"]

@@ -1,4 +1,4 @@
-"""Tests of what a terminal shows of a running program: the progress line, its trace and questions."""
+"""Tests of what a terminal shows of a running program: the progress line and questions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.audit.events import Event
-from codemode_mcp.audit.redaction import Inputs
-from codemode_mcp.cli import trace as progress_module
-from codemode_mcp.cli.following import answer_to, prompt
+from codemode_mcp.cli.following import Progress, answer_to, prompt
 from codemode_mcp.cli.terminal import Question, Screen
-from codemode_mcp.cli.trace import Progress, Record
 from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, ask_for, verdict_of
 from codemode_mcp.policy.rules import Effects
 
@@ -79,29 +76,6 @@ def test_the_line_fits_whatever_tools_are_called(width: int, tool: str) -> None:
     assert line.startswith("1 running")
     assert columns(line) <= width
     assert line.isprintable()
-
-
-def test_a_record_is_drawn_like_a_trajectory_without_secrets() -> None:
-    record = Record()
-    redact = lambda text: text.replace("secret", "***")  # noqa: E731
-    assert record.trace(Inputs(include=True), redact) is None
-    record.listen(event("run_started", language="javascript"))
-    for each in [*begun(1, tool="mcp:s:secret"), ended(1), event("run_ended", at=102.0, status="completed")]:
-        record.listen(each)
-    trace = record.trace(Inputs(include=True), redact)
-    assert trace is not None
-    assert (trace.id, trace.status, trace.time.ended) == (RUN, "completed", 102.0)
-    assert [(call.tool, call.status) for call in trace.calls] == [("mcp:s:***", "completed")]
-
-
-def test_a_record_is_bounded_and_counts_lost_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_module, "MAX_EVENTS", 3)
-    record = Record()
-    for each in [event("run_started"), *begun(*range(10))]:
-        record.listen(each)
-    trace = record.trace(Inputs(include=False), str)
-    assert trace is not None
-    assert (len(trace.calls), trace.lost) == (2, 8)
 
 
 # asking

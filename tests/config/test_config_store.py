@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.audit import Redactor
-from codemode_mcp.cli.doctor.configuration import literal_secrets, variables
 from codemode_mcp.config import load_config
 from codemode_mcp.config.process_sections import is_random, key_of
 from codemode_mcp.config.reload import needs_restart
@@ -172,8 +171,9 @@ def test_another_store_counts_after_a_restart_only(tmp_path: Path) -> None:
 
 
 def test_doctor_finds_its_variables_and_the_secrets_that_are_written_out() -> None:
+    checks = pytest.importorskip("codemode_mcp.extensions.setup.doctor.configuration")
     section = {"kind": "postgres", "url": URL, "encryptionKey": ["${KEY}", TEXT]}
-    assert list(literal_secrets({"store": section})) == ["store.url", "store.encryptionKey[1]"]
-    assert list(literal_secrets({"store": {"encryptionKey": {"keyring": "codemode-key"}}})) == []
-    (check,) = variables({"store": section}, {"KEY": ""})
+    assert list(checks.literal_secrets({"store": section})) == ["store.url", "store.encryptionKey[1]"]
+    assert list(checks.literal_secrets({"store": {"encryptionKey": {"keyring": "codemode-key"}}})) == []
+    (check,) = checks.variables({"store": section}, {"KEY": ""})
     assert (check.status, check.detail) == ("warn", "KEY is set, but empty, in store.encryptionKey[0]")

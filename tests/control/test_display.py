@@ -12,8 +12,8 @@ from codemode_mcp.cli.saved_lookup import difference_lines, text_lines
 from codemode_mcp.cli.serving_processes import approval_lines
 from codemode_mcp.control.display import columns, cut, exact, plain, wrapped
 from codemode_mcp.control.protocol import digest_of
-from codemode_mcp.page.site import lines as page_lines
-from codemode_mcp.page.site import pretty
+from codemode_mcp.extensions.page.site import lines as page_lines
+from codemode_mcp.extensions.page.site import pretty
 
 
 def test_text_that_prints_as_itself_is_left_alone() -> None:

@@ -17,8 +17,8 @@ from harness import cli, counting, events, write_config
 from mcp.client.client import Client
 from terminal import terminal
 
-from codemode_mcp.cli.doctor import machine as instance_check
 from codemode_mcp.config import load_config
+from codemode_mcp.extensions.setup.doctor import machine as instance_check
 from codemode_mcp.instance import registry
 
 if TYPE_CHECKING:

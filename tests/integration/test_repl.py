@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-from codemode_mcp.cli.repl.terminal import MAX_HISTORY, open_history
+from codemode_mcp.extensions.repl.terminal import MAX_HISTORY, open_history
 from tests.integration.harness import COMMAND, QUICKSTART, counting, write_config
 from tests.integration.terminal import terminal
 

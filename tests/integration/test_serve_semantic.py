@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from harness import Session, quickstart, raw, serve, until, write_config
 
-from codemode_mcp.search.semantic import WEIGHTS, available
+from codemode_mcp.extensions.semantic.model import WEIGHTS, available
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,13 +9,13 @@ import anyio
 import pytest
 from loopback_api import DOCUMENT, operation
 
-from codemode_mcp.cli.doctor.servers import check_api
 from codemode_mcp.config import load_config
+from codemode_mcp.extensions.setup.doctor.servers import check_api
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.cli.doctor.check import Check
+    from codemode_mcp.cli.check import Check
 
 BEARER = {"type": "bearer", "token": "secret-token"}
 KEY = {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.drafts import make_draft
+from codemode_mcp.extensions.program_tools.drafts import make_draft
 from codemode_mcp.program.program_form import take_fence
 from codemode_mcp.saved_programs.program_file import read_program
 from codemode_mcp.saved_programs.proposing import is_one_function, proposed_text

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.cli.doctor import engine
-from codemode_mcp.cli.doctor.engine import Contents, check_store, in_words, permissions
 from codemode_mcp.config import Config
+from codemode_mcp.extensions.setup.doctor import engine
+from codemode_mcp.extensions.setup.doctor.engine import Contents, check_store, in_words, permissions
 from codemode_mcp.settings import StoreSettings
 from codemode_mcp.stores.opening import open_database
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.cli.doctor import Check
+    from codemode_mcp.extensions.setup.doctor import Check
 
 pytestmark = pytest.mark.anyio
 

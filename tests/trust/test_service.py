@@ -11,7 +11,6 @@ import anyio
 import pytest
 
 from codemode_mcp.audit.events import Auditor
-from codemode_mcp.cli.doctor.servers import held
 from codemode_mcp.cli.pinned_items import PinnedItems, PinnedServer
 from codemode_mcp.cli.trust_views import item_row, items_json, report_lines
 from codemode_mcp.trust import service
@@ -579,6 +578,7 @@ async def test_a_tool_of_a_process_for_one_client_is_compared_too(tmp_path: Path
 async def test_another_command_is_named_and_holds_a_strict_server_with_its_resources(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    held = pytest.importorskip("codemode_mcp.extensions.setup.doctor.servers").held
     for mode in ("pin", "strict"):
         world = World(tmp_path / mode, cast("Mode", mode))
         world.trust.apply({"s": cast("Mode", mode)}, world.specs, None, {"s": {"command": "a"}})

@@ -180,9 +180,9 @@ def remove(name: NameArgument, config: ConfigOption = None) -> None:
 @app.command(epilog="Example: codemode-mcp programs check")
 def check(name: NameOrAll = None, config: ConfigOption = None) -> None:
     """Read the files of saved programs, check their types, and show the problems. Exit with 1 if there are any."""
-    from codemode_mcp.cli.checking import check_saved, report
     from codemode_mcp.cli.loading import load
     from codemode_mcp.cli.saved_lookup import find_programs
+    from codemode_mcp.extension_points import first
     from codemode_mcp.saved_programs.program_file import unknown_members
 
     found = find_programs(config)
@@ -193,8 +193,9 @@ def check(name: NameOrAll = None, config: ConfigOption = None) -> None:
     problems += [problem for each in programs for problem in unknown_members(each)]
     for each in problems:
         say_line(str(each))
-    if programs:
-        report(check_saved(load(config, "error", None), programs))
+    type_check = first(lambda each: each.type_check)
+    if programs and type_check is not None:
+        type_check.check_saved(load(config, "error", None), programs)
     if problems:
         end(1)
     say(f"{len(found.library.programs) if name is None else name}: no problems")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from codemode_mcp.cli.command_service import ProgramRequest, read_call, read_input, read_program
-from codemode_mcp.cli.messages import COLUMNS, is_utf8, say, stop
+from codemode_mcp.cli.messages import say, stop
 from codemode_mcp.cli.options import (
     ConfigOption,
     JsonOption,
@@ -24,8 +23,7 @@ from codemode_mcp.cli.parser import saved_programs, server_names
 from codemode_mcp.cli.running_instance import call_there, run_there
 
 if TYPE_CHECKING:
-    from codemode_mcp.cli.trace import Record
-    from codemode_mcp.config import Config
+    from codemode_mcp.extension_points import RunDrawing
 
 
 app = typer.Typer()
@@ -121,9 +119,12 @@ def run(
         if file is not None:
             code, language = read_program(file, language)
         if replay is not None:
-            from codemode_mcp.cli.replaying import replay_and_exit
+            from codemode_mcp.extension_points import first
 
-            replay_and_exit(replay, code, language, None if args is None else tuple(args), loose=loose, as_json=as_json)
+            replays = first(lambda each: each.replay)
+            if replays is None:
+                stop(1, "this installation cannot replay recordings; leave out --replay")
+            replays(replay, code, language, None if args is None else tuple(args), loose=loose, as_json=as_json)
         if only_check:
             _check_and_end(code or "", language, file, config, servers=server)
         request = ProgramRequest(code, language, args or (), as_json, quiet)
@@ -147,21 +148,19 @@ def run(
     loaded = with_servers(loaded, server, called=True) if server else program.narrowed(loaded)
     timeline = None
     if trace or trace_html is not None:
-        from codemode_mcp.cli.trace import Record
-
-        timeline = Record()
+        timeline = _drawing()
     with log_filter("codemode_mcp.programs", program.is_logged):
         exit_code = execute(
             loaded,
             program,
-            record=timeline,
+            drawing=timeline,
             record_file=record,
             as_json=as_json,
             quiet=quiet,
             log_start_failures=log_level is not None,
         )
     if timeline is not None:
-        _show_trace(timeline, loaded, trace_html, draw=trace)
+        timeline.show(loaded, trace_html, draw=trace)
     if record is not None:
         from codemode_mcp.cli.recording_files import say_written
 
@@ -173,40 +172,29 @@ def _check_and_end(
     code: str, language: str | None, file: Path | None, config: str | None, servers: list[str] | None
 ) -> NoReturn:
     """Check the types of a program instead of running it."""
-    from codemode_mcp.cli.checking import check_cell_and_end
     from codemode_mcp.cli.command_programs import Refused, check
     from codemode_mcp.cli.loading import load, with_servers
+    from codemode_mcp.extension_points import first
 
+    type_check = first(lambda each: each.type_check)
+    if type_check is None:
+        stop(1, "this installation cannot check types; leave out --check")
     loaded = load(config, "error", None)
     try:
         program = check(ProgramRequest(code, language, (), as_json=False, quiet=True))
     except Refused as error:
         stop(error.exit_code, error.message)
     loaded = with_servers(loaded, servers, called=False) if servers else loaded
-    check_cell_and_end(loaded, program.source, program.language, "-e" if file is None else str(file))
+    type_check.check_cell_and_end(loaded, program.source, program.language, "-e" if file is None else str(file))
 
 
-def _show_trace(record: Record, config: Config, html: Path | None, *, draw: bool) -> None:
-    from codemode_mcp.audit import Redactor
-    from codemode_mcp.audit.redaction import Inputs
-    from codemode_mcp.cli import trace
+def _drawing() -> RunDrawing:
+    from codemode_mcp.extension_points import first
 
-    redactor = Redactor()
-    redactor.know(config.secretive)
-    found = record.trace(Inputs(include=config.audit.include_inputs), redactor)
-    if found is None:
-        say("the program did not start: there is no trace of it")
-        return
-    if draw:
-        width = shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stderr.isatty() else COLUMNS
-        for line in trace.drawn(found, width, unicode=is_utf8(sys.stderr)):
-            print(line, file=sys.stderr)
-    if html is not None:
-        try:
-            html.write_text(trace.page(found), "utf-8")
-        except OSError as error:
-            stop(1, f"cannot write the trace to {html}: {error.strerror}; name another file with --trace-html")
-        say(f"the trace is in {html}")
+    draw_run = first(lambda each: each.draw_run)
+    if draw_run is None:
+        stop(1, "this installation cannot draw runs; leave out --trace and --trace-html")
+    return draw_run()
 
 
 @app.command(

@@ -1,0 +1,27 @@
+"""The parts that this extension adds to the core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.extension_points import Command, Extension
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from codemode_mcp.instance.clients import CommandTerminal
+    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.server.services import App
+
+
+async def _serve(app: App, caller: Caller, terminal: CommandTerminal) -> Mapping[str, Any]:
+    """Run the programs of a prompt until it leaves."""
+    from codemode_mcp.extensions.repl.app_programs import serve_programs
+
+    return await serve_programs(app, caller, terminal)
+
+
+EXTENSION = Extension(
+    commands={"repl": Command(f"{__package__}.command", 140)},
+    instance_commands={"repl": _serve},
+)

@@ -1,0 +1,1 @@
+"""Search by meaning, with a sentence model of the extra `semantic`."""
