@@ -2,8 +2,8 @@
 
 `python3 tests/run.py quick` is the inner loop: the checks of the sources and the unit tests, without the slow ones.
 
-`python3 tests/run.py chaos [--rounds 500] [--store postgres] [--seed N]` kills and stops the shared instance and its
-relays, for a long time.
+`python3 tests/run.py faults KIND [OPTIONS]` causes faults for a long time, as `python -m tests.faults` does: `crashes`,
+`instance`, `chaos`, `floods` or `fuzz`.
 
 `python3 tests/run.py clients [--update] [ARGUMENTS FOR PYTEST]` installs real clients in `.cache/clients` (2 GB) and
 tests what their models read; `--update` writes what came out into the table of `docs/clients.md`.
@@ -178,9 +178,9 @@ def main() -> int:
             test_quickly()
             headline("all quick checks passed")
             return 0
-        if sys.argv[1:2] == ["chaos"]:
+        if sys.argv[1:2] == ["faults"]:
             install_python()
-            run("chaos", tool("python"), "-m", "tests.chaos_instance", *sys.argv[2:], live=True)
+            run("faults", tool("python"), "-m", "tests.faults", *sys.argv[2:], live=True)
             headline("every promise was kept")
             return 0
         if sys.argv[1:2] == ["clients"]:

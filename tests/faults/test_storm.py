@@ -1,0 +1,27 @@
+"""Random faults from a fixed seed; `python -m tests.faults chaos` causes more."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.faults.storm import brewing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+SEED = 20
+SECONDS = 3.0
+
+
+async def test_after_a_storm_every_server_answers_and_nothing_is_left_behind(folder: Path) -> None:
+    async with brewing(folder, random.Random(SEED)) as storm:
+        await storm.episode(SECONDS)
+        rest = await storm.chaos.footprint()
+        await storm.episode(SECONDS)
+        await storm.at_rest(rest)
+        assert sum(job.outcomes is not None for job in storm.chaos.jobs) > 20
