@@ -30,10 +30,13 @@ if TYPE_CHECKING:
     from tests.faults.stored import Stored
     from tests.faults.worker import Nursery
 
-PATIENCE = 60.0
-"""Seconds after which a run that could have ended has been lost, on a machine that does other things too."""
+PATIENCE = 240.0
+"""Seconds after which a request or a run is taken for lost that nothing says so of. The machine may have other work."""
 
-HELLO = 30.0
+WAITS = 300
+"""Answers to `wait`, all of them `waiting`, after which a run that could have ended has been lost."""
+
+HELLO = 120.0
 
 ALL = 1_000_000
 
@@ -382,12 +385,12 @@ class Crashes(Campaign):
     async def _follow(self, run: _Run | None, run_id: str, chance: random.Random | None = None) -> None:
         """Call wait until a run ends, whichever processes die. `run`: None for a run that is unknown here."""
         chance = chance or self.fork(run_id)
-        until = time.monotonic() + self._orders.patience
+        until, waits = time.monotonic() + self._orders.patience, 0
         if run is None:
             for each in self._runs.values():
                 self._open(each, ALL)
         while True:
-            if time.monotonic() > until:
+            if time.monotonic() > until or waits > WAITS:
                 name = run_id if run is None else run.program.tag
                 await self._have_confess()
                 raise Broken(f"{name} does not end; {self._stored.look()}")
@@ -395,6 +398,7 @@ class Crashes(Campaign):
             if got is None:
                 continue
             if got["status"] == "waiting":
+                waits += 1
                 if run is not None:
                     self.model.answered(run.program.tag, got["outputs"])
                     self._open_more(run, chance)

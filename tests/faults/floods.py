@@ -31,7 +31,7 @@ from anyio.streams.text import TextReceiveStream
 
 from codemode_mcp.instance import attaching, registry
 from tests.faults.client import LEGACY
-from tests.faults.rig import ledger_server
+from tests.faults.rig import ledger_server, without_processor
 from tests.integration.attached import attached, instance
 from tests.integration.harness import MODERN, REPOSITORY, SECONDS
 from tests.integration.http_harness import ALICE, BOB, MODERN_HEADERS, TWO_TOKENS, serve_http
@@ -419,7 +419,7 @@ class Pair:
                     assert not answer["result"].get("isError"), answer
 
                 def clock() -> float:
-                    return time.monotonic() - without_processor(served)
+                    return time.monotonic() - without_processor(served.process.pid)
 
                 found[served.url] = await measure(ask, seconds, least=1, clock=clock)
 
@@ -437,15 +437,6 @@ async def pair(folder: Path) -> AsyncIterator[Pair]:
         await flooded.ready()
         await other.ready()
         yield Pair(flooded, other)
-
-
-def without_processor(served: Served) -> float:
-    """Return the seconds that the main thread of a server has waited for a processor; 0 where none are counted."""
-    pid = served.process.pid
-    try:
-        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
 
 
 @asynccontextmanager

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from tests.faults.books import Asked
 
-PATIENCE: Final = 90.0
+PATIENCE: Final = 300.0
 """Seconds after which a request that could have been answered is lost. The machine may have other work."""
 
-END_SECONDS: Final = 40.0
+END_SECONDS: Final = 120.0
 """Seconds for the relays, the instance and the upstream servers to end."""
 
 FAULTS: Final = {
@@ -281,12 +281,12 @@ class Instances(Campaign):
         self._check_logs()
 
     def _draw_fault(self) -> tuple[str, str, float, float, float]:
-        """Return whom a fault hits, what it is, when, for how long, and a number that chooses among several."""
+        """Return whom a fault hits, what it is, after which share of calls, for how long, and a number that chooses."""
         ((who, what),) = self.chance.choices(list(FAULTS), list(FAULTS.values()))
-        return who, what, self.chance.uniform(0, 1.5), self.chance.uniform(0.05, 1.5), self.chance.random()
+        return who, what, self.chance.uniform(0, 0.9), self.chance.uniform(0.05, 1.5), self.chance.random()
 
-    async def _cause(self, who: str, what: str, after: float, seconds: float, choice: float) -> None:
-        await asyncio.sleep(after)
+    async def _cause(self, who: str, what: str, share: float, seconds: float, choice: float) -> None:
+        await self._reach(share)
         match who:
             case "instance":
                 pid = self._instance()
@@ -316,6 +316,16 @@ class Instances(Campaign):
                 finally:
                     send_signal(pid, signal.SIGCONT)
                     self.note(f"{who} {pid}: continues")
+
+    async def _reach(self, share: float) -> None:
+        """Return when this share of the calls of the round is executed, or no program of it runs any more."""
+        keys = [key for program in self._programs for key in program.tools]
+
+        def is_reached() -> bool:
+            return self._calls.count(keys) >= share * len(keys) or all(program.end for program in self._programs)
+
+        while not is_reached():  # noqa: ASYNC110 - other processes set no events
+            await asyncio.sleep(0.01)
 
     def _instance(self) -> int | None:
         """Return the process of the instance; None while there is none."""

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tests.faults.books import Asked
 
 SERVERS = Path(__file__).resolve().parent / "servers"
-SECONDS = 60
-"""Seconds that a program may take, also if its calls fail."""
+SECONDS = 240
+"""Seconds that a program may take, also if its calls fail, on a machine with other work."""
 CONCURRENT = 128
 CALL_MS = 1000
 """`timeoutMs` of servers that are made to hang."""
@@ -140,7 +140,7 @@ class Rig:
         """Call each server until it answers, since a restart takes a moment."""
         for server in servers:
             said: set[str] = set()
-            with anyio.move_on_after(SECONDS / 2) as scope:
+            with anyio.move_on_after(SECONDS) as scope:
                 while not (job := await self.run(self.job(server, 1))).ends["done"]:
                     said |= job.errors
                     await anyio.sleep(0.05)
@@ -226,6 +226,14 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def without_processor(pid: int) -> float:
+    """Return the seconds that the main thread of a process has waited for a processor; 0 where none are counted."""
+    try:
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text("utf-8").split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
 def ledger_server(ledger: Path, name: str, *flags: str, **more: Any) -> dict[str, Any]:
     """Return the entry of a stdio server."""
     script = str(SERVERS / "ledger_server.py")
@@ -244,6 +252,7 @@ async def rig(folder: Path, servers: dict[str, Any], *, tried: tuple[str, ...]) 
     client = await LineClient.start([sys.executable, *watched], environ, "rig", stderr, modern=True)
     started = Rig(client, folder, Books(folder / "ledger"))
     try:
+        await client.request("tools/list", {})
         await started.works(*tried)
         yield started
         below = descendants(started.pid)

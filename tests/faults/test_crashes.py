@@ -65,7 +65,7 @@ def test_every_promise_is_kept_by_processes_on_postgres(
 def test_what_is_broken_on_purpose_is_found(
     broken: str, orders: dict[str, Any], births: Nursery, tmp_path: Path, engine_cache: Path
 ) -> None:
-    chosen = {"crashes": 40, "seed": 7, "processes": 2, "clients": 6, "points": NAMES, "patience": 20.0, **orders}
+    chosen = {"crashes": 40, "seed": 7, "processes": 2, "clients": 6, "points": NAMES, "patience": 80.0, **orders}
     # Which promise is the first that is seen to be broken depends on who is faster.
     with pytest.raises(Broken):
         on_sqlite(births, tmp_path, engine_cache, broken=broken, **chosen)

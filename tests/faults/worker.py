@@ -235,7 +235,7 @@ async def work(commands: socket.socket, task: Task) -> None:
     settings = CodeModeSettings(timeout_ms=TIMEOUT_MS, max_suspended_runs=100_000, snapshot_ttl_seconds=3600)
     # A machine that is busy with other things is not what this is about.
     driver.DEADLINE_GRACE = 10.0
-    postgres.CONNECT_TIMEOUT = 15.0
+    postgres.CONNECT_TIMEOUT = 60.0
     _watch_turns(ledger, points)
     watch_states(ledger)
     sabotage(task.broken)
@@ -245,7 +245,7 @@ async def work(commands: socket.socket, task: Task) -> None:
     async with AsyncExitStack() as stack:
         engine = stack.enter_context(open_engine(Path(task.engine), max_threads=2))
         if task.store.startswith("postgresql:"):
-            database: Any = await stack.enter_async_context(open_postgres(task.store, lease=LEASE, timeout=15.0))
+            database: Any = await stack.enter_async_context(open_postgres(task.store, lease=LEASE, timeout=60.0))
         else:
             database = await stack.enter_async_context(open_sqlite(Path(task.store), synchronous=False))
         ledger.write(what="process", process=database.process)

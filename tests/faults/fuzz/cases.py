@@ -88,22 +88,6 @@ def _hostile(random: Random, *, calls: bool = False) -> str:
     return "\n".join(f"try {{ {statement} }} catch {{}}" for statement in chosen)
 
 
-_BROKEN = (
-    *("let 1x;", ")", "}", "'unterminated", "return return;", "let a; let a;", "/(/;", "for (;;", "break outer;"),
-    *("@", "class { #a; #a }", "a => { } ()", "`${", "new.target = 1;", "({ a: 1", "await await;", "yield 1 2;"),
-    *("var #p;", "if (", "function* () {}", "x = {get a(b) {}};", "super();", "for await (x in y) {}", "/* open"),
-    "delete this.#q;",
-)
-
-_THROWN = ("null", "undefined", "5", "''", "'text'", "{ a: 1 }", "Symbol('s')", "10n", "() => 1", "new Proxy({}, {})")
-
-_MODULES = (
-    *("import x from 'y';", "export const x = 1;", "await import('x');", "return import.meta;"),
-    *("const fs = require('fs');", "return eval(\"import('x')\");", "return (0, eval)(\"import('x')\");"),
-    "return new Function(\"return import('x')\")();",
-)
-
-
 def _known(random: Random) -> tuple[str, Known, bool]:
     """Return a program, how it ends, and whether it ends by itself."""
     mark = f"mark-{int(random.random() * 1e9)}"
@@ -132,14 +116,14 @@ def _known(random: Random) -> tuple[str, Known, bool]:
         case 5:
             # A comment or a string that is open would swallow what is broken.
             start = Grammar(random, 8).program()
-            return f"{start}\n;{random.choice(_BROKEN)}", Known(("invalid_input",)), True
+            return f"{start}\n;{random.choice(PARTS.broken)}", Known(("invalid_input",)), True
         case 6:
             text, value = _arithmetic(random, 4)
             return f"return {text};", Known(("completed",), value), True
         case 7:
-            return f"{random.choice(_MODULES)}", Known(("module_access_denied",)), True
+            return f"{random.choice(PARTS.modules)}", Known(("module_access_denied",)), True
         case 8:
-            return f"{hostile}\nthrow {random.choice(_THROWN)};", Known(("internal_error",)), True
+            return f"{hostile}\nthrow {random.choice(PARTS.thrown)};", Known(("internal_error",)), True
         case 9:
             waits = random.choice(
                 (

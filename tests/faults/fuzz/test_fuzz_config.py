@@ -8,28 +8,17 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from codemode_mcp.config import Config, load_config
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.settings import CLAMPS
 from tests.faults.fuzz.test_fuzz_decoders import mutated, spoilt
-from tests.faults.fuzz.texts import ANY_TEXT, JSON, within
-from tests.properties import examples
+from tests.faults.fuzz.texts import ANY_TEXT, FUZZ, JSON, within
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-FUZZ = settings(
-    max_examples=examples(80),
-    deadline=None,
-    suppress_health_check=[
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-        HealthCheck.function_scoped_fixture,  # one file, written again by each example
-    ],
-)
 
 SECRET = "hunter2-do-not-print"
 ENVIRON = {"TOKEN": SECRET, "EMPTY": "", "LINES": f"{SECRET}\n\x00", "HOME": "/nowhere"}

@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from codemode_mcp.calls.arguments import ArgumentChecker
@@ -30,12 +30,7 @@ from codemode_mcp.sandbox.binary import DIGEST, PAGE
 from codemode_mcp.sandbox.images import Entries, Image
 from codemode_mcp.sandbox.messages import ToolCall, TurnReport, decode_turn
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
-from tests.faults.fuzz.texts import ANY_TEXT, JSON, within
-from tests.properties import examples
-
-FUZZ = settings(
-    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+from tests.faults.fuzz.texts import ANY_TEXT, FUZZ, JSON, within
 
 # turns
 

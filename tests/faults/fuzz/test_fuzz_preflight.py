@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codemode_mcp.errors import ProgramError
@@ -19,15 +19,10 @@ from codemode_mcp.program.prepare import looks_like_shell
 from codemode_mcp.program.program_form import take_fence
 from codemode_mcp.program.syntax import line_count
 from codemode_mcp.sandbox.messages import Thrown
-from tests.faults.fuzz.texts import ANY_TEXT, DEEP, PROGRAMS, within
-from tests.properties import examples
+from tests.faults.fuzz.texts import ANY_TEXT, DEEP, FUZZ, PROGRAMS, within
 
 if TYPE_CHECKING:
     from codemode_mcp.program.inspection import Preflight
-
-FUZZ = settings(
-    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
 
 WORDS = st.lists(
     st.sampled_from(

@@ -6,9 +6,11 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tests.faults.fuzz.cases import case
+from tests.properties import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +41,17 @@ DEEP = st.builds(
     st.sampled_from(("", "1", "MCP.x.y()", "return 1", "import 'x'")),
 )
 """Nested further than anyone writes."""
+
+
+FUZZ = settings(
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.function_scoped_fixture,  # one file, written again by each example
+    ],
+)
 
 
 @contextmanager
