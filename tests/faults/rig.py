@@ -13,7 +13,7 @@ import signal
 import sys
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -79,6 +79,11 @@ class Footprint:
     tasks: dict[str, int]
     resident: int
     """Bytes."""
+
+    def most(self, other: Footprint) -> Footprint:
+        """Return the larger number of each resource."""
+        pairs = ((getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
+        return Footprint(*(dict(Counter(a) | Counter(b)) if isinstance(a, dict) else max(a, b) for a, b in pairs))
 
     def is_within(self, rest: Footprint, more_sockets: int) -> bool:
         return (
@@ -176,6 +181,15 @@ class Rig:
 
         await until(all_cancelled)
 
+    async def until_streams_are_open(self) -> None:
+        """Return when the client has its streams: a server answers before its stream is open again."""
+
+        def all_open() -> bool:
+            self.books.read()
+            return all(self.books.streams[server] > 0 for server in STREAMS)
+
+        await until(all_open)
+
     @asynccontextmanager
     async def running(self, *jobs: Job) -> AsyncIterator[anyio.CancelScope]:
         """Run programs during the context, and until they have ended. Yield the scope that cancels them."""
@@ -204,10 +218,20 @@ class Rig:
         children = sum(is_running(pid) for pid in descendants(self.pid))
         return Footprint(sockets, len(targets) - sockets, threads, children, tasks, resident)
 
+    async def settled(self) -> Footprint:
+        """Return what the process holds once that has been the same for a second: late exchanges have ended."""
+        now, same = await self.footprint(), 0
+        with anyio.move_on_after(SECONDS / 2):
+            while same < 5:
+                await anyio.sleep(0.2)
+                last, now = now, await self.footprint()
+                same = same + 1 if (now.tasks, now.sockets) == (last.tasks, last.sockets) else 0
+        return now
+
     async def until_at_rest(self, rest: Footprint, *, more_sockets: int = 0) -> Footprint:
         """Return once the process has no more resources than before. Fail with a list of those that are left."""
         now = await self.footprint()
-        with anyio.move_on_after(20):
+        with anyio.move_on_after(SECONDS / 2):
             while not now.is_within(rest, more_sockets):
                 await anyio.sleep(0.1)
                 now = await self.footprint()

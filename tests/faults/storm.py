@@ -15,8 +15,7 @@ import anyio
 
 from tests.faults.campaign import Campaign
 from tests.faults.histories import Broken
-from tests.faults.rig import NETWORK, STREAMS, Rig, ledger_server, remotes, rig
-from tests.integration.harness import until
+from tests.faults.rig import NETWORK, Rig, ledger_server, remotes, rig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -41,12 +40,7 @@ WAYS_NETWORK = (*["now"] * 30, "never")
 LINES: Final = ("stalled", "lossy", "silent", "trickling", "endless headers")
 WEATHER: Final = ("fail_all 502", "swallow 502", *(f"fail {each} 40 7" for each in ("429", "500", "429,502")))
 
-LOCAL_FAULTS: Final = {
-    "kill": signal.SIGKILL,
-    "stop": signal.SIGSTOP,
-    "resume": signal.SIGCONT,
-    "again": signal.SIGCONT,
-}
+LOCAL_FAULTS: Final = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT, signal.SIGCONT)
 NETWORK_FAULTS: Final[dict[str, tuple[int, Callable[[Remote, random.Random], Awaitable[None] | None]]]] = {
     "cut": (1, lambda remote, _: remote.line.cut()),
     "bend": (2, lambda remote, chance: remote.line.line(chance.choice(LINES))),
@@ -63,15 +57,17 @@ NETWORK_FAULTS: Final[dict[str, tuple[int, Callable[[Remote, random.Random], Awa
 class Storm:
     """A series of random faults, made by `brewing`."""
 
-    def __init__(self, chaos: Rig, servers: dict[str, Remote], chance: random.Random) -> None:
+    def __init__(self, chaos: Rig, servers: dict[str, Remote], chance: random.Random, rest: Footprint) -> None:
         self.chaos = chaos
+        self.rest = rest
+        """The process with all its streams open; `settle` adds what it keeps permanently."""
         self.log: list[str] = []
         """Faults so far, in order."""
         self._servers = servers
         self._random = chance
 
     async def episode(self, seconds: float) -> None:
-        """Cause faults for some seconds, then repair until everything answers and all streams are open."""
+        """Cause faults for some seconds, then repair until everything answers."""
         chance = self._random
         async with anyio.create_task_group() as tasks:
             over = anyio.Event()
@@ -87,16 +83,6 @@ class Storm:
             for remote in self._servers.values():
                 await remote.repair()
         await self.chaos.works(*NETWORK, *LOCAL)
-        await self.until_streams_are_open()
-
-    async def until_streams_are_open(self) -> None:
-        """Return when the client has its streams: a server answers before its stream is open again."""
-
-        def all_open() -> bool:
-            self.chaos.books.read()
-            return all(self.chaos.books.streams[server] > 0 for server in STREAMS)
-
-        await until(all_open)
 
     async def _cause(self, chance: random.Random) -> None:
         if chance.random() < 0.3:
@@ -130,9 +116,13 @@ class Storm:
         with anyio.move_on_after(seconds):
             await self.chaos.run(job)
 
-    async def at_rest(self, rest: Footprint) -> Footprint:
+    async def settle(self) -> None:
+        """Add to the rest what the process holds now. Some streams may not be open again yet, those of before count."""
+        self.rest = self.rest.most(await self.chaos.settled())
+
+    async def at_rest(self) -> Footprint:
         """Wait until the process is at rest, but for up to 20 sockets of idle connections to HTTP servers."""
-        return await self.chaos.until_at_rest(rest, more_sockets=20)
+        return await self.chaos.until_at_rest(self.rest, more_sockets=20)
 
 
 @asynccontextmanager
@@ -144,9 +134,8 @@ async def brewing(folder: Path, chance: random.Random) -> AsyncIterator[Storm]:
         for entry in entries.values():
             entry["timeoutMs"] = TIMEOUT_MS
         async with rig(folder, entries, tried=tuple(entries)) as chaos:
-            storm = Storm(chaos, servers, chance)
-            await storm.until_streams_are_open()
-            yield storm
+            await chaos.until_streams_are_open()
+            yield Storm(chaos, servers, chance, await chaos.footprint())
 
 
 class Soak(Campaign):
@@ -167,7 +156,7 @@ class Soak(Campaign):
             raise Broken(f"{type(error).__name__}: {error}") from error
 
     async def _episodes(self, storm: Storm) -> None:
-        chaos, rest = storm.chaos, None
+        chaos = storm.chaos
         end = anyio.current_time() + self._seconds
         while anyio.current_time() < end or self.figures.done <= WARM_UP:
             before = len(chaos.jobs)
@@ -177,15 +166,14 @@ class Soak(Campaign):
             finally:
                 self.events = storm.log[-100:]
             self.advance()
-            if self.figures.done == WARM_UP:
-                rest = await chaos.footprint()
-            now = await chaos.footprint() if rest is None else await storm.at_rest(rest)
+            if self.figures.done <= WARM_UP:
+                await storm.settle()
+            now = await storm.at_rest()
             for job in chaos.jobs[before:]:
                 if job.outcomes is not None:
                     self.figures.counts += job.ends
             print(f"[{self.now} s] {dict(self.figures.counts)} {now}", flush=True)
-            if rest is not None:
-                assert now.resident - rest.resident < MAX_GROWTH, f"memory grew from {rest} to {now}"
+            assert now.resident - storm.rest.resident < MAX_GROWTH, f"memory grew from {storm.rest} to {now}"
 
     def _evidence(self, text: str) -> Iterable[str]:
         return ["faults before it: " + "; ".join(self.events)]

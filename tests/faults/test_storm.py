@@ -21,7 +21,7 @@ SECONDS = 3.0
 async def test_after_a_storm_every_server_answers_and_nothing_is_left_behind(folder: Path) -> None:
     async with brewing(folder, random.Random(SEED)) as storm:
         await storm.episode(SECONDS)
-        rest = await storm.chaos.footprint()
+        await storm.settle()
         await storm.episode(SECONDS)
-        await storm.at_rest(rest)
+        await storm.at_rest()
         assert sum(job.outcomes is not None for job in storm.chaos.jobs) > 20

@@ -155,4 +155,5 @@ class Listening(uvicorn.Server):
         print("serving", flush=True)
 
 
-Listening(uvicorn.Config(entrance, port=given.port, log_level="critical", backlog=1024)).run()
+# A process that was stopped for longer would close connections with requests that it has not read.
+Listening(uvicorn.Config(entrance, port=given.port, log_level="critical", backlog=1024, timeout_keep_alive=30)).run()
