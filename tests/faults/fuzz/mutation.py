@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from random import Random
 
 SEEDS = Path(__file__).resolve().parent / "seeds"
-CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "cells" / "typescript.json"
+CORPUS = Path(__file__).resolve().parents[4] / "shared" / "corpus" / "cells" / "typescript.json"
 """More programs to start from, where they are."""
 
 _TOKEN = re.compile(
