@@ -47,6 +47,7 @@ COMPILED = Path(__file__).parents[1].resolve() / ".cache" / "engine"
 
 LONG = (
     "tests/integration/test_serve_http.py",
+    "tests/integration/test_contract.py",
     "tests/integration/test_repl_by_instance.py",
     "tests/test_packaging.py",
     "tests/examples/test_readmes.py",

@@ -316,7 +316,12 @@ class Session:
 
 @asynccontextmanager
 async def serve(
-    config: Path, *flags: str, mode: str = "legacy", env: dict[str, str] | None = None, **callbacks: Any
+    config: Path,
+    *flags: str,
+    mode: str = "legacy",
+    env: dict[str, str] | None = None,
+    private: bool = True,
+    **callbacks: Any,
 ) -> AsyncIterator[Session]:
     """`codemode-mcp serve` and a client of it. Its stderr never holds a traceback.
 
@@ -330,7 +335,7 @@ async def serve(
             command, *arguments = COMMAND
             parameters = StdioServerParameters(
                 command=command,
-                args=[*arguments, "serve", *SERVE, "--config", str(config), *flags],
+                args=[*arguments, "serve", *(PRIVATE if private else ()), "--config", str(config), *flags],
                 env={**os.environ, **(env or {})},
                 cwd=config.parent,
             )
@@ -344,8 +349,8 @@ async def serve(
         assert "Traceback" not in session.stderr, session.stderr
 
 
-SERVE: Final = [] if os.environ.get("TEST_THE_RELAY") else ["--private"]
-"""Options of `serve`. Most tests are about a server of their own. `tests/run.py` runs some with relays, too."""
+PRIVATE: Final = ("--private",)
+"""Options of `serve`. Most tests are about a server of their own; `test_contract.py` has every way to one."""
 
 # bare JSON lines
 
@@ -452,7 +457,7 @@ MODERN = {
 
 @asynccontextmanager
 async def raw(
-    config: Path, *flags: str, env: dict[str, str] | None = None, serve: Sequence[str] = SERVE
+    config: Path, *flags: str, env: dict[str, str] | None = None, serve: Sequence[str] = PRIVATE
 ) -> AsyncIterator[Raw]:
     """`codemode-mcp serve` and a client of bare lines. It is killed in the end if it has not ended by itself.
 
@@ -485,7 +490,7 @@ async def raw(
 
 @asynccontextmanager
 async def handshaken(
-    config: Path, *flags: str, env: dict[str, str] | None = None, serve: Sequence[str] = SERVE
+    config: Path, *flags: str, env: dict[str, str] | None = None, serve: Sequence[str] = PRIVATE
 ) -> AsyncIterator[Raw]:
     """`raw` after the handshake. The process does not import the SDK, as it would for requests of 2026-07-28."""
     async with raw(config, *flags, env=env, serve=serve) as client:

@@ -52,16 +52,6 @@ async def served(folder: Path, log: Path) -> AsyncIterator[Served]:
         yield served
 
 
-@pytest.mark.parametrize("mode", ERAS)
-async def test_programs_run_suspend_and_resume_in_both_eras(served: Served, mode: str) -> None:
-    async with served.client(mode) as session:
-        assert [tool.name for tool in (await session.client.list_tools()).tools] == ["exec", "wait"]
-        assert await session.value("return 6 * 7") == 42
-        suspended = await session.exec("text('a'); await yield_control(); return 'end'")
-        assert suspended.texts == ["a"]
-        assert (await session.finish(suspended)).value == "end"
-
-
 async def test_clients_of_both_eras_are_served_concurrently_and_get_their_own_answers(served: Served) -> None:
     values: dict[int, object] = {}
 
