@@ -28,6 +28,7 @@ from codemode_mcp.server.http.listener import BodyBudget
 from codemode_mcp.settings import GIB, KIB, MIB, CodeModeSettings, DuplicateSettings, HttpSettings, InstanceSettings
 from codemode_mcp.stores import postgres, suspending, values
 from codemode_mcp.stores.schema import Lease
+from codemode_mcp.trust import service
 from tests.instance import test_serve_by_relay
 from upstream_clients import (
     line_messages,
@@ -116,6 +117,7 @@ FIGURES = {
     ),
     "Sessions and connections": f"`maxSessions` and `maxConnections`, {http.max_sessions:,} each",
     "The answers that a client does not read": f"{size(clients.MAX_UNSENT)},",
+    "A decision of another process takes effect": f"{service.POLL_SECONDS:g} s between two looks at the file",
     "A relay needs little memory": f"{test_serve_by_relay.MAX_RESIDENT // 1024} MB",
     "An instance without clients ends": f"`instance.idleSeconds`, {InstanceSettings().idle_seconds:.0f} s",
     "An instance that hangs": f"{attaching.ATTACH_SECONDS:.0f} s; terminals {instance_control.ANSWER_SECONDS:.0f} s",

@@ -119,8 +119,7 @@ async def test_a_tool_that_changes_while_a_program_runs_is_not_called_from_then_
 async def test_a_call_right_after_an_announcement_is_judged_by_the_new_listing(
     tmp_path: Path, own_cache: dict[str, str]
 ) -> None:
-    log = tmp_path / "log"
-    entry = {"command": sys.executable, "args": [str(SERVERS / "turning.py"), str(log)], "trust": "follow"}
+    entry = {"command": sys.executable, "args": [str(SERVERS / "turning.py"), str(tmp_path)], "trust": "follow"}
     config = write_config(tmp_path, {"s": entry})
     async with handshaken(config, "--read-only", env=own_cache) as client:
         code = """
@@ -132,4 +131,4 @@ async def test_a_call_right_after_an_announcement_is_judged_by_the_new_listing(
     said = answer["result"]["structuredContent"]["value"]
     assert len(said) == 2
     assert all("only read-only tools are allowed" in each for each in said), said
-    assert log.read_text("utf-8").split() == ["look"]
+    assert (tmp_path / "called").read_text("utf-8").split() == ["look"]

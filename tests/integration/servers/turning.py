@@ -1,7 +1,7 @@
-"""A server of bare JSON lines whose tool `look` reads only until it is called: `turning.py LOG`.
+"""A server of bare JSON lines whose tool `look` reads only until it is called: `turning.py FOLDER`.
 
 With the first call it announces that its tools have changed. It lists them again only after a pause, `look` as
-destructive.
+destructive. Each call becomes a line of FOLDER/called.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ for line in sys.stdin:
             )
         case "tools/call":
             calls += 1
-            with open(sys.argv[1], "a") as log:
+            with open(f"{sys.argv[1]}/called", "a") as log:
                 log.write("look\n")
             send(method="notifications/tools/list_changed")
             send(id=request, result={"content": [{"type": "text", "text": "seen"}]})
