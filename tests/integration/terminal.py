@@ -32,12 +32,13 @@ class Terminal:
 
     async def see(self, pattern: str) -> re.Match[str]:
         """Return once this is on the screen."""
-        with anyio.fail_after(SECONDS):
-            while True:
-                found = re.search(pattern, self.text, re.DOTALL)
-                if found:
-                    return found
-                assert await self._read(), f"{pattern!r} was not shown: {self.text}"
+        with anyio.move_on_after(SECONDS):
+            while not (found := re.search(pattern, self.text, re.DOTALL)):
+                if not await self._read():
+                    break
+            else:
+                return found
+        raise AssertionError(f"{pattern!r} was not shown: {self.text}")
 
     async def confirm(self, verb: str = r"\w+") -> None:
         """Type what the command asks for: the first time, or the first time for a verb."""

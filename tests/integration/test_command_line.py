@@ -1,23 +1,45 @@
-"""The other commands: run, tools, types, doctor, setup."""
+"""Commands at a terminal: run, call, tools, types, doctor, setup. They use the shared instance if one runs, start no
+servers then, and print the same as without it."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
+import anyio
 import pytest
-from harness import COMMAND, QUICKSTART, SERVERS, counting, events, npm_server, pids, quickstart, tsc, write_config
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
 from codemode_mcp.config import confirmation
 from codemode_mcp.paths import state_dir
+from tests.integration.attached import attached, background_instance, instance
+from tests.integration.harness import (
+    COMMAND,
+    QUICKSTART,
+    SECONDS,
+    SERVERS,
+    cli,
+    counting,
+    events,
+    npm_server,
+    pids,
+    quickstart,
+    tsc,
+    until,
+    write_config,
+)
+from tests.integration.terminal import terminal
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from click.testing import Result
 
@@ -166,25 +188,6 @@ def test_call_makes_one_call_and_starts_one_server(several: str, tmp_path: Path)
     assert not pids(tmp_path / "other")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["upp.count"], 2, "did you mean 'up'?"),
-        (["up"], 2, "write SERVER.TOOL"),
-        (["up.cuont", "name=a"], 1, "did you mean up.count?"),
-        (["up.count", "name"], 2, "KEY=VALUE"),
-        (["up.count", "--json", "{'a'}"], 2, "this is not JSON"),
-        (["dead.count"], 1, "was not found on PATH"),
-    ],
-)
-def test_a_call_that_cannot_be_made_says_what_to_write(
-    several: str, arguments: list[str], code: int, said: str
-) -> None:
-    done = invoke("call", *arguments, "--config", several)
-    assert (done.exit_code, done.stdout) == (code, "")
-    assert said in " ".join(done.stderr.split())
-
-
 def test_run_starts_the_servers_that_a_program_names_and_no_others(several: str, tmp_path: Path) -> None:
     done = invoke("run", "--config", several, "-e", "return unwrap(await MCP.up.count({ name: 'a' }))")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "a\n", "")
@@ -195,14 +198,6 @@ def test_run_starts_the_servers_that_a_program_names_and_no_others(several: str,
     chosen = invoke("run", "--server", "up", "--config", several, "-e", "return (await MCP.$api()).servers.length")
     assert (chosen.stdout, chosen.stderr) == ("1\n", "")
     assert invoke("run", "--server", "upp", "--config", several, "-e", "1").exit_code == 2
-
-
-@pytest.mark.parametrize("wrong", ["mcp__up__count", "count", "up.count"])
-def test_run_names_the_expression_for_a_tool_that_is_taken_for_a_global(several: str, wrong: str) -> None:
-    assert invoke("tools", "--server", "up", "--config", several).exit_code == 0, "its listing is kept"
-    done = invoke("run", "--config", several, "-e", f"return await {wrong}({{ name: 'a' }})")
-    assert done.exit_code == 1
-    assert "write MCP.up" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -228,40 +223,6 @@ def test_tools_of_one_server_start_it_alone_and_then_none(several: str, tmp_path
     assert again.stdout == first.stdout
     assert pids(tmp_path / "up") == started, "the kept listing is fresh"
     assert not pids(tmp_path / "other")
-
-
-def test_a_program_finds_its_arguments_and_exec_has_none(bare: str, tmp_path: Path) -> None:
-    program = tmp_path / "shows.js"
-    program.write_text("return [args, Object.isFrozen(args)]", "utf-8")
-    for source in ([str(program)], ["-e", program.read_text("utf-8")]):
-        command = [*COMMAND, "run", "--config", bare, *source, "--", "one", "two words", "--flag"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert (done.returncode, done.stdout) == (0, '[["one", "two words", "--flag"], true]\n'), done.stderr
-    assert invoke("run", str(program), "--config", bare).stdout == "[[], true]\n"
-
-
-def test_run_follows_a_program_that_waits(bare: str) -> None:
-    code = 'text("a"); await yield_control(); await new Promise((r) => setTimeout(r, 700)); text("b"); return "end"'
-    done = invoke("run", "--config", bare, "--json", "-e", code)
-    assert done.exit_code == 0
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [result["status"] for result in results][-1] == "completed"
-    assert {result["status"] for result in results[:-1]} == {"waiting"}
-    assert len({result["runId"] for result in results[:-1]}) == 1
-    assert [item["text"] for result in results for item in result.get("output", [])] == ["a", "b"]
-
-
-def test_a_program_that_fails_ends_with_one_says_so_on_stderr_and_keeps_its_output_on_stdout(
-    bare: str, tmp_path: Path
-) -> None:
-    program = tmp_path / "fails.js"
-    program.write_text('text("before");\nthrow new RangeError("too far")\n', "utf-8")
-    done = invoke("run", str(program), "--config", bare)
-    assert done.exit_code == 1
-    assert done.stdout == "before\n"
-    assert "RangeError: too far" in done.stderr
-    assert "cell.js:2:" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [("run",), ("run", "x.js", "-e", "1"), ("run", "--nonsense"), ("nonsense",)])
@@ -436,3 +397,358 @@ def test_setup_has_nothing_left_to_do() -> None:
     done = invoke("setup")
     assert done.exit_code == 0, done.stdout
     assert "engine" in done.stdout
+
+
+# the shared instance
+
+SHARED = pytest.mark.skipif(sys.platform == "win32", reason="the tests send signals, and use pseudo-terminals")
+
+
+class Command(NamedTuple):
+    """A command, its exit code, and what it must print: all of stdout, and parts of stderr."""
+
+    arguments: tuple[str, ...]
+    code: int
+    out: str | None = None
+    said: tuple[str, ...] = ()
+
+
+def command(*arguments: str, code: int = 0, out: str | None = None, said: tuple[str, ...] = ()) -> Command:
+    return Command(arguments, code, out, said)
+
+
+def program(text: str, *options: str, code: int = 0, out: str | None = None, said: tuple[str, ...] = ()) -> Command:
+    return Command(("run", "-e", text, *options), code, out, said)
+
+
+COMMANDS = [
+    command("call", "up.count", "name=42", out="42\n"),
+    command("call", "up.count", "--json", '{"name": "é"}', out="é\n"),
+    command("call", "MCP.up.count", "name=a=b", "--read-only", code=1),
+    command("call", "mcp:up:refuse", "--quiet", code=1),
+    command("call", "up.reject", code=1),
+    command("call", "up.peek", "nom=a", code=1),
+    command("call", "up.cuont", "name=a", code=1, out="", said=("did you mean up.count?",)),
+    command("call", "upp.count", code=2, out="", said=("did you mean 'up'?",)),
+    command("call", "up", code=2, out="", said=("write SERVER.TOOL",)),
+    command("call", "up.count", "name", code=2, out="", said=("KEY=VALUE",)),
+    command("call", "up.count", "--json", "{'a'}", code=2, out="", said=("this is not JSON",)),
+    command("call", "up.count", "--json=[]", code=2),
+    command("call", "dead.count", code=1, out="", said=("was not found on PATH",)),
+    command("tools"),
+    command("tools", "--json"),
+    command("tools", "count", "this", "call"),
+    command("tools", "count this call", "--json", "--server", "up"),
+    command("tools", "--server", "up", "--long"),
+    command("tools", "--server", "results"),
+    command("tools", "--server", "dead"),
+    command("tools", "--server=upp", code=2),
+    program("text('out'); return unwrap(await MCP.up.count({ name: 'from run' }))", out="out\nfrom run\n"),
+    program("text('out'); return unwrap(await MCP.up.count({ name: 'as json' }))", "--json"),
+    program("const n: number = 1; return n", "--language", "typescript", out="1\n"),
+    program("return (await MCP.$api()).servers.length", out="3\n"),
+    program("return (await MCP.$api()).servers.length", "--server", "other", out="1\n"),
+    program(
+        "text('before');\nthrow new RangeError('too far')",
+        code=1,
+        out="before\n",
+        said=("RangeError: too far", "cell.js:2:"),
+    ),
+    program("return await MCP.dead.count({ name: 'a' })", code=1),
+    *(
+        program(f"return await {wrong}({{ name: 'a' }})", code=1, said=("write MCP.up",))
+        for wrong in ("mcp__up__count", "count", "up.count")
+    ),
+    program("await MCP.up.count({ name: 'refused' })", "--read-only", code=1),
+    program("await yield_control(); return 'end'", out="end\n"),
+    program("return 1", "--language", "python", code=2),
+    program("return (", code=1),
+    program("  ", code=1, out="", said=("empty",)),
+    command("run", "no-such-file.js", code=2, out="", said=("there is no file no-such-file.js",)),
+    command("run", code=2, out=""),
+    command("run", "--program", "counts", "--input", '{"name": "saved"}', out="saved\n"),
+    command("run", "--program", "counts", "--input", "{}", code=2),
+    command("run", "--program", "needsDead", code=5),
+    command("run", "--program", "count", code=2),
+    command("run", "--program", "counts", "--input", "@no-such-file", code=2),
+    command("run", "--program", "greets"),
+    command("run", "--program", "greets", "--input", "", code=2),
+    program("return await programs.counts({ name: 'from a program' })", out="from a program\n"),
+]
+
+PROGRAMS = {
+    "greets.js": "/** @param {{ name?: string }} input */\nexport default ({ name = 'you' } = {}) => `Hello, ${name}`;",
+    "counts.ts": "export default async (input: { name: string }) => unwrap(await MCP.up.count(input));",
+    "needsDead.js": "export default async () => MCP.dead.count({});",
+}
+
+
+@pytest.fixture(scope="module")
+def servers(folder: Path) -> Path:
+    servers = {"up": counting(folder / "up"), "other": counting(folder / "other"), "dead": {"command": "no-such-one"}}
+    (folder / "programs").mkdir()
+    for name, text in PROGRAMS.items():
+        (folder / "programs" / name).write_text(text, "utf-8")
+    return write_config(folder, servers)
+
+
+@pytest.fixture(scope="module")
+def shared(servers: Path) -> Iterator[Path]:
+    """Return a configuration whose instance has started its servers."""
+    with background_instance(servers):
+        assert cli("call", "up.peek", "--config", str(servers)).returncode == 1
+        # A process without the instance finds names of tools in the listings that another one has kept.
+        assert invoke("tools", "--private", "--config", str(servers)).exit_code == 0
+        yield servers
+
+
+@SHARED
+@pytest.mark.parametrize("given", COMMANDS, ids=lambda given: " ".join(given.arguments))
+def test_a_command_prints_the_same_with_and_without_the_instance(shared: Path, given: Command, folder: Path) -> None:
+    name, *rest = given.arguments
+    started = pids(folder / "up")
+    there = cli(name, "--config", str(shared), *rest)
+    assert pids(folder / "up") == started, "the servers of the instance are used"
+    alone = invoke(name, "--private", "--config", str(shared), *rest)
+    assert (there.returncode, there.stdout, there.stderr) == (alone.exit_code, alone.stdout, alone.stderr)
+    assert there.returncode == given.code
+    assert given.out is None or there.stdout == given.out
+    assert all(each in " ".join(there.stderr.split()) for each in given.said)
+    assert "Traceback" not in there.stderr
+
+
+@SHARED
+@pytest.mark.parametrize("options", [(), ("--private",)], ids=["instance", "private"])
+def test_a_program_finds_its_arguments(shared: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    program = tmp_path / "shows.js"
+    program.write_text("return [args, Object.isFrozen(args), typeof MCP.up.peek]", "utf-8")
+    for source in ([str(program)], ["-e", program.read_text("utf-8")]):
+        done = cli("run", *options, "--config", str(shared), *source, "--", "one", "two words", "--flag")
+        shown = '[["one", "two words", "--flag"], true, "function"]\n'
+        assert (done.returncode, done.stdout, done.stderr) == (0, shown, "")
+    assert cli("run", *options, str(program), "--config", str(shared)).stdout == '[[], true, "function"]\n'
+
+
+@SHARED
+def test_a_program_that_takes_longer_than_a_request_is_followed(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {}, codeMode={"timeoutMs": 200, "maxOutputBytes": 1024})
+    code = """
+        for (let n = 0; n < 300; n++) text(`line ${n}`);
+        await yield_control(); await new Promise((resolve) => setTimeout(resolve, 500));
+        text("after"); return "v".repeat(5000)"""
+    with background_instance(config):
+        for options in ((), ("--private",)):
+            done = cli("run", "-e", code, "--config", str(config), *options)
+            answers = cli("run", "-e", code, "--config", str(config), "--json", *options)
+            assert done.stdout.splitlines() == [*(f"line {n}" for n in range(300)), "after", "v" * 5000]
+            assert (done.returncode, done.stderr, answers.returncode) == (0, "", 0)
+            *waiting, last = [json.loads(line) for line in answers.stdout.splitlines()]
+            assert {each["status"] for each in waiting} == {"waiting"}
+            assert len({each["runId"] for each in waiting}) == 1
+            assert last["status"] == "completed"
+            assert last["output"][-1] == {"type": "text", "text": "after"}
+
+
+@SHARED
+def test_a_saved_program_can_be_run_as_soon_as_it_is_written(shared: Path, folder: Path) -> None:
+    for number in range(2):
+        (folder / "programs" / f"new{number}.js").write_text(f"export default () => {number};")
+        done = cli("run", "--config", str(shared), "--program", f"new{number}")
+        assert (done.returncode, done.stdout) == (0, f"{number}\n"), done.stderr
+
+
+@SHARED
+def test_the_written_types_are_the_same_with_and_without_the_instance(shared: Path, tmp_path: Path) -> None:
+    found = {}
+    for out, options in (("there", []), ("alone", ["--private"])):
+        done = cli("types", "--out", out, "--config", str(shared), *options, cwd=tmp_path)
+        written = {str(file.relative_to(tmp_path / out)): file.read_text() for file in (tmp_path / out).rglob("*.ts")}
+        found[out] = done.returncode, done.stdout.replace(out, ""), done.stderr.replace(out, ""), written
+    assert found["there"] == found["alone"]
+    assert "mcp/up.d.ts" in found["there"][3]
+
+
+async def _commands(config: Path) -> list[str | None]:
+    """Return the command of each client of the instance; None for a client that is none."""
+    found = await anyio.to_thread.run_sync(lambda: cli("instance", "status", "--json", "--config", str(config)))
+    return [each["command"] for each in json.loads(found.stdout)["instance"]["clients"]]
+
+
+@SHARED
+@pytest.mark.anyio
+async def test_a_command_is_a_client_of_the_instance_and_ctrl_c_cancels_its_program(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
+    async with instance(config), attached(config) as client:
+        await client.greet()
+        command = [*COMMAND, "call", "up.hold", "name=a", "--config", str(config)]
+        async with await anyio.open_process(command) as process:
+            await until(lambda: "call a" in events(tmp_path / "log"))
+            status = await anyio.to_thread.run_sync(lambda: cli("instance", "status", "--config", str(config)))
+            assert re.search(rf"^  codemode-mcp call, process {process.pid}, in ", status.stdout, re.MULTILINE)
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 130
+            assert process.stderr is not None
+            said = (await process.stderr.receive()).decode()
+        assert said == "interrupted: the program was cancelled, and its calls in flight\n"
+        # The instance and the server notice the end of the command after it.
+        await until(lambda: "cancelled a" in events(tmp_path / "log"))
+        with anyio.fail_after(SECONDS):
+            while await _commands(config) != [None]:
+                pass
+        assert (await client.exec("return 1"))["value"] == 1
+
+
+@SHARED
+@pytest.mark.anyio
+async def test_output_is_there_before_a_program_ends_which_is_cancelled_if_the_command_is_killed(
+    tmp_path: Path,
+) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
+    code = 'text("first"); await MCP.up.hold({ name: "a" }); return "last"'
+    async with instance(config):
+        async with await anyio.open_process([*COMMAND, "run", "-e", code, "--config", str(config)]) as process:
+            assert process.stdout is not None
+            assert await process.stdout.receive() == b"first\n"
+            await until(lambda: "call a" in events(tmp_path / "log"))
+            process.kill()
+            await process.wait()
+        await until(lambda: "cancelled a" in events(tmp_path / "log"))
+
+
+@SHARED
+@pytest.mark.anyio
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_command_whose_instance_ends_says_so(tmp_path: Path, way: signal.Signals) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
+    async with instance(config) as running:
+        command = [*COMMAND, "call", "up.hold", "name=a", "--config", str(config)]
+        async with await anyio.open_process(command) as process:
+            await until(lambda: "call a" in events(tmp_path / "log"))
+            os.kill(running.pid, way)
+            with anyio.fail_after(SECONDS):
+                assert await process.wait() == 1
+            assert process.stderr is not None
+            said = " ".join((await process.stderr.receive()).decode().split())
+    assert said.startswith(f"the shared instance, process {running.pid}, has ended before the command did;")
+    assert "Traceback" not in said
+
+
+@SHARED
+@pytest.mark.anyio
+async def test_a_question_of_the_instance_is_answered_at_the_terminal_of_the_command(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, ask=["mcp:up:count"])
+    async with instance(config):
+        for typed, code in (("yes\n", 0), ("no\n", 1)):
+            async with terminal("call", "up.count", "name=a", "--config", str(config)) as person:
+                await person.see(r'call 1: "mcp:up:count".*"a".*Type yes: .*> ')
+                person.type(typed)
+                assert await person.end() == code
+        assert events(tmp_path / "log") == ["call a"]
+        done = await anyio.to_thread.run_sync(lambda: cli("call", "up.count", "name=b", "--config", str(config)))
+        assert done.returncode == 1
+        assert "denied by `codemode-mcp run`, which cannot ask here" in " ".join(done.stderr.split())
+
+
+@SHARED
+@pytest.mark.anyio
+async def test_a_line_of_progress_stands_at_the_terminal_of_the_command(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
+    async with instance(config):
+        async with terminal("call", "up.hold", "name=a", "--config", str(config)) as person:
+            await person.see(r"1 running · MCP\.up\.hold [0-9.]+ (ms|s)")
+            person.process.send_signal(signal.SIGINT)
+            assert await person.end() == 130
+        assert re.search(r"\r +\rinterrupted", person.text), "it was cleared"
+        assert len(pids(tmp_path / "log")) == 1
+
+
+@SHARED
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="the test looks for sockets in /proc")
+@pytest.mark.anyio
+async def test_a_command_does_without_an_instance_that_does_not_answer(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
+    async with instance(config) as running:
+        os.kill(running.pid, signal.SIGSTOP)
+        try:
+            command = ("call", "up.count", "name=a", "--config", str(config))
+            done = await anyio.to_thread.run_sync(lambda: cli(*command))
+            async with await anyio.open_process([*COMMAND, *command], stdout=subprocess.DEVNULL) as process:
+                await until(lambda: _connected(process.pid))
+                process.send_signal(signal.SIGINT)
+                assert await process.wait() == 130
+                assert process.stderr is not None
+                assert [part async for part in process.stderr] == []
+        finally:
+            os.kill(running.pid, signal.SIGCONT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a\n", "")
+
+
+def _connected(pid: int) -> bool:
+    """Return True if a process has a socket."""
+    folder = Path(f"/proc/{pid}/fd")
+    for descriptor in folder.iterdir():
+        with suppress(FileNotFoundError):  # the process has closed it meanwhile
+            if os.readlink(descriptor).startswith("socket:"):
+                return True
+    return False
+
+
+@SHARED
+def test_a_configuration_of_the_working_directory_has_to_be_confirmed(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, name="codemode-mcp.json")
+    with background_instance(config):
+        refused = cli("call", "up.count", "name=a", cwd=tmp_path)
+        assert refused.returncode == 2
+        assert "you have not confirmed its current content" in " ".join(refused.stderr.split())
+        confirmation.confirm(config, json.loads(config.read_text()), state_dir() / "confirmed")
+        for name in "ab":
+            assert cli("call", "up.count", f"name={name}", cwd=tmp_path).stdout == f"{name}\n"
+        assert len(pids(tmp_path / "log")) == 1
+
+
+@SHARED
+def test_commands_are_the_same_in_pass_through_mode(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, codeMode={"enabled": False})
+    with background_instance(config):
+        for name, *rest in (["call", "up.count", "name=a"], ["run", "-e", "return 1"], ["tools"]):
+            there = cli(name, *rest, "--config", str(config))
+            alone = invoke(name, "--private", *rest, "--config", str(config))
+            assert (there.returncode, there.stdout, there.stderr) == (alone.exit_code, alone.stdout, alone.stderr)
+            assert there.returncode == 0
+
+
+@SHARED
+def test_a_private_configuration_is_not_shared(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
+    command = ["call", "up.count", "name=a", "--config", str(config)]
+    with background_instance(config):
+        assert cli(*command).stdout == "a\n"
+        config.write_text(json.dumps({**json.loads(config.read_text()), "instance": {"shared": False}}))
+        assert cli(*command).stdout == "a\n"
+        assert len(pids(tmp_path / "log")) == 2
+
+
+@SHARED
+def test_a_reader_that_leaves_cancels_the_program(shared: Path) -> None:
+    command = [*COMMAND, "call", "up.count", "name=a", "--config", str(shared)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(SECONDS) == 1
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+@SHARED
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    secret = "s3cret-of-the-test"
+    entry = counting(tmp_path / "log", f"stderr={secret}", env={"SECRET": secret})
+    config = write_config(tmp_path, {"up": entry})
+    with background_instance(config):
+        command = ["call", "up.reject", "--config", str(config)]
+        there, alone = cli(*command), cli(*command, "--private")
+        assert there.stderr == alone.stderr
+        status = cli("instance", "status", "--json", "--config", str(config))
+        log = cli("instance", "logs", "--config", str(config))
+    for each in (there, status, log):
+        assert secret not in each.stdout + each.stderr
