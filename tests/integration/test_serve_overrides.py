@@ -220,15 +220,14 @@ async def test_a_program_cannot_decode_a_secret_of_an_override_that_a_server_rep
             assert seen.count("***") >= 3, name
 
 
-@pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_a_question_of_a_server_shows_no_secret_that_it_got(tmp_path: Path, era: str) -> None:
-    entry = {
-        "command": sys.executable,
-        "args": [str(SERVERS / "asking.py"), era],
-        "override": {"name": {"arguments": {"fixed": {"label": "${KEY}"}}}},
+async def test_a_question_of_a_server_shows_no_secret_that_it_got(tmp_path: Path) -> None:
+    override = {"name": {"arguments": {"fixed": {"label": "${KEY}"}}}}
+    servers = {
+        era: {"command": sys.executable, "args": [str(SERVERS / "asking.py"), era], "override": override}
+        for era in ("modern", "legacy")
     }
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({"mcpServers": {"hub": entry}}), "utf-8")
+    path.write_text(json.dumps({"mcpServers": servers}), "utf-8")
     asked: list[str] = []
 
     async def reply(context: Any, params: Any) -> types.ElicitResult:
@@ -236,10 +235,11 @@ async def test_a_question_of_a_server_shows_no_secret_that_it_got(tmp_path: Path
         return types.ElicitResult(action="accept", content={"name": "Ann"})
 
     async with serve(path, env=ENV, elicitation_callback=reply) as session:
-        found = await session.value("return unwrap(await MCP.hub.name({}))")
-    assert "Your name for ***?" in asked[0]
-    assert found["label"] == "***"
-    assert found["said"]["content"] == {"name": "Ann"}
+        for era in servers:
+            found = await session.value(f"return unwrap(await MCP.{era}.name({{}}))")
+            assert "Your name for ***?" in asked.pop()
+            assert found["label"] == "***"
+            assert found["said"]["content"] == {"name": "Ann"}
 
 
 async def test_clients_of_pass_through_see_and_call_the_tool_like_programs(place: Place) -> None:
@@ -303,16 +303,6 @@ async def test_a_tool_with_an_override_is_held_when_its_server_changes_it(place:
     assert "MCP.hub.reportBug is held" in message
     assert "codemode-mcp trust" in message
     assert place.received == [SENT]
-
-
-async def test_annotations_of_the_configuration_decide(place: Place) -> None:
-    override = {
-        "create_issue": {"annotations": {"readOnlyHint": False, "destructiveHint": True}},
-        "plain": {"annotations": {"readOnlyHint": True}},
-    }
-    async with serve(place.configure(override), "--read-only", env=ENV) as session:
-        assert await session.value("return Object.keys(MCP.hub)") == ["plain"]
-        assert await session.value("return unwrap(await MCP.hub.plain({}))") == "done"
 
 
 def command(place: Place, *arguments: str) -> str:
