@@ -218,6 +218,10 @@ ExposeMode = Literal["code", "search", "direct", "auto"]
 EXPOSE_MODES: tuple[ExposeMode, ...] = ("code", "search", "direct", "auto")
 
 
+UI_TOOLS = "ui"
+"""The pattern for tools with an app."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExposeSettings:
     """`expose`, of the file or of a part of it. None: the value of the next wider part; see `exposure.selection`."""

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.config.nodes import RULES, Node, array_of, clamps, did_you_mean, id_pattern, one_of, quote
-from codemode_mcp.exposure.selection import UI_TOOLS
 from codemode_mcp.settings import (
     BUDGET_CLAMPS,
     CLAMPS,
     DUPLICATE_CLAMPS,
     EXPOSE_MODES,
+    UI_TOOLS,
     ApprovalSettings,
     BudgetSettings,
     Clamp,

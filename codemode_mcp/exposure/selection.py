@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from codemode_mcp.policy.rules import Rules
-from codemode_mcp.settings import ExposeSettings
+from codemode_mcp.settings import UI_TOOLS, ExposeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -109,9 +109,6 @@ def listed_tools(entries: Iterable[Entry]) -> list[dict[str, object]]:
         for entry in entries
     ]
 
-
-UI_TOOLS = "ui"
-"""The pattern for tools with an app."""
 
 _SOURCES = ("mcp", "plugin")
 

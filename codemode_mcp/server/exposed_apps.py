@@ -16,10 +16,10 @@ import anyio
 
 from codemode_mcp.catalog.entries import app_uri, is_for_apps
 from codemode_mcp.exposure import apps
-from codemode_mcp.exposure.selection import UI_TOOLS
 from codemode_mcp.json_text import json_text
 from codemode_mcp.runs.rendering import VISIBLE_TOOLS
 from codemode_mcp.server.direct_calls import Target, unknown_resource
+from codemode_mcp.settings import UI_TOOLS
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import UpstreamClientError
 from upstream_clients.jsonrpc import INTERNAL_ERROR, JsonRpcError
