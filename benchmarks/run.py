@@ -26,12 +26,12 @@ from harness import report
 from scenarios import SCENARIOS, Scenario
 from search import BY_MODELS, LISTS, QUERIES, search
 
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.policy.policy import Policy
+from codemode_mcp.rules.policy.policy import Policy
 from codemode_mcp.sandbox.engine import Engine, open_engine
 from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.sandbox.messages import Completion, deliver_message, start_message
-from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Tool, UpstreamView
 
 LIMIT = 64 * 1024 * 1024

@@ -25,7 +25,7 @@ from harness import ECHO, configured, ours, upstream
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from codemode_mcp.paths import cache_dir
+from codemode_mcp.base.paths import cache_dir
 
 Work = Callable[[], Awaitable[object]]
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.per_caller import build
+from codemode_mcp.catalog.search.index import Field, Index, Thesaurus
 from codemode_mcp.extensions.semantic.model import Meaning, available
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.search.index import Field, Index, Thesaurus
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.rules.policy.policy import Policy
 from upstream_clients.list_repair import read_tools
 from upstream_clients.tools import UpstreamView
 

@@ -41,7 +41,7 @@ from harness import (
     upstream,
 )
 
-from codemode_mcp.instance import attaching, registry
+from codemode_mcp.process.instance import attaching, registry
 
 MARK = "CODEMODE_BENCH"
 TRIVIAL = "return 1"

@@ -22,8 +22,8 @@ import anyio
 from harness import ECHO, configured, cpu_seconds, ours, report, resident, server_process
 from mcp.client.client import Client
 
+from codemode_mcp.base.settings import CodeModeSettings
 from codemode_mcp.sandbox.engine import Engine, open_engine
-from codemode_mcp.settings import CodeModeSettings
 from codemode_mcp.stores.postgres import open_postgres
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal

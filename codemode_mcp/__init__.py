@@ -2,11 +2,12 @@
 
 The packages, in the order in which one `exec` passes them:
 
-- `cli` parses commands, and `app` opens what they need, by `config`. `instance` shares one process between clients.
-- `server` speaks MCP with clients, and `control` with terminals; `stores` keeps what outlives the process.
-- `runs` takes a program from its `exec` to its end, and `calls` takes each of its calls to a tool.
-- `plugins` adds tools and hooks, `catalog` names and declares tools, and `program` knows the program's text.
-- `audit` records, `policy` decides, `search` finds, and `sandbox` runs JavaScript.
+- `cli` parses commands, and `process` opens what they need, by `config`, and shares one process between clients.
+- `server` speaks MCP with clients; `stores` keeps what outlives the process.
+- `runs` takes a program from its `exec` to its end, and each of its calls to a tool and back.
+- `catalog` names, declares and finds tools, also those of plugins, and `program` knows the program's text.
+- `rules` decides, `audit` records, and `sandbox` runs JavaScript.
+- `extensions` has what the rest can do without, and `base` what all others use.
 """
 
 __version__ = "0.1.0"

@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
-    from codemode_mcp.app.garbage import collect_rarely
+    from codemode_mcp.process.app.garbage import collect_rarely
 
     collect_rarely()
     # Common command lines are read without typer, whose import takes long. Clients wait for `serve` and the instance.
@@ -63,7 +63,7 @@ def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
             read = read_options(rest, spelled(("key", "config")), spelled(("detach",)))
             if read is not None and not read[0] and "key" in read[1]:
                 from codemode_mcp.cli.command_service import run_command
-                from codemode_mcp.instance.host import run as run_instance
+                from codemode_mcp.process.instance.host import run as run_instance
 
                 sys.exit(run_instance(config=read[1].pop("config", None), run_command=run_command, **read[1]))
         case ["call" | "run" | "tools", *_]:

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
     from codemode_mcp.audit.events import Event
     from codemode_mcp.audit.trajectory_files import Trace
+    from codemode_mcp.base.settings import Language, UiSettings
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.catalog.search.finder import Meaning
     from codemode_mcp.cli.check import Check
     from codemode_mcp.config import Config
-    from codemode_mcp.instance.clients import CommandTerminal
-    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.process.instance.clients import CommandTerminal
     from codemode_mcp.program.prepare import Prepared
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.search.finder import Meaning
+    from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.services import App
-    from codemode_mcp.settings import Language, UiSettings
     from upstream_clients.tools import UpstreamView
 
     RunCommand = Callable[[App, Caller, CommandTerminal], Awaitable[Mapping[str, Any]]]

@@ -1,10 +1,13 @@
-"""Make `codemode_mcp/search/thesaurus_stems.txt` of `thesaurus.txt`: .venv/bin/python scripts/compile_thesaurus.py"""
+"""Make `thesaurus_stems.txt` of `thesaurus.txt` in `codemode_mcp/catalog/search`.
+
+.venv/bin/python scripts/compile_thesaurus.py
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from codemode_mcp.search.index import compiled
+from codemode_mcp.catalog.search.index import compiled
 
 FOLDER = Path(__file__).resolve().parents[1] / "codemode_mcp" / "search"
 

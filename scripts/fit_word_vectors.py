@@ -1,4 +1,4 @@
-"""Fit `codemode_mcp/search/word_vectors.bin`: python scripts/fit_word_vectors.py TEXTS --words WORDS
+"""Fit `codemode_mcp/catalog/search/word_vectors.bin`: python scripts/fit_word_vectors.py TEXTS --words WORDS
 
 TEXTS has one short text per line, about software and services; WORDS one common English word per line, the commonest
 first. A sentence model (all-MiniLM-L6-v2, the one that the `semantic` extra installs) makes a vector of every text,
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse  # type: ignore[import-untyped]  # it carries no types
 
+from codemode_mcp.catalog.search.finder import MAGIC
+from codemode_mcp.catalog.search.index import content_words
 from codemode_mcp.extensions.semantic.model import Embedder
-from codemode_mcp.search.finder import MAGIC
-from codemode_mcp.search.index import content_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

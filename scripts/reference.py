@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from codemode_mcp import settings
+from codemode_mcp.base import settings
 from codemode_mcp.cli import app
 from codemode_mcp.config import load, server_entry, servers
 from codemode_mcp.config.server_auth import AUTH_KEYS
 from codemode_mcp.config.tools import OUTPUT_CLAMP
-from codemode_mcp.exposure.selection import Exposure
+from codemode_mcp.rules.trust.comparison import MODES
+from codemode_mcp.server.exposure.selection import Exposure
 from codemode_mcp.server.profiles import Profile
-from codemode_mcp.trust.comparison import MODES
 from upstream_clients import fair_limiter, spec
 
 if TYPE_CHECKING:

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from codemode_mcp.control import endpoints
-from codemode_mcp.errors import CodeModeError
-from codemode_mcp.instance.registry import is_running, read_record
-from codemode_mcp.paths import cache_dir
+from codemode_mcp.base.errors import CodeModeError
+from codemode_mcp.base.paths import cache_dir
+from codemode_mcp.process.instance.registry import is_running, read_record
 from codemode_mcp.program.esbuild import find_esbuild
 from codemode_mcp.program.intl import find_intl, intl_reader
 from codemode_mcp.sandbox.compiled import compiled_path
 from codemode_mcp.sandbox.engine import open_engine
+from codemode_mcp.server.control import endpoints
 from tests.properties import examples
 from tests.stores.postgres_server import NoServer, postgres_server
 

@@ -21,8 +21,8 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from codemode_mcp import __version__
-from codemode_mcp.instance.registry import is_running
-from codemode_mcp.paths import cache_dir
+from codemode_mcp.base.paths import cache_dir
+from codemode_mcp.process.instance.registry import is_running
 from scripts.bundle import main as bundled
 from tests.integration.harness import NODE_MODULES, quickstart
 

@@ -22,13 +22,13 @@ import typer
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
+from codemode_mcp.base.errors import ERROR_CODES
+from codemode_mcp.base.settings import CLAMPS, CodeModeSettings
 from codemode_mcp.cli import app
 from codemode_mcp.config import load_config
-from codemode_mcp.errors import ERROR_CODES
 from codemode_mcp.extensions.setup.mcp_clients.locations import CLIENTS
 from codemode_mcp.program.syntax import parse as parse_program
 from codemode_mcp.program.syntax import utf16_units
-from codemode_mcp.settings import CLAMPS, CodeModeSettings
 from tests.integration.harness import tsc
 from upstream_clients import environment
 

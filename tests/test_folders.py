@@ -11,10 +11,10 @@ import platformdirs.unix
 import platformdirs.windows
 import pytest
 
-from codemode_mcp import paths
-from codemode_mcp.control import endpoints
-from codemode_mcp.control.endpoints import folders
+from codemode_mcp.base import paths
 from codemode_mcp.program import esbuild_pin, npm_package
+from codemode_mcp.server.control import endpoints
+from codemode_mcp.server.control.endpoints import folders
 from hatch_build import WHEEL_PLATFORMS
 from upstream_clients import token_store
 

@@ -117,7 +117,7 @@ def test_the_wheel_holds_the_three_packages_the_demos_servers_and_nothing_else(w
         "declarations/guest.d.ts",
         "declarations/configuration.schema.json",
         "codemode_mcp/sandbox/prelude/10_primordials.js",
-        "codemode_mcp/search/word_vectors.bin",
+        "codemode_mcp/catalog/search/word_vectors.bin",
     ):
         assert name in found
 
@@ -129,7 +129,7 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     assert sorted(about) == ["METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"]
     assert about["entry_points.txt"].decode().split() == [
         *("[console_scripts]", "codemode-mcp", "=", "codemode_mcp.__main__:main"),
-        *("[codemode_mcp.plugins]", "redact", "=", "codemode_mcp.plugins.bundled.redact:register"),
+        *("[codemode_mcp.plugins]", "redact", "=", "codemode_mcp.catalog.plugins.bundled.redact:register"),
     ]
     # As PyPI does.
     Metadata.from_email(about["METADATA"], validate=True)

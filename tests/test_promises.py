@@ -7,28 +7,36 @@ from pathlib import Path
 
 import pytest
 
-from codemode_mcp.app import terminal_access
-from codemode_mcp.calls import arguments
+from codemode_mcp.base.errors import ERROR_CODES
+from codemode_mcp.base.settings import (
+    GIB,
+    KIB,
+    MIB,
+    CodeModeSettings,
+    DuplicateSettings,
+    HttpSettings,
+    InstanceSettings,
+)
 from codemode_mcp.catalog import entries, topics
+from codemode_mcp.catalog.plugins import host, interception, scopes
+from codemode_mcp.catalog.plugins.api import PluginTool
+from codemode_mcp.catalog.saved_programs import versions
 from codemode_mcp.cli import instance_control
-from codemode_mcp.errors import ERROR_CODES
 from codemode_mcp.extensions.type_check import checker, compiler
-from codemode_mcp.instance import attaching, clients
-from codemode_mcp.plugins import host, interception, scopes
-from codemode_mcp.plugins.api import PluginTool
-from codemode_mcp.policy import approval
+from codemode_mcp.process.app import terminal_access
+from codemode_mcp.process.instance import attaching, clients
+from codemode_mcp.rules.policy import approval
+from codemode_mcp.rules.trust import service
 from codemode_mcp.runs import questions as questions_of_runs
 from codemode_mcp.runs import rendering
+from codemode_mcp.runs.run_calls import arguments
 from codemode_mcp.runs.store import MemoryStore
 from codemode_mcp.sandbox import guest
-from codemode_mcp.saved_programs import versions
 from codemode_mcp.server import descriptions, direct_forms, notifications
 from codemode_mcp.server.http import oauth, sockets
 from codemode_mcp.server.http.listener import BodyBudget
-from codemode_mcp.settings import GIB, KIB, MIB, CodeModeSettings, DuplicateSettings, HttpSettings, InstanceSettings
 from codemode_mcp.stores import postgres, suspending, values
 from codemode_mcp.stores.schema import Lease
-from codemode_mcp.trust import service
 from tests.instance import test_serve_by_relay
 from upstream_clients import (
     line_messages,

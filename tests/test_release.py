@@ -19,8 +19,8 @@ import typer
 from ruamel.yaml import YAML
 
 from codemode_mcp import __version__
+from codemode_mcp.base.config_path import PATH_VARIABLE
 from codemode_mcp.cli import app
-from codemode_mcp.config_path import PATH_VARIABLE
 from scripts import build_mcpb, release
 from scripts.release_notes import NoNotesError, notes
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
+from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config import load_config
 from codemode_mcp.config.source import parse
-from codemode_mcp.errors import ConfigError
 from scripts import build_site, diagrams, reference, terminals
 from tests.test_docs import misused
 

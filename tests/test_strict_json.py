@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import pytest
 
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.strict_json import (
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.strict_json import (
     Form,
     Integer,
     Number,

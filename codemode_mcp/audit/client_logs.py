@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from io import TextIOWrapper
 
-    from codemode_mcp.settings import LogLevel
+    from codemode_mcp.base.settings import LogLevel
 
     Sink = Callable[[str], bool]
     """Takes a record as text, without a line break at its end, in the thread of the event loop. Returns False if it

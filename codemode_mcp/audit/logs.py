@@ -12,7 +12,7 @@ from declarations.untrusted_text import escape_hidden
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from codemode_mcp.settings import LogLevel, LogSettings
+    from codemode_mcp.base.settings import LogLevel, LogSettings
 
 
 class RedactingFormatter(logging.Formatter):

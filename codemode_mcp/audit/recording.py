@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from codemode_mcp.audit.events import Auditor
-    from codemode_mcp.settings import AuditSettings
+    from codemode_mcp.base.settings import AuditSettings
 
 
 @contextmanager

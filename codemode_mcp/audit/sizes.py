@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _json_size(value: Any) -> int:
-    from codemode_mcp.json_text import json_text  # `serve` starts without it
+    from codemode_mcp.base.json_text import json_text  # `serve` starts without it
 
     return size(json_text(value))
 

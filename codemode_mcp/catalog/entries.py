@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
 
-from codemode_mcp.policy.policy import TOOL_MARK
+from codemode_mcp.rules.policy.policy import TOOL_MARK
 from declarations.operations import OPERATIONS
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from codemode_mcp.policy.rules import Effects
+    from codemode_mcp.rules.policy.rules import Effects
     from declarations.operations import Operation
     from upstream_clients.tools import Annotations, UpstreamView
 

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit.sizes import size
+from codemode_mcp.base.did_you_mean import hint, nearest
+from codemode_mcp.base.text import one_line, quoted
 from codemode_mcp.catalog.entries import Entry
+from codemode_mcp.catalog.saved_programs.saved_program import program_id
 from codemode_mcp.catalog.servers import lookup_error, method
-from codemode_mcp.did_you_mean import hint, nearest
-from codemode_mcp.saved_programs.saved_program import program_id
-from codemode_mcp.text import one_line, quoted
 from declarations.functions import NamespaceSummary, ScopeObject, render_namespaces
 from declarations.render import MAX_SHOWN, short_list
 

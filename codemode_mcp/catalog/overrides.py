@@ -10,14 +10,14 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.base.did_you_mean import normalize_name, one_hint
 from codemode_mcp.catalog.entries import mcp_id
-from codemode_mcp.did_you_mean import normalize_name, one_hint
-from codemode_mcp.policy.rules import with_own
+from codemode_mcp.rules.policy.rules import with_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from codemode_mcp.settings import ToolOverride
+    from codemode_mcp.base.settings import ToolOverride
     from upstream_clients.tools import Tool, UpstreamView
 
 

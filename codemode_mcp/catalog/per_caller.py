@@ -9,6 +9,7 @@ import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
+from codemode_mcp.base.text import one_line
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.client_tools import offered_by_client
 from codemode_mcp.catalog.entries import (
@@ -21,23 +22,22 @@ from codemode_mcp.catalog.entries import (
     words_of,
 )
 from codemode_mcp.catalog.overrides import NO_OVERRIDES, Overrides
+from codemode_mcp.catalog.saved_programs.folder import EMPTY
 from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import NO_TOOLS, select_tools
-from codemode_mcp.policy.policy import Ask, Deny, Policies
-from codemode_mcp.policy.rules import READ_ONLY
-from codemode_mcp.saved_programs.folder import EMPTY
-from codemode_mcp.text import one_line
+from codemode_mcp.rules.policy.policy import Ask, Deny, Policies
+from codemode_mcp.rules.policy.rules import READ_ONLY
 from declarations.names import aliases, identifiers
 from declarations.operations import OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from codemode_mcp.base.settings import ToolSettings
     from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
-    from codemode_mcp.policy.policy import Caller, Policy
-    from codemode_mcp.saved_programs.folder import Library
-    from codemode_mcp.search.finder import Meaning
-    from codemode_mcp.settings import ToolSettings
+    from codemode_mcp.catalog.saved_programs.folder import Library
+    from codemode_mcp.catalog.search.finder import Meaning
+    from codemode_mcp.rules.policy.policy import Caller, Policy
     from upstream_clients.tools import QuestionMethod, UpstreamView
 
 
@@ -49,7 +49,7 @@ _GUEST_STATUS = {"idle": "ready", "connecting": "connecting", "ready": "ready", 
 
 
 class Names(Protocol):
-    """The identifiers that servers and tools have in programs. `trust.service.Trust` remembers them."""
+    """The identifiers that servers and tools have in programs. `rules.trust.service.Trust` remembers them."""
 
     @property
     def server_names(self) -> Mapping[str, str]:

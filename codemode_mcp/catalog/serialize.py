@@ -15,15 +15,15 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec.structs import asdict
 
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import Language
+from codemode_mcp.base.strict_json import Form, convert_versioned, form_from, rejecting_damage
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, app_uri, mcp_id, operation_entry, operation_id
+from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram, name_problem
 from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import ProgramSet, Toolset, entry_of
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.rules import Effects
-from codemode_mcp.saved_programs.saved_program import SavedProgram, name_problem
-from codemode_mcp.settings import Language
-from codemode_mcp.strict_json import Form, convert_versioned, form_from, rejecting_damage
+from codemode_mcp.rules.policy.rules import Effects
 from declarations.operations import OPERATIONS
 from upstream_clients.list_repair import with_relaxed_schemas
 from upstream_clients.tools import Annotations, Tool
@@ -31,7 +31,7 @@ from upstream_clients.tools import Annotations, Tool
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from codemode_mcp.search.finder import Meaning
+    from codemode_mcp.catalog.search.finder import Meaning
 
 FORMAT: Final = 1
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from codemode_mcp.base.did_you_mean import hint, nearest, normalize_name
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.text import quoted
 from codemode_mcp.catalog.entries import app_uri
-from codemode_mcp.did_you_mean import hint, nearest, normalize_name
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.text import quoted
-from codemode_mcp.trust.items import tool_item
+from codemode_mcp.rules.trust.items import tool_item
 from declarations.functions import signature
 from declarations.names import aliases, identifiers, is_displaced, is_of_another
 from declarations.operations import OPERATIONS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from codemode_mcp.catalog.entries import Entry
-    from codemode_mcp.search.finder import Finder, Meaning
+    from codemode_mcp.catalog.search.finder import Finder, Meaning
     from declarations.names import Kind
     from upstream_clients.tools import JsonObject, Tool
 
@@ -205,7 +205,7 @@ class ServerIndex:
     def finder(self) -> Finder:
         """The search index of all MCP tools."""
         # Imported when it is first needed, usually by `warmup`: the import takes 5 ms.
-        from codemode_mcp.search.finder import Finder
+        from codemode_mcp.catalog.search.finder import Finder
 
         return Finder([(entry.source_name, entry.tool) for entry in self.tools], self._meaning)
 

@@ -15,14 +15,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from codemode_mcp.did_you_mean import one_hint
+from codemode_mcp.base.did_you_mean import one_hint
 from upstream_clients.schema_expansion import follow_pointer
 from upstream_clients.schemas import SchemaParts, is_legacy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from codemode_mcp.settings import ToolOverride
+    from codemode_mcp.base.settings import ToolOverride
     from upstream_clients.tools import JsonObject
 
 MAX_STEPS: Final = 2_000

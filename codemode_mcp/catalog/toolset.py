@@ -13,13 +13,13 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.base.json_text import compact_json
+from codemode_mcp.base.text import one_line
 from codemode_mcp.catalog.entries import Entry, words_of
-from codemode_mcp.json_text import compact_json
-from codemode_mcp.policy.policy import Ask, Deny
-from codemode_mcp.policy.rules import Effects
-from codemode_mcp.saved_programs.saved_program import SOURCE_NAME, program_id
-from codemode_mcp.search import Found
-from codemode_mcp.text import one_line
+from codemode_mcp.catalog.saved_programs.saved_program import SOURCE_NAME, program_id
+from codemode_mcp.catalog.search import Found
+from codemode_mcp.rules.policy.policy import Ask, Deny
+from codemode_mcp.rules.policy.rules import Effects
 from declarations.functions import signature
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from declarations.render import render_tools
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool, Source
-    from codemode_mcp.policy.policy import Policy
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.search.finder import Finder, Meaning
+    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.catalog.search.finder import Finder, Meaning
+    from codemode_mcp.rules.policy.policy import Policy
 
 
 # The saved programs of a catalog: those that policy does not deny.
@@ -145,7 +145,7 @@ class ProgramSet:
 
     @cached_property
     def _finder(self) -> Finder:
-        from codemode_mcp.search.finder import Finder  # imported for the first search, as in `servers`
+        from codemode_mcp.catalog.search.finder import Finder  # imported for the first search, as in `servers`
 
         return Finder([(SAVED, entry.tool) for entry in self.entries], self._meaning)
 
@@ -315,7 +315,7 @@ class Toolset:
     def finder_after(self, base: Finder, sources: frozenset[Source]) -> tuple[Sequence[Entry], Finder]:
         """Return the tools and saved programs of these sources, and a search index with them after those of `base`."""
         if self._beside is None or self._beside[0] is not base or self._beside[1] != sources:
-            from codemode_mcp.search.finder import Finder  # imported for the first search, as in `servers`
+            from codemode_mcp.catalog.search.finder import Finder  # imported for the first search, as in `servers`
 
             entries = [entry for entry in (*self.programs.entries, *self.entries) if entry.source in sources]
             named = [(SAVED if entry.source == "program" else entry.source_name, entry.tool) for entry in entries]
@@ -351,7 +351,7 @@ class Toolset:
 
     @cached_property
     def _finder(self) -> Finder:
-        from codemode_mcp.search.finder import Finder  # imported for the first search, as in `servers`
+        from codemode_mcp.catalog.search.finder import Finder  # imported for the first search, as in `servers`
 
         return Finder([(entry.source_name, entry.tool) for entry in self.entries], self._meaning)
 

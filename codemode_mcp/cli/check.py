@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from codemode_mcp.control.display import counted, plain
+from codemode_mcp.base.display import counted, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.base.config_path import command_option
+from codemode_mcp.base.display import cut, plain
+from codemode_mcp.base.errors import CodeModeError, ProgramError
+from codemode_mcp.base.json_text import as_javascript
+from codemode_mcp.base.paths import config_dir
 from codemode_mcp.catalog.entries import Entry
+from codemode_mcp.catalog.saved_programs.saved_program import FileProblem
 from codemode_mcp.cli.loading import (
     configured,
     for_program,
@@ -20,28 +26,22 @@ from codemode_mcp.cli.loading import (
     with_servers,
 )
 from codemode_mcp.cli.messages import suggestion
-from codemode_mcp.config_path import command_option
-from codemode_mcp.control.display import cut, plain
-from codemode_mcp.errors import CodeModeError, ProgramError
-from codemode_mcp.json_text import as_javascript
-from codemode_mcp.paths import config_dir
-from codemode_mcp.saved_programs.saved_program import FileProblem
 from codemode_mcp.server.exec_arguments import exec_arguments
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Iterator, Sequence
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.saved_programs.folder import Library
+    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.catalog.saved_programs.versions import DefinitionChange, UsedTool
     from codemode_mcp.cli.command_service import CallRequest, ProgramRequest
     from codemode_mcp.config import Config
-    from codemode_mcp.policy.policy import Caller
-    from codemode_mcp.saved_programs.folder import Library
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.saved_programs.versions import DefinitionChange, UsedTool
+    from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.exec_arguments import ExecArguments
     from codemode_mcp.server.services import App
-    from codemode_mcp.settings import Language
 
 
 USAGE: Final = 2
@@ -204,7 +204,7 @@ class CallingSaved(GivenProgram):
         raise Refused(USAGE, f"there is no saved program {cut(shown, 80)!r}; {suggestion(self._name, names)}")
 
     def _check_input(self, program: SavedProgram) -> None:
-        from codemode_mcp.calls.schema_check import SchemaCheck
+        from codemode_mcp.runs.calls.schema_check import SchemaCheck
 
         if not program.takes_input:
             if self._input is not None:
@@ -229,7 +229,7 @@ class CallingSaved(GivenProgram):
         self._input = self._input or "{}"
 
     async def _check_definitions(self, app: App, program: SavedProgram) -> None:
-        from codemode_mcp.saved_programs.versions import unusable
+        from codemode_mcp.catalog.saved_programs.versions import unusable
 
         changed: list[str] = []
         first, why_not = "", None
@@ -291,7 +291,7 @@ async def present_definitions(
     Raises:
         Refused: a server is down, or needs a login.
     """
-    from codemode_mcp.app.app import open_app
+    from codemode_mcp.process.app.app import open_app
 
     async with open_app(for_saved(config, program.name)) as app:
         await app.manager()
@@ -360,7 +360,7 @@ async def program_of(request: CallRequest, opened: App, caller: Caller) -> str:
 
 
 def _entry(catalog: Catalog, server: str, name: str, is_api: bool) -> Entry:
-    from codemode_mcp.did_you_mean import nearest
+    from codemode_mcp.base.did_you_mean import nearest
 
     found = next(each for each in catalog.servers if each.name == server)
     entry = found.member(name)

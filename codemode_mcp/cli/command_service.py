@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from codemode_mcp.cli.command_programs import GivenProgram
     from codemode_mcp.cli.following import UnattendedClient
-    from codemode_mcp.instance.clients import CommandTerminal
-    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.process.instance.clients import CommandTerminal
+    from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.services import App
 
 

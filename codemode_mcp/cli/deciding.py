@@ -34,7 +34,7 @@ def require_person(command: str) -> None:
 
 def refuse_to_children(command: str) -> None:
     """End the command if a program runs it that one of our upstream servers has started."""
-    from codemode_mcp.nesting import DEPTH_VARIABLE
+    from codemode_mcp.base.nesting import DEPTH_VARIABLE
 
     if DEPTH_VARIABLE in os.environ:
         stop_line(
@@ -83,8 +83,8 @@ def find(config: str | None, admit: Callable[[Path], None]) -> Path | None:
     Raises:
         ConfigError: the named file does not exist, or the configuration is not admitted.
     """
+    from codemode_mcp.base.paths import config_dir
     from codemode_mcp.config import find_config
-    from codemode_mcp.paths import config_dir
 
     return find_config(config, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=admit)
 
@@ -95,8 +95,8 @@ def admit(path: Path) -> None:
     Raises:
         ConfigError: it is not confirmed, or belongs to another user.
     """
+    from codemode_mcp.base.config_path import check_owner
     from codemode_mcp.config.source import SourceError, parse, read_file
-    from codemode_mcp.config_path import check_owner
 
     try:
         text, about = read_file(path)
@@ -115,9 +115,9 @@ def ask(path: Path, value: object) -> None:
     Raises:
         NotConfirmedError: it is not confirmed. The message says how to name it.
     """
+    from codemode_mcp.base.display import cut, exact
     from codemode_mcp.cli.terminal import forget_typed, is_at_terminal
     from codemode_mcp.config import confirmation
-    from codemode_mcp.control.display import cut, exact
 
     folder = _folder()
     if confirmation.is_confirmed(path, value, folder):
@@ -181,7 +181,7 @@ def confirm_changed(path: Path, value: object) -> None:
 
 
 def _folder() -> Path:
-    from codemode_mcp.paths import state_dir
+    from codemode_mcp.base.paths import state_dir
 
     return state_dir() / "confirmed"
 

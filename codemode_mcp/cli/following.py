@@ -18,12 +18,12 @@ import anyio
 
 from codemode_mcp.audit.events import request_id
 from codemode_mcp.audit.trajectory_files import duration
+from codemode_mcp.base.display import columns, cut, wrapped
+from codemode_mcp.base.errors import CodeModeError, ProgramError
 from codemode_mcp.cli.loading import log_filter, logging_of, plugins_on_stderr
 from codemode_mcp.cli.messages import say, stop, wrap
 from codemode_mcp.cli.terminal import TICK_SECONDS, Question, Screen, is_attended
-from codemode_mcp.control.display import columns, cut, wrapped
-from codemode_mcp.errors import CodeModeError, ProgramError
-from codemode_mcp.policy.approval import QUOTED, ApprovalQuestion
+from codemode_mcp.rules.policy.approval import QUOTED, ApprovalQuestion
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from codemode_mcp.audit.events import Event
-    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.cli.command_programs import GivenProgram
     from codemode_mcp.cli.terminal import Terminal
     from codemode_mcp.config import Config
     from codemode_mcp.extension_points import RunDrawing
-    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.rules.policy.policy import Caller
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import RunNotes, Way
     from codemode_mcp.server.services import App
@@ -109,7 +109,7 @@ async def _follow(
     record_file: Path | None,
 ) -> bool:
     """Run a program in an application of its own. Return whether it completed."""
-    from codemode_mcp.app.app import open_app
+    from codemode_mcp.process.app.app import open_app
 
     loop = asyncio.get_running_loop()
     async with open_app(config, record_file=record_file) as opened:

@@ -7,12 +7,12 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.base.display import columns, counted, cut, plain
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.catalog.catalog import EVERYTHING
+from codemode_mcp.catalog.search.finder import EXACT
 from codemode_mcp.cli.loading import configured, server_suggestion, unknown_server, with_servers
 from codemode_mcp.cli.messages import suggestion
-from codemode_mcp.control.display import columns, counted, cut, plain
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.search.finder import EXACT
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.cli.command_service import ToolsRequest
     from codemode_mcp.config import Config
-    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.rules.policy.policy import Caller
+    from codemode_mcp.rules.trust.service import Trust
     from codemode_mcp.server.services import App
-    from codemode_mcp.trust.service import Trust
     from upstream_clients.tools import UpstreamView
 
 
@@ -128,7 +128,7 @@ def _listed(catalog: Catalog, entry: Entry) -> dict[str, Any]:
 def _held(catalog: Catalog, views: Sequence[UpstreamView], trust: Trust) -> Iterator[dict[str, Any]]:
     """Yield the held tools that policy would not hide, in the form of `_listed`, with a status."""
     from codemode_mcp.catalog.entries import mcp_id
-    from codemode_mcp.trust.items import reference
+    from codemode_mcp.rules.trust.items import reference
 
     servers = {server.name: server for server in catalog.servers if server.held}
     for view in views:
@@ -189,7 +189,7 @@ def _base_score(hit: Mapping[str, Any]) -> float:
 
 
 def _no_match_notes(catalog: Catalog, query: str, hits: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    from codemode_mcp.did_you_mean import nearest
+    from codemode_mcp.base.did_you_mean import nearest
 
     # A server whose tools are unknown is a hit of every search.
     found = [hit for hit in hits if hit.get("status") != "down" or hit["signature"]]

@@ -11,8 +11,8 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TextIO
 
+from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.cli.messages import end, say, stop, suggestion
-from codemode_mcp.errors import ConfigError
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, RESERVED_WORDS, identifiers, is_displaced
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from codemode_mcp.audit import Redactor
+    from codemode_mcp.base.settings import Language, LogLevel
+    from codemode_mcp.catalog.saved_programs.folder import Library
     from codemode_mcp.config import Config
-    from codemode_mcp.saved_programs.folder import Library
-    from codemode_mcp.settings import Language, LogLevel
 
 
 def load(
@@ -100,9 +100,9 @@ def plugins_on_stderr() -> Iterator[TextIO]:
 
 def programs_folder(config: str | None) -> Path:
     """Return the folder of saved programs. Nothing of the configuration is used but its place."""
+    from codemode_mcp.base.errors import ConfigError
+    from codemode_mcp.catalog.saved_programs.folder import folder_of
     from codemode_mcp.cli.deciding import find
-    from codemode_mcp.errors import ConfigError
-    from codemode_mcp.saved_programs.folder import folder_of
 
     try:
         folder = folder_of(find(config, lambda _: None))
@@ -137,8 +137,8 @@ def configured(config: Config, *, in_programs: bool = False) -> dict[str, str]:
         in_programs: what counts if the name of a server is the identifier of another one: True for the identifier,
             False for the name.
     """
-    from codemode_mcp.paths import state_dir
-    from codemode_mcp.trust.pins_file import PinsFolder
+    from codemode_mcp.base.paths import state_dir
+    from codemode_mcp.rules.trust.pins_file import PinsFolder
 
     names = [spec.name for spec in config.upstreams]
     enabled = tuple(dict.fromkeys((*config.enabled, *names)))
@@ -177,7 +177,7 @@ def for_program(config: Config, source: str, language: Language | None) -> Confi
 
     Servers that its saved programs name count as well.
     """
-    from codemode_mcp.errors import CodeModeError
+    from codemode_mcp.base.errors import CodeModeError
     from codemode_mcp.program.preflight import inspect
 
     if _ANY_SERVER.search(source):
@@ -204,7 +204,7 @@ def of_names(config: Config, named: Collection[str] | None) -> Config:
 
 def saved_programs_of(config: Config) -> Library:
     """Return the saved programs beside the configuration file."""
-    from codemode_mcp.saved_programs.folder import EMPTY, folder_of, read_folder
+    from codemode_mcp.catalog.saved_programs.folder import EMPTY, folder_of, read_folder
 
     folder = folder_of(config.path)
     return EMPTY if folder is None else read_folder(folder)

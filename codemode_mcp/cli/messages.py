@@ -26,7 +26,7 @@ def say(text: str) -> None:
 
 def say_line(text: str) -> None:
     """Print a message that quotes programs, servers or files. Line breaks in it are escaped too."""
-    from codemode_mcp.control.display import plain
+    from codemode_mcp.base.display import plain
 
     print(wrap(plain(text)), file=sys.stderr)
 
@@ -40,7 +40,7 @@ def escape(text: str) -> str:
     """Escape characters that would move the cursor of a terminal or be invisible. Line breaks stay."""
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    from codemode_mcp.control.display import plain
+    from codemode_mcp.base.display import plain
 
     return "\n".join("\t".join(plain(part) for part in line.split("\t")) for line in text.split("\n"))
 
@@ -73,8 +73,8 @@ def suggestion(name: str, known: Iterable[str], listed: Iterable[str] | None = N
     Args:
         listed: the names that exist, if they are fewer than all that are `known`.
     """
-    from codemode_mcp.control.display import cut
-    from codemode_mcp.did_you_mean import nearest, normalize_name
+    from codemode_mcp.base.did_you_mean import nearest, normalize_name
+    from codemode_mcp.base.display import cut
 
     known = tuple(known)
     if near := nearest(name, known):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from codemode_mcp.log_level import LogLevel
+from codemode_mcp.base.log_level import LogLevel
 
 ConfigOption = Annotated[
     str | None,

@@ -15,7 +15,7 @@ import typer
 from typer._click.exceptions import BadOptionUsage, MissingParameter, NoSuchOption, UsageError
 from typer.core import TyperGroup
 
-from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.base.did_you_mean import nearest
 from codemode_mcp.extension_points import Command, extensions
 
 if TYPE_CHECKING:
@@ -318,9 +318,9 @@ def _servers(ctx: typer.Context, with_key: tuple[str, ...] = ()) -> list[str]:
 
 
 def _listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
-    from codemode_mcp.paths import state_dir
-    from codemode_mcp.trust.items import reference
-    from codemode_mcp.trust.pins_file import PinsFolder
+    from codemode_mcp.base.paths import state_dir
+    from codemode_mcp.rules.trust.items import reference
+    from codemode_mcp.rules.trust.pins_file import PinsFolder
 
     path, _ = _configuration(ctx)
     folder, names = PinsFolder(state_dir() / "pins", path), _servers(ctx)
@@ -332,8 +332,8 @@ def _listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _saved_programs(ctx: typer.Context) -> list[str]:
-    from codemode_mcp.saved_programs.folder import folder_of, name_of, program_files
-    from codemode_mcp.saved_programs.program_state import state_of
+    from codemode_mcp.catalog.saved_programs.folder import folder_of, name_of, program_files
+    from codemode_mcp.catalog.saved_programs.program_state import state_of
 
     path, _ = _configuration(ctx)
     folder = folder_of(path)
@@ -361,8 +361,8 @@ def _recorded_runs(ctx: typer.Context) -> list[str]:
 def _live_runs() -> list[str]:
     import anyio
 
-    from codemode_mcp.control.client import ask_all
-    from codemode_mcp.control.protocol import Request
+    from codemode_mcp.server.control.client import ask_all
+    from codemode_mcp.server.control.protocol import Request
 
     async def ask() -> list[str]:
         with anyio.move_on_after(_ASK_SECONDS):

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from codemode_mcp.base.display import counted, plain
 from codemode_mcp.cli.messages import say_line, stop, stop_line, suggestion
-from codemode_mcp.control.display import counted, plain
-from codemode_mcp.trust.comparison import Acceptance, Listing, Mode, ServerPins, Stale, accept, compare, reject
-from codemode_mcp.trust.findings import new_findings, tools_of_others
-from codemode_mcp.trust.items import (
+from codemode_mcp.rules.trust.comparison import Acceptance, Listing, Mode, ServerPins, Stale, accept, compare, reject
+from codemode_mcp.rules.trust.findings import new_findings, tools_of_others
+from codemode_mcp.rules.trust.items import (
     ENTRY_KEY,
     SERVER_KEY,
     Item,
@@ -28,7 +28,7 @@ from codemode_mcp.trust.items import (
     parse_reference,
     reference,
 )
-from codemode_mcp.trust.pins_file import (
+from codemode_mcp.rules.trust.pins_file import (
     KINDS,
     LockFile,
     LockFileError,
@@ -37,7 +37,7 @@ from codemode_mcp.trust.pins_file import (
     lock_path,
     read_lock_file,
 )
-from codemode_mcp.trust.text_diff import differences_of
+from codemode_mcp.rules.trust.text_diff import differences_of
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
     from codemode_mcp.audit import Auditor
     from codemode_mcp.config import Config
-    from codemode_mcp.trust.comparison import ItemReport, Status
-    from codemode_mcp.trust.findings import Finding
-    from codemode_mcp.trust.items import Key
+    from codemode_mcp.rules.trust.comparison import ItemReport, Status
+    from codemode_mcp.rules.trust.findings import Finding
+    from codemode_mcp.rules.trust.items import Key
     from upstream_clients.tools import JsonObject, UpstreamView
 
 
@@ -213,8 +213,8 @@ def decide(server: PinnedServer, verb: Verb, reports: Collection[ItemReport], co
 def _record(config: Path, before: ServerPins, after: ServerPins) -> None:
     """Write decisions to the trajectory, as a serving process does that sees the changed file."""
     from codemode_mcp.cli.serving_processes import ask_processes
-    from codemode_mcp.control.protocol import Request
-    from codemode_mcp.trust.service import record_decisions
+    from codemode_mcp.rules.trust.service import record_decisions
+    from codemode_mcp.server.control.protocol import Request
 
     with recorded(config) as auditor:
         if auditor is not None and not ask_processes(Request("list"), str(config)).answers:
@@ -226,8 +226,8 @@ def recorded(config: Path) -> Iterator[Auditor | None]:
     """Yield the reporter of events to the trajectory of a configuration; None if it has none."""
     from codemode_mcp.audit import Auditor, Redactor
     from codemode_mcp.audit.recording import recording
+    from codemode_mcp.base.errors import ConfigError
     from codemode_mcp.config.load import load_audit
-    from codemode_mcp.errors import ConfigError
 
     try:
         settings = load_audit(config)
@@ -252,10 +252,10 @@ def not_listed(server: PinnedServer) -> str:
 
 def read_modes(config: str | None) -> tuple[Path | None, Mapping[str, Mode]]:
     """Return the path of the configuration file, and the mode of each of its servers."""
+    from codemode_mcp.base.errors import ConfigError
     from codemode_mcp.cli.deciding import find
     from codemode_mcp.config.servers import ROOT_KEYS
     from codemode_mcp.config.source import SourceError, parse, read_text
-    from codemode_mcp.errors import ConfigError
 
     try:
         path = find(config, lambda _: None)
@@ -273,7 +273,7 @@ def read_modes(config: str | None) -> tuple[Path | None, Mapping[str, Mode]]:
 
 def pins_folder() -> Path:
     """Return the folder with the pins of all configuration files."""
-    from codemode_mcp.paths import state_dir
+    from codemode_mcp.base.paths import state_dir
 
     return state_dir() / "pins"
 
@@ -360,7 +360,7 @@ def check_servers(config: str | None) -> tuple[Path, list[Difference]]:
 
 
 async def _views_of(config: Config) -> list[UpstreamView]:
-    from codemode_mcp.app.app import open_app
+    from codemode_mcp.process.app.app import open_app
 
     async with open_app(config) as opened:
         pool = await opened.pool()

@@ -9,9 +9,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.cli.messages import say, say_line, stop, stop_line
-from codemode_mcp.cli.serving_processes import find_run, recording_folder
-from codemode_mcp.recordings.format import (
+from codemode_mcp.audit.recordings.format import (
     MAX_BYTES,
     Answer,
     NotReadable,
@@ -21,14 +19,16 @@ from codemode_mcp.recordings.format import (
     read_recording,
     requested,
 )
-from codemode_mcp.recordings.masking import masked_names
-from codemode_mcp.recordings.recordings import SUFFIX
+from codemode_mcp.audit.recordings.masking import masked_names
+from codemode_mcp.audit.recordings.recordings import SUFFIX
+from codemode_mcp.cli.messages import say, say_line, stop, stop_line
+from codemode_mcp.cli.serving_processes import find_run, recording_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.control.endpoints import Endpoint
-    from codemode_mcp.recordings.format import Recording
+    from codemode_mcp.audit.recordings.format import Recording
+    from codemode_mcp.server.control.endpoints import Endpoint
 
 
 _MIN_PREFIX: Final = 12
@@ -86,7 +86,7 @@ def find_in_folder(folder: Path, run: str) -> Path | None:
 def fetch(endpoint: Endpoint, run_id: str) -> bytes:
     """Return the recording of a run from the process that has it. End the command if it has none."""
     from codemode_mcp.cli.serving_processes import ask_process
-    from codemode_mcp.control.protocol import Request
+    from codemode_mcp.server.control.protocol import Request
 
     packed = bytearray()
     while True:

@@ -11,17 +11,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.base.config_path import find_config
+from codemode_mcp.base.errors import ConfigError
+from codemode_mcp.base.log_level import LOG_LEVELS
+from codemode_mcp.base.nesting import depth
+from codemode_mcp.base.paths import config_dir
 from codemode_mcp.cli.messages import say
-from codemode_mcp.config_path import find_config
-from codemode_mcp.errors import ConfigError
-from codemode_mcp.log_level import LOG_LEVELS
-from codemode_mcp.nesting import depth
-from codemode_mcp.paths import config_dir
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from codemode_mcp.instance.attaching import Attached, Client
+    from codemode_mcp.process.instance.attaching import Attached, Client
 
 
 def read_options(
@@ -106,7 +106,7 @@ def serve_by_relay(
     shareable = client_of(config, options)
     if shareable is None:
         return
-    from codemode_mcp.instance import attaching, relay
+    from codemode_mcp.process.instance import attaching, relay
 
     key, client = shareable
     environ = dict(os.environ)
@@ -152,7 +152,7 @@ def client_of(config: str | None, options: Mapping[str, Any]) -> tuple[str, Clie
         return None  # loading the configuration says what is wrong
     if path is not None and not is_shared(path):
         return None
-    from codemode_mcp.instance import attaching, registry
+    from codemode_mcp.process.instance import attaching, registry
 
     path = None if path is None else Path(os.path.abspath(path))
     client = attaching.Client(None if path is None else str(path), bool(found), str(folder), options)

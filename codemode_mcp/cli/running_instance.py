@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from codemode_mcp.cli.command_service import CallRequest, ToolsRequest
-    from codemode_mcp.instance.attaching import Attached
+    from codemode_mcp.process.instance.attaching import Attached
 
 
 READ_BYTES: Final = 64 * 1024
@@ -87,14 +87,14 @@ def attach_command(
     Return None if no instance runs that serves this process, which then has to run the command itself.
 
     Args:
-        terminal: facts about the terminal; see `instance.hello.CommandOptions`.
+        terminal: facts about the terminal; see `process.instance.hello.CommandOptions`.
         config: the value of `--config`.
     """
     options = {"readOnly": read_only, "logLevel": log_level, "command": {"name": name, **terminal}}
     found = client_of(config, options)
     if found is None:
         return None
-    from codemode_mcp.instance import attaching
+    from codemode_mcp.process.instance import attaching
 
     return attaching.attach_running(*found, os.environ)
 
@@ -178,7 +178,7 @@ class _Session:
         self._screen.ask(question)
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        from codemode_mcp.instance import wire
+        from codemode_mcp.process.instance import wire
 
         with suppress(OSError):
             self._connection.sendall(wire.encode_line(message))

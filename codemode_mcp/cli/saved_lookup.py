@@ -14,27 +14,34 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.base.display import counted, cut, plain, wrapped
+from codemode_mcp.catalog.saved_programs.folder import folder_of, read_folder
+from codemode_mcp.catalog.saved_programs.program_file import syntax_error_line
+from codemode_mcp.catalog.saved_programs.program_state import StateUnavailable, present_file, state_of
+from codemode_mcp.catalog.saved_programs.versions import (
+    BY_FILE,
+    History,
+    UsedTool,
+    Version,
+    changes_since,
+    different_lines,
+)
 from codemode_mcp.cli.messages import stop, stop_line, suggestion
 from codemode_mcp.cli.pinned_items import read_modes
-from codemode_mcp.control.display import counted, cut, plain, wrapped
-from codemode_mcp.saved_programs.folder import folder_of, read_folder
-from codemode_mcp.saved_programs.program_file import syntax_error_line
-from codemode_mcp.saved_programs.program_state import StateUnavailable, present_file, state_of
-from codemode_mcp.saved_programs.versions import BY_FILE, History, UsedTool, Version, changes_since, different_lines
-from codemode_mcp.trust.comparison import compare_item
-from codemode_mcp.trust.pins_file import PinsFolder, PinsUnavailable
+from codemode_mcp.rules.trust.comparison import compare_item
+from codemode_mcp.rules.trust.pins_file import PinsFolder, PinsUnavailable
 from declarations.untrusted_text import count_blanks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from codemode_mcp.saved_programs.folder import Library
-    from codemode_mcp.saved_programs.program_state import PresentFile, ProgramState
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.saved_programs.versions import DefinitionChange, Proposal, Proposals
-    from codemode_mcp.trust.comparison import Mode, ServerPins
-    from codemode_mcp.trust.items import Key
+    from codemode_mcp.catalog.saved_programs.folder import Library
+    from codemode_mcp.catalog.saved_programs.program_state import PresentFile, ProgramState
+    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.catalog.saved_programs.versions import DefinitionChange, Proposal, Proposals
+    from codemode_mcp.rules.trust.comparison import Mode, ServerPins
+    from codemode_mcp.rules.trust.items import Key
 
 
 MIN_DIGEST = 8
@@ -133,13 +140,13 @@ class SavedPrograms:
     @cached_property
     def _servers(self) -> Mapping[str, str]:
         """The names of servers by their identifiers in programs."""
-        from codemode_mcp.paths import state_dir
+        from codemode_mcp.base.paths import state_dir
 
         names = PinsFolder(state_dir() / "pins", self.config).server_names([*self.modes])
         return {identifier: name for name, identifier in names.items() if name in self.modes}
 
     def _pins_of(self, server: str) -> ServerPins | None:
-        from codemode_mcp.paths import state_dir
+        from codemode_mcp.base.paths import state_dir
 
         if server not in self._pins:
             try:
@@ -175,7 +182,7 @@ def find_programs(config: str | None) -> SavedPrograms:
     Args:
         config: the value of `--config`.
     """
-    from codemode_mcp.saved_programs.versions import Proposals
+    from codemode_mcp.catalog.saved_programs.versions import Proposals
 
     path, modes = read_modes(config)
     folder = folder_of(path)

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from codemode_mcp.app.garbage import collect_seldom_soon
-from codemode_mcp.app.heap import use_one_arena
+from codemode_mcp.catalog.search.warmup import THREAD_NAME
 from codemode_mcp.cli.loading import load, logging_of, with_options
 from codemode_mcp.cli.messages import say, stop
 from codemode_mcp.cli.relaying import say_hint
-from codemode_mcp.policy.policy import Caller
-from codemode_mcp.search.warmup import THREAD_NAME
+from codemode_mcp.process.app.garbage import collect_seldom_soon
+from codemode_mcp.process.app.heap import use_one_arena
+from codemode_mcp.rules.policy.policy import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from codemode_mcp.base.settings import LogLevel
     from codemode_mcp.config import Config, Reading
     from codemode_mcp.server.services import App
     from codemode_mcp.server.stdio import Streams
-    from codemode_mcp.settings import LogLevel
 
 log = logging.getLogger("codemode_mcp.cli")
 
@@ -52,7 +52,7 @@ def run(
     record: Path | None = None,
 ) -> None:
     """Serve until the client closes the connection or a signal arrives. The arguments are the command's options."""
-    from codemode_mcp.nesting import DEPTH_VARIABLE, MAX_DEPTH, depth
+    from codemode_mcp.base.nesting import DEPTH_VARIABLE, MAX_DEPTH, depth
 
     streams = 0, 1
     at_terminal = sys.stdin is not None and sys.stdin.isatty()
@@ -115,7 +115,7 @@ def run(
 
 def _recording_to(folder: Path, config: Config) -> Config:
     """Return the configuration with a folder for recordings. End the command if the folder cannot be used."""
-    from codemode_mcp.recordings.recordings import use_folder
+    from codemode_mcp.audit.recordings.recordings import use_folder
 
     try:
         use_folder(folder)
@@ -147,7 +147,7 @@ async def _serve_stdio(
 ) -> None:
     """Serve the client on these streams. `restriction`: see `Caller.bound_as`."""
     collect_seldom_soon(asyncio.get_running_loop())
-    from codemode_mcp.app.app import open_app
+    from codemode_mcp.process.app.app import open_app
 
     over = anyio.Event()
     by_signal = False
@@ -208,8 +208,8 @@ async def _serve_http(
 ) -> None:
     """Serve clients over HTTP. `restriction`: see `Caller.bound_as`."""
     collect_seldom_soon(asyncio.get_running_loop())
-    from codemode_mcp.app.app import open_app
-    from codemode_mcp.app.http_service import become_ready, begin_serving
+    from codemode_mcp.process.app.app import open_app
+    from codemode_mcp.process.app.http_service import become_ready, begin_serving
     from codemode_mcp.server.http.listener import CannotListen, listening, notes_for, refusal_to_listen
 
     settings = config.http

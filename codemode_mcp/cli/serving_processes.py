@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import anyio
 
 from codemode_mcp.audit.trajectory_files import deadline, size
-from codemode_mcp.calls.outcome import MadeCall
+from codemode_mcp.base.display import columns, counted, cut, plain, rough, table, wrapped
+from codemode_mcp.base.errors import CodeModeError, ConfigError, StoreUnavailable
 from codemode_mcp.cli.messages import say_line, stop_line
-from codemode_mcp.control import client
-from codemode_mcp.control.display import columns, counted, cut, plain, rough, table, wrapped
-from codemode_mcp.control.protocol import Request, digest_of, is_here, merge_reports, where
-from codemode_mcp.errors import CodeModeError, ConfigError, StoreUnavailable
+from codemode_mcp.runs.calls.outcome import MadeCall
 from codemode_mcp.runs.views import made_text
+from codemode_mcp.server.control import client
+from codemode_mcp.server.control.protocol import Request, digest_of, is_here, merge_reports, where
 from declarations.untrusted_text import count_blanks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from codemode_mcp.control.client import Answers
-    from codemode_mcp.control.endpoints import Endpoint
-    from codemode_mcp.control.protocol import ReportedRun
-    from codemode_mcp.settings import StoreSettings
+    from codemode_mcp.base.settings import StoreSettings
+    from codemode_mcp.server.control.client import Answers
+    from codemode_mcp.server.control.endpoints import Endpoint
+    from codemode_mcp.server.control.protocol import ReportedRun
 
 
 def ask_processes(request: Request, config: str | None) -> Answers:
@@ -88,11 +88,11 @@ def read_store(config: str | None, known: Collection[str]) -> StoreContents:
     Args:
         known: names of stores that were reported by serving processes. They are not read.
     """
+    from codemode_mcp.base.paths import state_dir
+    from codemode_mcp.base.settings import StoreSettings
     from codemode_mcp.cli.deciding import find, refuse_unknown
     from codemode_mcp.config import load_store
     from codemode_mcp.config.confirmation import Gate
-    from codemode_mcp.paths import state_dir
-    from codemode_mcp.settings import StoreSettings
     from codemode_mcp.stores.opening import file_of, name_of
 
     gate = Gate(refuse_unknown)
@@ -114,8 +114,8 @@ def read_store(config: str | None, known: Collection[str]) -> StoreContents:
 
 
 async def _read(settings: StoreSettings, name: str, folder: Path) -> StoreContents:
-    from codemode_mcp.control.answers import place_of_stored, run_report, store_report
-    from codemode_mcp.settings import CodeModeSettings
+    from codemode_mcp.base.settings import CodeModeSettings
+    from codemode_mcp.server.control.answers import place_of_stored, run_report, store_report
     from codemode_mcp.stores.opening import open_database
     from codemode_mcp.stores.runs import DurableStore
     from codemode_mcp.stores.seal import Seal

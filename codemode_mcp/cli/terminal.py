@@ -15,8 +15,8 @@ from io import TextIOBase
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol, TextIO, cast
 
+from codemode_mcp.base.nesting import DEPTH_VARIABLE
 from codemode_mcp.cli.messages import escape
-from codemode_mcp.nesting import DEPTH_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,7 +229,7 @@ class Screen:
 
     def _clear(self) -> None:
         if self._drawn:
-            from codemode_mcp.control.display import columns
+            from codemode_mcp.base.display import columns
 
             self._write_raw("\r" + " " * columns(self._drawn) + "\r")
             self._drawn = ""

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from codemode_mcp.control.display import columns, counted, cut, plain
-from codemode_mcp.text import listed
-from codemode_mcp.trust.findings import Examples, grouped
-from codemode_mcp.trust.items import reference
-from codemode_mcp.trust.state_words import state_of
-from codemode_mcp.trust.text_diff import differences_of, shortened
+from codemode_mcp.base.display import columns, counted, cut, plain
+from codemode_mcp.base.text import listed
+from codemode_mcp.rules.trust.findings import Examples, grouped
+from codemode_mcp.rules.trust.items import reference
+from codemode_mcp.rules.trust.state_words import state_of
+from codemode_mcp.rules.trust.text_diff import differences_of, shortened
 from declarations.untrusted_text import json_escape
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from codemode_mcp.cli.pinned_items import Difference, PinnedItems, PinnedServer
-    from codemode_mcp.trust.comparison import ItemReport
-    from codemode_mcp.trust.findings import Finding
-    from codemode_mcp.trust.text_diff import Part
+    from codemode_mcp.rules.trust.comparison import ItemReport
+    from codemode_mcp.rules.trust.findings import Finding
+    from codemode_mcp.rules.trust.text_diff import Part
 
 MAX_VALUE: Final = 20_000
 """Characters of one value that a terminal shows."""

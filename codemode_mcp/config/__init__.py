@@ -11,8 +11,8 @@ finds secrets that are written into entries. `edit`, `edit_json` and `formats` c
 
 from __future__ import annotations
 
+from codemode_mcp.base.config_path import FILE_NAME, PATH_VARIABLE, find_config
 from codemode_mcp.config.expand import Reading
 from codemode_mcp.config.load import Config, load_config, load_store
-from codemode_mcp.config_path import FILE_NAME, PATH_VARIABLE, find_config
 
 __all__ = ["FILE_NAME", "PATH_VARIABLE", "Config", "Reading", "find_config", "load_config", "load_store"]

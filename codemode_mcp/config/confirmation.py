@@ -20,10 +20,10 @@ import tempfile
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import without_tokens
+from codemode_mcp.base.config_path import check_owner
+from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config.literals import secret_args
 from codemode_mcp.config.servers import ROOT_KEYS
-from codemode_mcp.config_path import check_owner
-from codemode_mcp.errors import ConfigError
 from upstream_clients.private_files import make_private_folder, open_private
 from upstream_clients.redaction import HIDDEN
 

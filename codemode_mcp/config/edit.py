@@ -17,9 +17,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config.edit_json import value_at, with_items, with_members
 from codemode_mcp.config.source import MAX_BYTES, SourceError, parse, read_text
-from codemode_mcp.errors import ConfigError
 from upstream_clients.private_files import make_private_folder
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def backup_folder(path: Path) -> Path:
 
     A backup contains the secrets of the file. Beside the file it could be shared, for example in a repository.
     """
-    from codemode_mcp.paths import state_dir
+    from codemode_mcp.base.paths import state_dir
 
     return state_dir() / "copies" / hashlib.sha256(os.fsencode(path.parent)).hexdigest()[:16]
 

@@ -12,9 +12,9 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.base.config_path import resolve
 from codemode_mcp.config.nodes import Node, quote
 from codemode_mcp.config.source import SourceError, read_text
-from codemode_mcp.config_path import resolve
 from upstream_clients.environment import PLAIN, path_to_start
 from upstream_clients.redaction import counts_as_secret
 

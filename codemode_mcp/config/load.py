@@ -9,16 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit.redaction import Known
-from codemode_mcp.config.expand import Expander, Reading
-from codemode_mcp.config.nodes import Node, Report, clamps, describe, nearest, one_of, quote
-from codemode_mcp.config.process_sections import HttpSection, StoreSection, read_plugins
-from codemode_mcp.config.secret_values import SecretValues
-from codemode_mcp.config.servers import ROOT_KEYS, read_servers
-from codemode_mcp.config.source import FileState, SourceError, file_states, parse, read_file
-from codemode_mcp.config.tools import read_clients, read_expose, read_tools
-from codemode_mcp.config_path import printable
-from codemode_mcp.errors import ConfigError
-from codemode_mcp.settings import (
+from codemode_mcp.base.config_path import printable
+from codemode_mcp.base.errors import ConfigError
+from codemode_mcp.base.settings import (
     AUDIT_CLAMPS,
     INSTANCE_CLAMPS,
     UI_CLAMPS,
@@ -31,13 +24,20 @@ from codemode_mcp.settings import (
     ToolSettings,
     UiSettings,
 )
+from codemode_mcp.config.expand import Expander, Reading
+from codemode_mcp.config.nodes import Node, Report, clamps, describe, nearest, one_of, quote
+from codemode_mcp.config.process_sections import HttpSection, StoreSection, read_plugins
+from codemode_mcp.config.secret_values import SecretValues
+from codemode_mcp.config.servers import ROOT_KEYS, read_servers
+from codemode_mcp.config.source import FileState, SourceError, file_states, parse, read_file
+from codemode_mcp.config.tools import read_clients, read_expose, read_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from codemode_mcp.audit.redaction import Secretive
-    from codemode_mcp.trust.comparison import Mode
-    from codemode_mcp.trust.pins_file import LockFile
+    from codemode_mcp.rules.trust.comparison import Mode
+    from codemode_mcp.rules.trust.pins_file import LockFile
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import JsonObject
 
@@ -139,7 +139,7 @@ def load_config(
     expander = Expander(environ, path.parent, reading or Reading())
     lock = None
     if locked:
-        from codemode_mcp.trust.pins_file import lock_path, read_lock_file
+        from codemode_mcp.rules.trust.pins_file import lock_path, read_lock_file
 
         expander.reading.files.append(lock_path(path))
         lock = read_lock_file(lock_path(path))

@@ -13,6 +13,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from codemode_mcp.base.settings import (
+    HTTP_CLAMPS,
+    HttpSettings,
+    IssuerSettings,
+    PluginSettings,
+    StaticToken,
+    StoreSettings,
+)
 from codemode_mcp.config.nodes import (
     ANNOTATION_TESTS,
     Node,
@@ -27,15 +35,14 @@ from codemode_mcp.config.nodes import (
     scope,
     text_that,
 )
-from codemode_mcp.settings import HTTP_CLAMPS, HttpSettings, IssuerSettings, PluginSettings, StaticToken, StoreSettings
 from upstream_clients.redaction import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from codemode_mcp.base.settings import StoreKind
     from codemode_mcp.config.expand import Expander
     from codemode_mcp.config.secret_values import SecretValues
-    from codemode_mcp.settings import StoreKind
 
 
 MIN_KEY_BYTES = 32

@@ -20,9 +20,9 @@ import anyio
 import anyio.from_thread
 import anyio.lowlevel
 
+from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config.expand import Reading
 from codemode_mcp.config.source import file_states
-from codemode_mcp.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

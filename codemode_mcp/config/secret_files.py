@@ -12,7 +12,7 @@ import stat
 import sys
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.paths import data_dir
+from codemode_mcp.base.paths import data_dir
 from upstream_clients.keychain import NoKeychain
 from upstream_clients.private_files import exposure, make_private_folder, open_private
 from upstream_clients.state_files import replace_file

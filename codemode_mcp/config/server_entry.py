@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
+from codemode_mcp.base.settings import Clamp
 from codemode_mcp.config.expand import read_env_file
 from codemode_mcp.config.literals import secret_args
 from codemode_mcp.config.nodes import (
@@ -22,7 +23,6 @@ from codemode_mcp.config.nodes import (
     read_fields,
 )
 from codemode_mcp.config.server_auth import HEADER_NAME, NOT_IN_A_HEADER, AuthReader, ServerAuth
-from codemode_mcp.settings import Clamp
 from upstream_clients.environment import plain_values, secrets_passed_on
 from upstream_clients.spec import REFRESH_SECONDS, TransportKind, UpstreamSpec, is_url
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.config.nodes import RULES, Node, array_of, clamps, did_you_mean, id_pattern, one_of, quote
-from codemode_mcp.settings import (
+from codemode_mcp.base.settings import (
     BUDGET_CLAMPS,
     CLAMPS,
     DUPLICATE_CLAMPS,
@@ -23,6 +22,7 @@ from codemode_mcp.settings import (
     ProfileOverride,
     ToolSettings,
 )
+from codemode_mcp.config.nodes import RULES, Node, array_of, clamps, did_you_mean, id_pattern, one_of, quote
 
 if TYPE_CHECKING:
     from codemode_mcp.config.expand import Expander

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from codemode_mcp.errors import RuntimeUnavailable
+from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.program import esbuild_pin
 from codemode_mcp.program.npm_package import FetchError
 from codemode_mcp.program.pinned_files import why_untrusted

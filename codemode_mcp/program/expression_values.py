@@ -14,7 +14,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.did_you_mean import normalize_name
+from codemode_mcp.base.did_you_mean import normalize_name
 from codemode_mcp.program.described_values import (
     MAX_CANDIDATES,
     RESULT_MEMBERS,

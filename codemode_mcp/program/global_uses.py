@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.did_you_mean import nearest
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.did_you_mean import nearest
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.text import listed
 from codemode_mcp.program.inspection import CELL_FILES, ProgramCall
 from codemode_mcp.program.syntax import (
     MEMBER_ACCESS,
@@ -24,14 +25,13 @@ from codemode_mcp.program.syntax import (
     text_of,
     words,
 )
-from codemode_mcp.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from tree_sitter import Node
 
-    from codemode_mcp.settings import Language
+    from codemode_mcp.base.settings import Language
 
 
 LOADERS = words("require define System module")

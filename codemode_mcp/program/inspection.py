@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tree_sitter import Node
 
-    from codemode_mcp.settings import Language
+    from codemode_mcp.base.settings import Language
 
 
 # Maps from positions in compiled code to its source, as plain data that can be stored.

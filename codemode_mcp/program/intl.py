@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from codemode_mcp.errors import RuntimeUnavailable
+from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.program import intl_pin
 from codemode_mcp.program.npm_package import FetchError
 from codemode_mcp.program.pinned_files import why_untrusted

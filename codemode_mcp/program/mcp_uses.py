@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from codemode_mcp.did_you_mean import nearest, normalize_name
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.did_you_mean import nearest, normalize_name
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.text import listed
 from codemode_mcp.program.inspection import CELL_FILES, MemberCall, Preflight
 from codemode_mcp.program.syntax import (
     MEMBER_ACCESS,
@@ -22,15 +23,14 @@ from codemode_mcp.program.syntax import (
     text_of,
     words,
 )
-from codemode_mcp.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from tree_sitter import Node
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.program.syntax import Scope
-    from codemode_mcp.settings import Language
 
 
 _TESTING_OPERATORS = frozenset(("&&", "||", "??", "==", "===", "!=", "!==", "instanceof"))

@@ -9,11 +9,11 @@ from dataclasses import astuple, dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from codemode_mcp.base.settings import Language
+from codemode_mcp.base.strict_json import Form, Integer, form_from
 from codemode_mcp.program.inspection import Author, Insertion, SourceMap, are_mappings, decode_mappings
 from codemode_mcp.program.program_form import hint
 from codemode_mcp.program.syntax import LINE_END, utf16_units
-from codemode_mcp.settings import Language
-from codemode_mcp.strict_json import Form, Integer, form_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

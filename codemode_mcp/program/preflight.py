@@ -15,7 +15,7 @@ import re
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.program import global_uses
 from codemode_mcp.program.global_uses import LOADERS, WORDS, ModuleAccess, ProgramUses
 from codemode_mcp.program.inspection import CELL_FILES, RETURN, Called, Insertion, Preflight, returned_span
@@ -43,8 +43,8 @@ from codemode_mcp.program.syntax import (
 if TYPE_CHECKING:
     from tree_sitter import Node, Tree
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.program.inspection import MemberCall, ProgramCall
-    from codemode_mcp.settings import Language
 
 
 _ODD_SPACE = re.compile("[\v\f\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\ufeff]")

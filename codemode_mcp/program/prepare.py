@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.errors import Exceeded, ProgramError, RuntimeUnavailable
+from codemode_mcp.base.errors import Exceeded, ProgramError, RuntimeUnavailable
 from codemode_mcp.program.global_uses import check_programs
 from codemode_mcp.program.mcp_uses import check_members, contested_names
 from codemode_mcp.program.positions import Positions
@@ -21,11 +21,11 @@ from codemode_mcp.program.syntax import LINE_END, Lines, line_count, parse, utf1
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
-    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.base.settings import CodeModeSettings, Language
     from codemode_mcp.program.inspection import Preflight
     from codemode_mcp.program.typescript import Transformed
+    from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.sandbox.messages import Thrown
-    from codemode_mcp.settings import CodeModeSettings, Language
 
     Note = Callable[[str], None]
     """A function that adds a sentence for the reader of the program's result."""

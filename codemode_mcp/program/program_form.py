@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.program.syntax import (
     LINE_END,
     TRANSPARENT,
@@ -31,8 +31,8 @@ from codemode_mcp.program.syntax import (
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.sandbox.messages import Thrown
-    from codemode_mcp.settings import Language
 
 
 __all__ = ["CALL", "Fenced", "WholeFunction", "take_fence", "whole_function"]

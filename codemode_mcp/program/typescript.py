@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.abc
 
-from codemode_mcp.errors import ProgramError, RuntimeUnavailable
+from codemode_mcp.base.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.program.inspection import Author, Insertion, SourceMap, are_mappings
 from codemode_mcp.program.syntax import LINE_END
 

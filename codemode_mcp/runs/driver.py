@@ -48,8 +48,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio.to_thread
 
-from codemode_mcp.calls.outcome import Outcome
-from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, StoreUnavailable
+from codemode_mcp.base.errors import CodeModeError, Exceeded, InternalError, StoreUnavailable
 from codemode_mcp.program.time_zones import named_zones
 from codemode_mcp.runs import answers
 from codemode_mcp.runs.answers import (
@@ -66,10 +65,11 @@ from codemode_mcp.runs.answers import (
     turned_away,
     verdict,
 )
-from codemode_mcp.runs.calls import Calls
+from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.runs.deliveries import Deliveries, bounded_proposal
 from codemode_mcp.runs.guests import Guests
 from codemode_mcp.runs.persisting import Persisting
+from codemode_mcp.runs.run_calls import Calls
 from codemode_mcp.runs.run_recording import record_end, record_start
 from codemode_mcp.runs.store import Fenced
 from codemode_mcp.runs.views import after_loss, repeat_note
@@ -79,9 +79,10 @@ from codemode_mcp.sandbox.messages import Completion, StartParts, decode_turn, d
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from codemode_mcp.calls.dispatch import Dispatcher
-    from codemode_mcp.calls.outcome import WaitingReason
+    from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.program.prepare import Program
+    from codemode_mcp.runs.calls.dispatch import Dispatcher
+    from codemode_mcp.runs.calls.outcome import WaitingReason
     from codemode_mcp.runs.live_call import LiveCall
     from codemode_mcp.runs.manager import Services
     from codemode_mcp.runs.observation import Observation
@@ -90,7 +91,6 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Turn
     from codemode_mcp.sandbox.messages import Request, TurnReport
-    from codemode_mcp.settings import CodeModeSettings
 
 DEADLINE_GRACE = 0.25
 """Seconds after the deadline in which a guest that is computing may finish its turn."""

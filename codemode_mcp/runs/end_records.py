@@ -12,21 +12,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from codemode_mcp.calls.outcome import (
-    CallRecord,
-    CallStatus,
-    MadeCall,
-    Outcome,
-    PendingCall,
-    PendingStatus,
-    SnapshotUse,
-    Usage,
-    WaitingReason,
-)
-from codemode_mcp.errors import ErrorCode, Exceeded, ProgramError
-from codemode_mcp.runs.state import RunState
-from codemode_mcp.runs.views import RunView
-from codemode_mcp.strict_json import (
+from codemode_mcp.base.errors import ErrorCode, Exceeded, ProgramError
+from codemode_mcp.base.strict_json import (
     AnyForm,
     Form,
     Integer,
@@ -37,6 +24,19 @@ from codemode_mcp.strict_json import (
     parse_json,
     rejecting_damage,
 )
+from codemode_mcp.runs.calls.outcome import (
+    CallRecord,
+    CallStatus,
+    MadeCall,
+    Outcome,
+    PendingCall,
+    PendingStatus,
+    SnapshotUse,
+    Usage,
+    WaitingReason,
+)
+from codemode_mcp.runs.state import RunState
+from codemode_mcp.runs.views import RunView
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from codemode_mcp.errors import Exceeded, ProgramError
+from codemode_mcp.base.errors import Exceeded, ProgramError
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD
 from codemode_mcp.sandbox.guest import Guest, finish
@@ -24,13 +24,13 @@ from upstream_clients.fair_limiter import FairQueue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.runs.observation import Observation
     from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.store import SuspendedRun
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Steps, Turn
     from codemode_mcp.sandbox.images import Image
-    from codemode_mcp.settings import CodeModeSettings
 
 SHORT_TURN = 0.002
 """Approximate seconds that a turn may compute in the event loop. A longer turn is continued in a thread."""

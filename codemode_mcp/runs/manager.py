@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from codemode_mcp.audit.events import Auditor, name_to_record
-from codemode_mcp.errors import CodeModeError, InternalError, ShuttingDown, StoreUnavailable
-from codemode_mcp.policy.approval import remember_approval
+from codemode_mcp.base.errors import CodeModeError, InternalError, ShuttingDown, StoreUnavailable
+from codemode_mcp.catalog.saved_programs.folder import EMPTY
 from codemode_mcp.program.prepare import Cell, Preparer, Program
+from codemode_mcp.rules.policy.approval import remember_approval
 from codemode_mcp.runs.answers import SyntaxFault
 from codemode_mcp.runs.driver import Driver
 from codemode_mcp.runs.namespaces import open_namespaces
@@ -33,32 +34,31 @@ from codemode_mcp.runs.run_recording import begin_recording
 from codemode_mcp.runs.store import EndedRun, MemoryStore, bearer_of
 from codemode_mcp.runs.takeover import LiveRuns, Takeover, release, stop
 from codemode_mcp.runs.views import repeat_note
-from codemode_mcp.saved_programs.folder import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.calls.dispatch import Dispatcher
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.audit.recordings.recordings import Recordings
+    from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.saved_programs.folder import Library
+    from codemode_mcp.catalog.saved_programs.proposing import Proposer
+    from codemode_mcp.catalog.search.finder import Meaning
     from codemode_mcp.extension_points import Checker
-    from codemode_mcp.policy.approval import RememberFn
-    from codemode_mcp.policy.policy import Caller
     from codemode_mcp.program.inspection import Preflight
     from codemode_mcp.program.prepare import Hook, Prepared, Transform
-    from codemode_mcp.recordings.recordings import Recordings
+    from codemode_mcp.rules.policy.approval import RememberFn
+    from codemode_mcp.rules.policy.policy import Caller
+    from codemode_mcp.runs.calls.dispatch import Dispatcher
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.runs.namespaces import Registered
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
     from codemode_mcp.runs.store import RunStore, SuspendedRun
     from codemode_mcp.runs.values import Values
     from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.saved_programs.folder import Library
-    from codemode_mcp.saved_programs.proposing import Proposer
-    from codemode_mcp.search.finder import Meaning
-    from codemode_mcp.settings import CodeModeSettings
     from upstream_clients.tools import JsonObject
 
 

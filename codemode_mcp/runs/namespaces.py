@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
-from codemode_mcp.did_you_mean import nearest
-from codemode_mcp.errors import CodeModeError, PluginError, ProgramError
-from codemode_mcp.json_text import json_text, replace_lone_surrogates
-from codemode_mcp.plugins.api import NamespaceContext, ToolError
-from codemode_mcp.plugins.running import is_async, removal_message, run_code
-from codemode_mcp.plugins.scopes import SEPARATOR, Scope, read_input, read_scope
+from codemode_mcp.base.did_you_mean import nearest
+from codemode_mcp.base.errors import CodeModeError, PluginError, ProgramError
+from codemode_mcp.base.json_text import json_text, replace_lone_surrogates
+from codemode_mcp.base.strict_json import parse_json
+from codemode_mcp.base.text import quoted
+from codemode_mcp.catalog.plugins.api import NamespaceContext, ToolError
+from codemode_mcp.catalog.plugins.running import is_async, removal_message, run_code
+from codemode_mcp.catalog.plugins.scopes import SEPARATOR, Scope, read_input, read_scope
 from codemode_mcp.sandbox.messages import Through, ToolCall
-from codemode_mcp.strict_json import parse_json
-from codemode_mcp.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from codemode_mcp.catalog.entries import OfferedNamespace
-    from codemode_mcp.plugins.api import NamespaceTool
-    from codemode_mcp.plugins.running import Owner
-    from codemode_mcp.plugins.scopes import Namespace
+    from codemode_mcp.catalog.plugins.api import NamespaceTool
+    from codemode_mcp.catalog.plugins.running import Owner
+    from codemode_mcp.catalog.plugins.scopes import Namespace
     from codemode_mcp.sandbox.messages import NamespaceCall
     from declarations.functions import ScopeObject
 

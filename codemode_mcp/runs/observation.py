@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypedDict
 
 import anyio
 
-from codemode_mcp.errors import CodeModeError, ProgramError, StoreUnavailable
-from codemode_mcp.policy.approval import AT_PAGE, Verdict
+from codemode_mcp.base.errors import CodeModeError, ProgramError, StoreUnavailable
+from codemode_mcp.rules.policy.approval import AT_PAGE, Verdict
 from codemode_mcp.runs.store import EndedRun, RunObserved, bearer_of, unknown_run
 from codemode_mcp.runs.takeover import stop
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from codemode_mcp.calls.outcome import Outcome
-    from codemode_mcp.policy.approval import ApprovalRequest, Remember
-    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.base.settings import CodeModeSettings, StoreKind
+    from codemode_mcp.rules.policy.approval import ApprovalRequest, Remember
+    from codemode_mcp.rules.policy.policy import Caller
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.runs.manager import Services
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import Run
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.store import Totals
     from codemode_mcp.runs.takeover import LiveRuns, Takeover
     from codemode_mcp.runs.views import RunView
-    from codemode_mcp.settings import CodeModeSettings, StoreKind
     from upstream_clients.tools import JsonObject
 
 

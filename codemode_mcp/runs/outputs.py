@@ -13,7 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.json_text import compact_json
+from codemode_mcp.base.json_text import compact_json
 from codemode_mcp.runs.values import plain_base64
 from codemode_mcp.sandbox.pictures import strings_without_base64, without_base64
 from declarations.untrusted_text import escape_line

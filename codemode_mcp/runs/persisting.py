@@ -26,8 +26,8 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+from codemode_mcp.base.errors import CodeModeError, Exceeded, ProgramError, StoreUnavailable
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text
-from codemode_mcp.errors import CodeModeError, Exceeded, ProgramError, StoreUnavailable
 from codemode_mcp.runs.answers import keeps_output
 from codemode_mcp.runs.records import calls_of, completion_text, printed_of, record_of, task_text
 from codemode_mcp.runs.state import may_send
@@ -37,15 +37,15 @@ from declarations.untrusted_text import escape_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.calls.outcome import Outcome, WaitingReason
+    from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.runs.calls.outcome import Outcome, WaitingReason
     from codemode_mcp.runs.live_call import LiveCall
     from codemode_mcp.runs.manager import Services
     from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.state import Permission
     from codemode_mcp.runs.store import RunStore
     from codemode_mcp.sandbox.messages import Completion
-    from codemode_mcp.settings import CodeModeSettings
 
 
 log = logging.getLogger("codemode_mcp.runs")

@@ -23,15 +23,22 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 
-from codemode_mcp.policy.approval import ApprovalQuestion, Verdict, ask_for, can_be_remembered, is_cancel, verdict_of
+from codemode_mcp.rules.policy.approval import (
+    ApprovalQuestion,
+    Verdict,
+    ask_for,
+    can_be_remembered,
+    is_cancel,
+    verdict_of,
+)
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from codemode_mcp.policy.approval import ApprovalRequest, Remember
-    from codemode_mcp.settings import Via
+    from codemode_mcp.base.settings import Via
+    from codemode_mcp.rules.policy.approval import ApprovalRequest, Remember
     from upstream_clients.tools import JsonObject, Question, QuestionMethod
 
     OnAnswer = Callable[[JsonObject | QuestionRefused, float | None], None]

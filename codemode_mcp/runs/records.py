@@ -16,11 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from codemode_mcp.calls.outcome import Counts
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.json_text import json_text
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.strict_json import (
+    Form,
+    Integer,
+    Number,
+    ascii_json,
+    convert_versioned,
+    first_element,
+    form_from,
+    parse_json,
+    rejecting_damage,
+)
 from codemode_mcp.program.positions import PositionsForm, positions_form, positions_in
+from codemode_mcp.rules.policy.policy import Caller
+from codemode_mcp.runs.calls.outcome import Counts
 from codemode_mcp.runs.end_records import (
     FORMAT,
     CallerKind,
@@ -47,23 +58,12 @@ from codemode_mcp.sandbox.messages import (
     message_of,
     request_of,
 )
-from codemode_mcp.strict_json import (
-    Form,
-    Integer,
-    Number,
-    ascii_json,
-    convert_versioned,
-    first_element,
-    form_from,
-    parse_json,
-    rejecting_damage,
-)
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from codemode_mcp.calls.outcome import CallContext, CallRecord, MadeCall
+    from codemode_mcp.runs.calls.outcome import CallContext, CallRecord, MadeCall
     from codemode_mcp.runs.live_call import LiveCall
     from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.runs.store import Executor, StoredStatus

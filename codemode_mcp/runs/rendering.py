@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from codemode_mcp.calls.outcome import CHALLENGES_KEY, Usage
-from codemode_mcp.errors import CodeModeError, Exceeded
-from codemode_mcp.json_text import compact_json
+from codemode_mcp.base.errors import CodeModeError, Exceeded
+from codemode_mcp.base.json_text import compact_json
+from codemode_mcp.base.text import clip
+from codemode_mcp.runs.calls.outcome import CHALLENGES_KEY, Usage
 from codemode_mcp.runs.outputs import (
     REPEATED,
     STRUCTURED,
@@ -43,15 +44,14 @@ from codemode_mcp.runs.outputs import (
 from codemode_mcp.runs.values import StoredResult, binary_value, contents_of
 from codemode_mcp.runs.views import repeat_note
 from codemode_mcp.sandbox.pictures import strings_without_base64
-from codemode_mcp.text import clip
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from codemode_mcp.calls.outcome import Outcome, PendingCall
-    from codemode_mcp.errors import ErrorCode
-    from codemode_mcp.settings import CodeModeSettings, ToolSettings
+    from codemode_mcp.base.errors import ErrorCode
+    from codemode_mcp.base.settings import CodeModeSettings, ToolSettings
+    from codemode_mcp.runs.calls.outcome import Outcome, PendingCall
 
 
 MAX_STORED_PICTURES = 8

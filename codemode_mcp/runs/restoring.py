@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from codemode_mcp.calls.outcome import CallRecord, Outcome, Usage
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.catalog.serialize import read_catalog
-from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs import records
 from codemode_mcp.runs.answers import counted
+from codemode_mcp.runs.calls.outcome import CallRecord, Outcome, Usage
 from codemode_mcp.runs.live_call import begins_program
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.store import EndedRun
@@ -24,15 +24,15 @@ from codemode_mcp.sandbox.messages import Completion, GuestError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from codemode_mcp.base.errors import CodeModeError
+    from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.errors import CodeModeError
-    from codemode_mcp.policy.policy import Caller
-    from codemode_mcp.runs.calls import Calls
+    from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.runs.manager import Services
     from codemode_mcp.runs.run import Run
+    from codemode_mcp.runs.run_calls import Calls
     from codemode_mcp.runs.store import Claim, StoredCall, SuspendedRun
     from codemode_mcp.runs.views import Ledger
-    from codemode_mcp.settings import CodeModeSettings
 
 KEPT_CATALOGS = 16
 """Maximum number of catalogs of restored runs that are kept in memory."""

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from codemode_mcp.audit.recordings.format import CatalogText, Start
+from codemode_mcp.base.did_you_mean import normalize_name
+from codemode_mcp.base.json_text import json_text, replace_lone_surrogates
+from codemode_mcp.base.strict_json import ascii_json, parse_json
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text
-from codemode_mcp.did_you_mean import normalize_name
-from codemode_mcp.json_text import json_text, replace_lone_surrogates
 from codemode_mcp.program.positions import positions_form
-from codemode_mcp.recordings.format import CatalogText, Start
 from codemode_mcp.runs.views import is_error
-from codemode_mcp.strict_json import ascii_json, parse_json
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.audit.recordings.recordings import Recordings
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.policy.approval import ApprovalRequest, Verdict
     from codemode_mcp.program.described_values import Result
     from codemode_mcp.program.positions import Positions
     from codemode_mcp.program.prepare import Cell
-    from codemode_mcp.recordings.recordings import Recordings
+    from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.runs.live_call import LiveCall
     from codemode_mcp.runs.run import Run
     from codemode_mcp.sandbox.messages import StartParts

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 
-from codemode_mcp.errors import Exceeded, ProgramError
-from codemode_mcp.policy.policy import PEER
+from codemode_mcp.base.errors import Exceeded, ProgramError
+from codemode_mcp.rules.policy.policy import PEER
 from codemode_mcp.runs.views import after_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.calls.outcome import MadeCall, Outcome, WaitingReason
+    from codemode_mcp.base.settings import CodeModeSettings, StoreKind
+    from codemode_mcp.runs.calls.outcome import MadeCall, Outcome, WaitingReason
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.views import RunView
-    from codemode_mcp.settings import CodeModeSettings, StoreKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from codemode_mcp.errors import CodeModeError, ProgramError, StoreUnavailable
+from codemode_mcp.base.errors import CodeModeError, ProgramError, StoreUnavailable
 from codemode_mcp.runs.outputs import Transcript, Transcripts
 from codemode_mcp.runs.store import EndedRun, unknown_run
 from codemode_mcp.runs.views import Ledger
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codemode_mcp.audit.events import Auditor
-    from codemode_mcp.calls.outcome import Outcome
-    from codemode_mcp.errors import ErrorCode
-    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.base.errors import ErrorCode
+    from codemode_mcp.base.settings import CodeModeSettings
+    from codemode_mcp.rules.policy.policy import Caller
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.runs.manager import Services
     from codemode_mcp.runs.observation import Observation
     from codemode_mcp.runs.restoring import Restoring
     from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.store import Claim, RunStore, SuspendedRun
     from codemode_mcp.runs.views import RunView, Track
-    from codemode_mcp.settings import CodeModeSettings
 
 
 log = logging.getLogger("codemode_mcp.runs")

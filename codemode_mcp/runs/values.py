@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from codemode_mcp.errors import CodeModeError, ProgramError
-from codemode_mcp.json_text import join_surrogates
-from codemode_mcp.text import clip
+from codemode_mcp.base.errors import CodeModeError, ProgramError
+from codemode_mcp.base.json_text import join_surrogates
+from codemode_mcp.base.text import clip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.errors import RuntimeUnavailable
+from codemode_mcp.base.errors import RuntimeUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ import re
 import struct
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.errors import InternalError, RuntimeUnavailable
+from codemode_mcp.base.errors import InternalError, RuntimeUnavailable
 from codemode_mcp.sandbox import binary
 from codemode_mcp.sandbox.images import BOOT_MEMORY, SCRATCH, Entries, Image, image_of, tidy
 from codemode_mcp.sandbox.instance import Instance

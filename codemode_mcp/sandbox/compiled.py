@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import wasmtime
 from wasmtime import _ffi as ffi
 
-from codemode_mcp.errors import RuntimeUnavailable
+from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.sandbox import binary, boot
 from codemode_mcp.sandbox.images import INTL_BYTES, Entries, Image, changed_blocks, glue_source
 from codemode_mcp.sandbox.instance import GuestTrap, Modules

@@ -56,7 +56,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 import wasmtime
 from wasmtime import _ffi as ffi
 
-from codemode_mcp.errors import InternalError, RuntimeUnavailable
+from codemode_mcp.base.errors import InternalError, RuntimeUnavailable
 from codemode_mcp.sandbox.boot import add_intl
 from codemode_mcp.sandbox.compiled import ASYNC_STACK, NATIVE_STACK, compile_engine, keep_intl, read_intl
 from codemode_mcp.sandbox.images import (

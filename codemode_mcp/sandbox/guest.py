@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from codemode_mcp.errors import InternalError, ProgramError
+from codemode_mcp.base.errors import InternalError, ProgramError
 from codemode_mcp.sandbox import clock, snapshot
 from codemode_mcp.sandbox.binary import PAGE
 from codemode_mcp.sandbox.images import (

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import wasmtime
 from wasmtime import _ffi as ffi
 
-from codemode_mcp.errors import InternalError
+from codemode_mcp.base.errors import InternalError
 from codemode_mcp.sandbox.binary import PAGE
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from msgspec.structs import force_setattr
 
-from codemode_mcp.errors import CodeModeError, InternalError
-from codemode_mcp.json_text import replace_lone_surrogates
-from codemode_mcp.strict_json import ascii_json, parse_json
+from codemode_mcp.base.errors import CodeModeError, InternalError
+from codemode_mcp.base.json_text import replace_lone_surrogates
+from codemode_mcp.base.strict_json import ascii_json, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -25,7 +25,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from codemode_mcp.errors import Exceeded, ProgramError
+from codemode_mcp.base.errors import Exceeded, ProgramError
 from codemode_mcp.sandbox.binary import DIGEST, PAGE, STACK_END, STACK_START
 from codemode_mcp.sandbox.images import IMAGE_SLACK_BYTES
 

@@ -21,7 +21,7 @@ from upstream_clients.errors import QuestionRefused
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
-    from codemode_mcp.policy.approval import ApprovalQuestion
+    from codemode_mcp.rules.policy.approval import ApprovalQuestion
     from codemode_mcp.runs.questions import RunNotes, Way
     from codemode_mcp.server.exchange import Exchange, Session
     from upstream_clients.tools import JsonObject, Question, QuestionMethod, RootsFn

@@ -13,7 +13,7 @@ from declarations.untrusted_text import drop_hidden
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from codemode_mcp.policy.approval import ApprovalQuestion
+    from codemode_mcp.rules.policy.approval import ApprovalQuestion
     from upstream_clients.tools import JsonObject, Question
 
 Request = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
@@ -43,7 +43,7 @@ def as_request(question: Question | ApprovalQuestion) -> JsonObject:
     Raises:
         ValueError: the params, which come from an upstream, are invalid or cannot be shown to a person.
     """
-    from codemode_mcp.policy.approval import ApprovalQuestion  # imported for the first question
+    from codemode_mcp.rules.policy.approval import ApprovalQuestion  # imported for the first question
 
     # The upstream's progress tokens and tasks mean nothing to this client.
     params = {key: value for key, value in question.params.items() if key not in ("_meta", "task")}

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio
 
 from codemode_mcp.audit.events import name_to_record, request_id
-from codemode_mcp.errors import CodeModeError, ShuttingDown
+from codemode_mcp.base.errors import CodeModeError, ShuttingDown
 from codemode_mcp.runs.rendering import why_waiting
 from codemode_mcp.server.client import McpClient
 from upstream_clients.jsonrpc import (
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
-    from codemode_mcp.calls.outcome import Outcome
-    from codemode_mcp.exposure.selection import Exposure
+    from codemode_mcp.base.settings import ToolSettings
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.runs.observation import Polled
     from codemode_mcp.server.exchange import Client, Exchange
+    from codemode_mcp.server.exposure.selection import Exposure
     from codemode_mcp.server.services import App
-    from codemode_mcp.settings import ToolSettings
     from upstream_clients.tools import JsonObject
 
     RenderFn = Callable[[Outcome, Exchange, McpClient], Awaitable[JsonObject]]

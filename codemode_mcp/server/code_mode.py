@@ -18,11 +18,9 @@ import anyio
 from codemode_mcp import __version__
 from codemode_mcp.audit import sizes
 from codemode_mcp.audit.events import name_to_record, request_id
-from codemode_mcp.calls.outcome import Usage
-from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, ShuttingDown, StoreUnavailable
-from codemode_mcp.exposure.apps import MAX_LINKS, link
-from codemode_mcp.exposure.selection import ALL_TOOLS
-from codemode_mcp.json_text import compact_json
+from codemode_mcp.base.errors import CodeModeError, InternalError, ProgramError, ShuttingDown, StoreUnavailable
+from codemode_mcp.base.json_text import compact_json
+from codemode_mcp.runs.calls.outcome import Usage
 from codemode_mcp.runs.rendering import VISIBLE_TOOLS, render, render_error
 from codemode_mcp.server import descriptions, search_tools
 from codemode_mcp.server.client import Continued, open_client, roots_of
@@ -32,6 +30,8 @@ from codemode_mcp.server.direct_calls import DirectCalls
 from codemode_mcp.server.exchange import TASK_METHODS
 from codemode_mcp.server.exec_arguments import drop_added_arguments, exec_arguments, ignored_arguments, wait_arguments
 from codemode_mcp.server.exposed_apps import ExposedApps
+from codemode_mcp.server.exposure.apps import MAX_LINKS, link
+from codemode_mcp.server.exposure.selection import ALL_TOOLS
 from codemode_mcp.server.notifications import Announcer, ForwardedLogs
 from codemode_mcp.server.profiles import ClientExposure, ConnectedClient, profile_of
 from codemode_mcp.server.resources import ReadableResources, ResourceRequests, ResourceUpdates, ResultResources
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
     from codemode_mcp.audit import Auditor
     from codemode_mcp.audit.events import EventKind
-    from codemode_mcp.calls.outcome import Outcome
-    from codemode_mcp.exposure.selection import Exposure
-    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.base.settings import ExposeMode
+    from codemode_mcp.rules.policy.policy import Caller
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.runs.questions import Client as RunClient
     from codemode_mcp.runs.questions import RunNotes
     from codemode_mcp.runs.rendering import Rendered
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from codemode_mcp.server.exchange import Client, Exchange
     from codemode_mcp.server.exposed_items import ExposedItems
     from codemode_mcp.server.exposed_tools import ExposedTools
+    from codemode_mcp.server.exposure.selection import Exposure
     from codemode_mcp.server.notifications import ListKind
     from codemode_mcp.server.profiles import Profile
     from codemode_mcp.server.services import App
-    from codemode_mcp.settings import ExposeMode
     from upstream_clients.jsonrpc import RequestId
 
     StoredState = Callable[[str, str | None], Awaitable[RunState | None]]

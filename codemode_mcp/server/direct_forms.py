@@ -14,19 +14,19 @@ from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
+from codemode_mcp.base.json_text import join_surrogates, json_text
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.servers import ServerIndex
 from codemode_mcp.catalog.toolset import Toolset
-from codemode_mcp.exposure.apps import icons_form
-from codemode_mcp.json_text import join_surrogates, json_text
+from codemode_mcp.server.exposure.apps import icons_form
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from codemode_mcp.base.settings import PolicyRules
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.server.direct_calls import Answer
-    from codemode_mcp.settings import PolicyRules
     from upstream_clients.tools import Annotations, Tool
 
 

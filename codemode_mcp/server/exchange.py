@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from codemode_mcp.policy.policy import Caller
-    from codemode_mcp.settings import ExposeMode
+    from codemode_mcp.base.settings import ExposeMode
+    from codemode_mcp.rules.policy.policy import Caller
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject, LogLevel
 

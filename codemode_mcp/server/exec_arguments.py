@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.did_you_mean import nearest
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.did_you_mean import nearest
+from codemode_mcp.base.errors import ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from codemode_mcp.settings import Language
+    from codemode_mcp.base.settings import Language
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from codemode_mcp.exposure import items
-from codemode_mcp.exposure.items import (
+from codemode_mcp.base.json_text import join_surrogates, json_text
+from codemode_mcp.rules.policy.policy import Ask, Deny
+from codemode_mcp.rules.trust.items import makes, may_make
+from codemode_mcp.server.direct_calls import MAX_TEXT, Target, unknown_resource
+from codemode_mcp.server.exposure import items
+from codemode_mcp.server.exposure.items import (
     BadCursor,
     Listings,
     Located,
@@ -35,11 +39,7 @@ from codemode_mcp.exposure.items import (
     page_of,
     template_matches,
 )
-from codemode_mcp.json_text import join_surrogates, json_text
-from codemode_mcp.policy.policy import Ask, Deny
-from codemode_mcp.server.direct_calls import MAX_TEXT, Target, unknown_resource
 from codemode_mcp.server.profiles import MAX_NAME
-from codemode_mcp.trust.items import makes, may_make
 from declarations.untrusted_text import escape_hidden, escape_line
 from upstream_clients.errors import UpstreamClientError
 from upstream_clients.jsonrpc import (
@@ -54,16 +54,16 @@ from upstream_clients.redaction import cut
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping, Sequence
 
-    from codemode_mcp.exposure.items import Kind, Listing
-    from codemode_mcp.exposure.selection import Exposure, ItemKind
-    from codemode_mcp.policy.policy import Caller
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.base.settings import ExposeMode
+    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.direct_calls import Answer, DirectCalls
     from codemode_mcp.server.exchange import Exchange
+    from codemode_mcp.server.exposure.items import Kind, Listing
+    from codemode_mcp.server.exposure.selection import Exposure, ItemKind
     from codemode_mcp.server.notifications import Announcer
     from codemode_mcp.server.profiles import ClientExposure
     from codemode_mcp.server.services import App
-    from codemode_mcp.settings import ExposeMode
     from upstream_clients.tools import JsonObject, UpstreamView
 
     Viewer = tuple[Caller, str | None, ExposeMode | None]

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.json_text import join_surrogates
+from codemode_mcp.base.json_text import join_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_args
 
 import anyio
 
-from codemode_mcp.json_text import compact_json
+from codemode_mcp.base.json_text import compact_json
 from declarations.untrusted_text import drop_hidden
 from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.server_log import LEVELS
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.exchange import Client, Exchange
     from codemode_mcp.server.services import App
     from upstream_clients.tools import JsonObject, LogLevel

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.exposure.items import prompt_name
-from codemode_mcp.json_text import as_javascript
-from codemode_mcp.text import clip
+from codemode_mcp.base.json_text import as_javascript
+from codemode_mcp.base.text import clip
+from codemode_mcp.server.exposure.items import prompt_name
 from declarations.untrusted_text import drop_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
 
 SERVER: Final = "programs"
 """The part before the slash in the names of these prompts."""

@@ -29,7 +29,7 @@ from mcp_types.methods import CACHEABLE_METHODS, is_input_required
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.server.client_messages import NOT_INITIALIZED, invalid_params, read_or_refuse
 from codemode_mcp.server.client_questions import REQUESTS, RESULTS
 from codemode_mcp.server.client_tasks import knows_tasks, not_declared
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from mcp.server.session import ServerSession
     from mcp.shared.subscriptions import ServerEvent
 
-    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.base.settings import ExposeMode
+    from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.code_mode import Surface
     from codemode_mcp.server.line_stream import Lines
     from codemode_mcp.server.notifications import Announcer, ListKind
-    from codemode_mcp.settings import ExposeMode
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject, LogLevel
 

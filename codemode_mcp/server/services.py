@@ -12,50 +12,50 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp.audit import Auditor, Redactor, set_level
+from codemode_mcp.base.config_path import command_option
+from codemode_mcp.base.nesting import with_depth
+from codemode_mcp.base.paths import cache_dir, config_dir, state_dir
 from codemode_mcp.catalog.overrides import Overrides
+from codemode_mcp.catalog.saved_programs.folder import EMPTY
 from codemode_mcp.catalog.topics import CallerTopics
 from codemode_mcp.config import reload
-from codemode_mcp.config_path import command_option
-from codemode_mcp.nesting import with_depth
-from codemode_mcp.paths import cache_dir, config_dir, state_dir
-from codemode_mcp.policy.policy import Policies
-from codemode_mcp.saved_programs.folder import EMPTY
+from codemode_mcp.rules.policy.policy import Policies
+from codemode_mcp.rules.trust.pins_file import PinsFolder
+from codemode_mcp.rules.trust.service import Trust
 from codemode_mcp.server.profiles import ConnectedClients
-from codemode_mcp.trust.pins_file import PinsFolder
-from codemode_mcp.trust.service import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
     from pathlib import Path
 
-    from codemode_mcp.calls.dispatch import Dispatcher
+    from codemode_mcp.base.settings import ToolSettings
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.catalog.per_caller import Catalogs
+    from codemode_mcp.catalog.plugins.host import Plugins
+    from codemode_mcp.catalog.saved_programs.folder import Library, LibraryWatcher
+    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.catalog.saved_programs.version_keeper import VersionKeeper
+    from codemode_mcp.catalog.saved_programs.versions import DefinitionChange, UsedTool
     from codemode_mcp.config import Config
-    from codemode_mcp.control.answers import Control
     from codemode_mcp.extension_points import Checker
-    from codemode_mcp.plugins.host import Plugins
-    from codemode_mcp.policy.approval import RememberFn
-    from codemode_mcp.policy.budgets import AccountView
-    from codemode_mcp.policy.policy import Caller, Policy
     from codemode_mcp.program.typescript import Transformed
+    from codemode_mcp.rules.policy.approval import RememberFn
+    from codemode_mcp.rules.policy.budgets import AccountView
+    from codemode_mcp.rules.policy.policy import Caller, Policy
+    from codemode_mcp.runs.calls.dispatch import Dispatcher
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.values import Values
     from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.saved_programs.folder import Library, LibraryWatcher
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.saved_programs.version_keeper import VersionKeeper
-    from codemode_mcp.saved_programs.versions import DefinitionChange, UsedTool
-    from codemode_mcp.settings import ToolSettings
+    from codemode_mcp.server.control.answers import Control
     from codemode_mcp.stores.opening import OpenedStore
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import ItemSource, RootsFn, UpstreamView
 
-log = logging.getLogger("codemode_mcp.app")
+log = logging.getLogger("codemode_mcp.process.app")
 
 LIST_SECONDS = 2.0
 """Seconds that the first `tools/list` waits for cached listings, and for plugins to load. Later ones do not wait."""
@@ -100,7 +100,7 @@ class Parts:
 
 
 class App:
-    """The application. `codemode_mcp.app.app.open_app` opens one.
+    """The application. `codemode_mcp.process.app.app.open_app` opens one.
 
     Attributes:
         config: the configuration in use. A changed file replaces it.
@@ -464,7 +464,7 @@ class App:
 
     async def proposed_programs(self) -> Sequence[str]:
         """Return the names of programs that wait for a person's decision. Empty if they cannot be read."""
-        from codemode_mcp.saved_programs.program_state import StateUnavailable, state_of
+        from codemode_mcp.catalog.saved_programs.program_state import StateUnavailable, state_of
 
         if self.config.path is None:
             return ()

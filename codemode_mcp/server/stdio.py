@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from codemode_mcp.audit import recording
-from codemode_mcp.json_text import json_text
+from codemode_mcp.base.json_text import json_text
 from codemode_mcp.server.client_messages import NOT_INITIALIZED, invalid_params, read_or_refuse
 from codemode_mcp.server.exchange import METHODS
 from codemode_mcp.server.line_stream import open_line_stream
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.code_mode import Surface
     from codemode_mcp.server.line_stream import Lines
     from upstream_clients.jsonrpc import RequestId

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.runs.end_records import outcome_of, view_of
 from codemode_mcp.runs.store import (
     Claim,
@@ -48,7 +48,7 @@ from codemode_mcp.stores.work import Alive, Notify, Now, Query
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from codemode_mcp.calls.outcome import MadeCall
+    from codemode_mcp.runs.calls.outcome import MadeCall
     from codemode_mcp.runs.views import RunView
     from codemode_mcp.stores.work import Work
 

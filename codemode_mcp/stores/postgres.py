@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from codemode_mcp.errors import StoreUnavailable
-from codemode_mcp.installation import install_command
+from codemode_mcp.base.errors import StoreUnavailable
+from codemode_mcp.base.installation import install_command
 from codemode_mcp.stores.postgres_server import CONNECT_TIMEOUT, Notifications, Retry, Server
 from codemode_mcp.stores.schema import BadAddress, Lease, address, lease_clock, migrate, numbered, plain_value
 from codemode_mcp.stores.work import Alive, Notify, Now, Query

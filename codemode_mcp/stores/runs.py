@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 from anyio.to_thread import run_sync
 
-from codemode_mcp.errors import ProgramError, StoreUnavailable
+from codemode_mcp.base.errors import ProgramError, StoreUnavailable
 from codemode_mcp.runs.end_records import outcome_text, view_of, view_text
 from codemode_mcp.runs.store import Claim, EndedRun, Fenced, SuspendedRun, Totals, already_observed
 from codemode_mcp.runs.views import RunView, after_loss
@@ -33,9 +33,9 @@ from codemode_mcp.stores.work import Alive, Now, Query
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from codemode_mcp.base.settings import CodeModeSettings, StoreKind
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.store import News, StoredCall
-    from codemode_mcp.settings import CodeModeSettings, StoreKind
     from codemode_mcp.stores.suspending import Sealing
     from codemode_mcp.stores.work import Database, Row, Work
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.stores.work import Query
 
 if TYPE_CHECKING:

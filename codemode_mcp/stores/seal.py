@@ -23,7 +23,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.stores.work import Query
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.stores.schema import migrate
 from codemode_mcp.stores.work import Alive, Notify, Now, Query
 from upstream_clients.private_files import NO_LINK, exposure, make_private_folder, try_lock

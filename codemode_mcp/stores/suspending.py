@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from anyio.to_thread import run_sync
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.runs.end_records import view_of, view_text
 from codemode_mcp.runs.records import made_of_stored
 from codemode_mcp.runs.store import EndedRun, Fenced, StoredCall, check_quotas
@@ -25,9 +25,9 @@ from codemode_mcp.stores.work import Alive, Notify, Now, Query, insert
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.runs.store import StoredStatus, SuspendedRun
     from codemode_mcp.runs.views import RunView
-    from codemode_mcp.settings import CodeModeSettings
     from codemode_mcp.stores.work import Row, Work
 
 

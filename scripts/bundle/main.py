@@ -38,8 +38,8 @@ def is_on(settings: Mapping[str, str], name: str) -> bool:
 
 def write_first_configuration(settings: Mapping[str, str]) -> None:
     """Write a configuration that asks before destructive calls, if the form wants it and the user has no other one."""
-    from codemode_mcp.config_path import FILE_NAME, PATH_VARIABLE
-    from codemode_mcp.paths import config_dir
+    from codemode_mcp.base.config_path import FILE_NAME, PATH_VARIABLE
+    from codemode_mcp.base.paths import config_dir
 
     if not is_on(settings, "ask") or "config" in settings or os.environ.get(PATH_VARIABLE):
         return

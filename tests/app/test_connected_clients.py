@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.app.app import open_app
+from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.config import load_config
-from codemode_mcp.paths import cache_dir
-from codemode_mcp.policy.policy import CLIENT, Caller
+from codemode_mcp.process.app.app import open_app
 from codemode_mcp.program.prepare import Cell
+from codemode_mcp.rules.policy.policy import CLIENT, Caller
 from upstream_clients.pool import SharedServers
 
 if TYPE_CHECKING:

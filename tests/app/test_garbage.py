@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.app import garbage
+from codemode_mcp.process.app import garbage
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 
 THREAD_FREES_30_MB = """
 import threading, anyio
-from codemode_mcp.app import heap
+from codemode_mcp.process.app import heap
 
 heap.TRIM_SECONDS = 0.01
 heap.WORTH_CPU_SECONDS = 0.0

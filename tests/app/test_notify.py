@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from codemode_mcp.app import terminal_access
-from codemode_mcp.app.terminal_access import open_notifier
+from codemode_mcp.process.app import terminal_access
+from codemode_mcp.process.app.terminal_access import open_notifier
 
 if TYPE_CHECKING:
     from pathlib import Path

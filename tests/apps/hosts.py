@@ -15,8 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from codemode_mcp.errors import RuntimeUnavailable
-from codemode_mcp.paths import cache_dir
+from codemode_mcp.base.errors import RuntimeUnavailable
+from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.program.esbuild import find_esbuild
 from tests.integration.harness import REPOSITORY, SECONDS
 

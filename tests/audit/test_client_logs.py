@@ -14,13 +14,13 @@ import pytest
 
 from codemode_mcp.audit import logging_to, set_level
 from codemode_mcp.audit.client_logs import ClientLogs, for_no_client
-from codemode_mcp.settings import LogSettings
+from codemode_mcp.base.settings import LogSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from codemode_mcp.settings import LogLevel
+    from codemode_mcp.base.settings import LogLevel
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from codemode_mcp.audit.client_logs import EARLIER_FILES, logging_to_rotating_fi
 if TYPE_CHECKING:
     from pathlib import Path
 
-log = logging.getLogger("codemode_mcp.instance")
+log = logging.getLogger("codemode_mcp.process.instance")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="modes and links of POSIX")
 
 

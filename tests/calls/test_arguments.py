@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.calls.arguments import MAX_DEPTH, ArgumentChecker
-from codemode_mcp.calls.schema_errors import SchemaErrors, _Search
-from codemode_mcp.calls.schema_phrases import path_text, shown_name
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.runs.calls.arguments import MAX_DEPTH, ArgumentChecker
+from codemode_mcp.runs.calls.schema_errors import SchemaErrors, _Search
+from codemode_mcp.runs.calls.schema_phrases import path_text, shown_name
 from codemode_mcp.sandbox.messages import ToolCall
 from tests.properties import examples
 from upstream_clients.schemas import UnusableSchema, compile_schema

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.calls.dispatch import Dispatcher
-from codemode_mcp.calls.outcome import Calling, CallRecord
+from codemode_mcp.base.settings import PolicyRules, ToolSettings
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.policy.policy import Caller, Policy
+from codemode_mcp.rules.policy.policy import Caller, Policy
+from codemode_mcp.runs.calls.dispatch import Dispatcher
+from codemode_mcp.runs.calls.outcome import Calling, CallRecord
 from codemode_mcp.sandbox.messages import ToolCall
-from codemode_mcp.settings import PolicyRules, ToolSettings
 from upstream_clients.testing import ScriptedSource
 
 if TYPE_CHECKING:

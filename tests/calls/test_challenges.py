@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.calls.outcome import MAX_CHALLENGES, MAX_LENGTH, challenges_of
+from codemode_mcp.runs.calls.outcome import MAX_CHALLENGES, MAX_LENGTH, challenges_of
 
 BEARER = 'Bearer resource_metadata="https://mcp.test/.well-known/oauth-protected-resource", error="insufficient_scope"'
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.calls.arguments import secrets_of
-from codemode_mcp.calls.dispatch import Dispatcher
-from codemode_mcp.calls.outcome import CallEvents, Calling, CallRecord
+from codemode_mcp.base.settings import PolicyRules, ToolOverride, ToolSettings
 from codemode_mcp.catalog.overrides import Overrides
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.policy.approval import Verdict, ask_for
-from codemode_mcp.policy.policy import Caller, Policy
+from codemode_mcp.rules.policy.approval import Verdict, ask_for
+from codemode_mcp.rules.policy.policy import Caller, Policy
+from codemode_mcp.runs.calls.arguments import secrets_of
+from codemode_mcp.runs.calls.dispatch import Dispatcher
+from codemode_mcp.runs.calls.outcome import CallEvents, Calling, CallRecord
 from codemode_mcp.sandbox.messages import ToolCall
-from codemode_mcp.settings import PolicyRules, ToolOverride, ToolSettings
 from tests.properties import examples
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.tools import Annotations, Question, Tool, ToolOutcome, UpstreamView
@@ -28,7 +28,7 @@ from upstream_clients.tools import Annotations, Question, Tool, ToolOutcome, Ups
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from codemode_mcp.policy.approval import ApprovalRequest
+    from codemode_mcp.rules.policy.approval import ApprovalRequest
     from codemode_mcp.sandbox.messages import Completion
 
 pytestmark = pytest.mark.anyio
@@ -251,7 +251,7 @@ async def test_a_secret_that_the_server_repeats_is_replaced_in_progress_notes_an
 
     bench.hub.call_tool = call_tool  # type: ignore[method-assign]
     call = ToolCall(1, ID, json.dumps({"owner": "a", "title": "x"}))
-    with caplog.at_level("DEBUG", "codemode_mcp.calls"):
+    with caplog.at_level("DEBUG", "codemode_mcp.runs.run_calls"):
         end = await bench.dispatcher.call(Calling(call, bench.context, CallRecord(1, ID, 0.0), on_progress, ask))
     assert end.value == '{"action":"decline"}'
     assert seen == [(1, 2, "with ***"), (2, None, None), {"message": "***?", "requestedSchema": {"***": []}}]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.calls.outcome import MAX_TEXT, error_text
+from codemode_mcp.runs.calls.outcome import MAX_TEXT, error_text
 
 ERRORS = """Database error: no such table: users
 Error: File not found

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.base.settings import PolicyRules, ToolSettings
 from codemode_mcp.catalog.entries import app_tools_alone, app_uri, is_for_apps, is_for_apps_only, without_app_tools
 from codemode_mcp.catalog.per_caller import Catalogs, build
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text, read_catalog
 from codemode_mcp.catalog.topics import CallerTopics
-from codemode_mcp.policy.policy import Caller, Policy
-from codemode_mcp.settings import PolicyRules, ToolSettings
+from codemode_mcp.rules.policy.policy import Caller, Policy
 from upstream_clients.tools import Tool, UpstreamView
 
 if TYPE_CHECKING:

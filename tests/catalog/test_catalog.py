@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.serialize import catalog_text, read_catalog
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.policy import Allow, Ask, Policy
-from codemode_mcp.policy.rules import Effects
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.rules.policy.policy import Allow, Ask, Policy
+from codemode_mcp.rules.policy.rules import Effects
 from declarations.operations import OPERATIONS
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 

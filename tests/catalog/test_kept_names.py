@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import PolicyRules, ToolOverride
 from codemode_mcp.catalog.overrides import Overrides
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.serialize import catalog_text, read_catalog
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.policy import Policy
 from codemode_mcp.program.mcp_uses import contested_names
 from codemode_mcp.program.preflight import inspect
-from codemode_mcp.settings import PolicyRules, ToolOverride
+from codemode_mcp.rules.policy.policy import Policy
 from upstream_clients.tools import Tool, UpstreamView
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.calls.dispatch import Dispatcher
+from codemode_mcp.base.settings import PolicyRules, ToolSettings
 from codemode_mcp.catalog.observed_types import MAX_TEXT, MAX_TOOLS, MAX_TOOLS_OF_ALL, ONE_IN, SETTLED, ObservedTypes
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.policy.policy import Caller, Policy
-from codemode_mcp.settings import PolicyRules, ToolSettings
+from codemode_mcp.rules.policy.policy import Caller, Policy
+from codemode_mcp.runs.calls.dispatch import Dispatcher
 from upstream_clients.tools import Tool, UpstreamView
 
 ME, OTHER = "me", "another owner"

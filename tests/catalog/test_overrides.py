@@ -9,12 +9,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codemode_mcp.base.settings import PolicyRules, ToolOverride, ToolSettings
 from codemode_mcp.catalog.overrides import Overrides, shown_names
 from codemode_mcp.catalog.per_caller import Catalogs, build
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text, read_catalog
-from codemode_mcp.policy.policy import Caller, Policy
-from codemode_mcp.policy.rules import Effects
-from codemode_mcp.settings import PolicyRules, ToolOverride, ToolSettings
+from codemode_mcp.rules.policy.policy import Caller, Policy
+from codemode_mcp.rules.policy.rules import Effects
 from tests.properties import examples
 from upstream_clients.list_repair import read_tools
 from upstream_clients.tools import Annotations, Tool, UpstreamView

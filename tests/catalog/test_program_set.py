@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.entries import OfferedTool
 from codemode_mcp.catalog.per_caller import build
+from codemode_mcp.catalog.saved_programs.program_file import read_program
+from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text, read_catalog
 from codemode_mcp.catalog.toolset import select_tools
 from codemode_mcp.cli.listing import list_tools
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.saved_programs.program_file import read_program
-from codemode_mcp.saved_programs.saved_program import SavedProgram
+from codemode_mcp.rules.policy.policy import Policy
 from codemode_mcp.server.search_tools import found_tools
-from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Tool, UpstreamView
 
 if TYPE_CHECKING:

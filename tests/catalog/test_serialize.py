@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog import serialize as module
 from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text, read_catalog
 from codemode_mcp.catalog.toolset import select_tools
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.rules.policy.policy import Policy
 from upstream_clients.list_repair import read_tools
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codemode_mcp.base.settings import ToolOverride
 from codemode_mcp.catalog.shown_arguments import shown_schema
-from codemode_mcp.settings import ToolOverride
 from tests.properties import examples
 
 A, B, C = ({"type": "string"}, {"type": "integer"}, {"type": "boolean"})

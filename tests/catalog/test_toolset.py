@@ -12,15 +12,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codemode_mcp.calls.dispatch import Dispatcher
-from codemode_mcp.calls.outcome import Calling, CallRecord
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import PolicyRules, ToolSettings
 from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
 from codemode_mcp.catalog.per_caller import Catalogs, build
 from codemode_mcp.catalog.toolset import MAX_LISTED, Toolset, is_function_name, select_tools
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.policy import Caller, Policy
+from codemode_mcp.rules.policy.policy import Caller, Policy
+from codemode_mcp.runs.calls.dispatch import Dispatcher
+from codemode_mcp.runs.calls.outcome import Calling, CallRecord
 from codemode_mcp.sandbox.messages import Describe, ToolCall, ToolSearch
-from codemode_mcp.settings import PolicyRules, ToolSettings
 from upstream_clients.tools import Annotations, Tool, ToolOutcome, UpstreamView
 
 if TYPE_CHECKING:

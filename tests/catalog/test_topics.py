@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.topics import (
     MAX_LETTERS,
     MAX_SERVERS,
@@ -18,8 +19,7 @@ from codemode_mcp.catalog.topics import (
     plain_words,
     topics,
 )
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.rules.policy.policy import Policy
 from upstream_clients.list_repair import read_tools
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 

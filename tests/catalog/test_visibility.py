@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.policy import Policy
 from codemode_mcp.program.mcp_uses import check_members
 from codemode_mcp.program.preflight import inspect
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.rules.policy.policy import Policy
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 if TYPE_CHECKING:

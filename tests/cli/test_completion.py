@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import typer
 
+from codemode_mcp.base.paths import state_dir
 from codemode_mcp.cli import app, command_modules, parser
 from codemode_mcp.extensions.setup.mcp_clients.locations import CLIENTS
-from codemode_mcp.paths import state_dir
-from codemode_mcp.trust.comparison import Listing, baseline_of
-from codemode_mcp.trust.items import item_of
-from codemode_mcp.trust.pins_file import KINDS, PinsFolder
+from codemode_mcp.rules.trust.comparison import Listing, baseline_of
+from codemode_mcp.rules.trust.items import item_of
+from codemode_mcp.rules.trust.pins_file import KINDS, PinsFolder
 
 Complete = "Callable[[str], list[str]]"
 SERVERS = {"github": {"command": "x"}, "docs": {"url": "https://docs.example/mcp"}, "git": {"command": "y"}}

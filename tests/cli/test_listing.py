@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.audit import Auditor
+from codemode_mcp.base.display import columns
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.entries import OfferedTool
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.cli.command_service import UNCUT
 from codemode_mcp.cli.listing import lines, list_tools, unknown_source
 from codemode_mcp.cli.loading import unknown_server
 from codemode_mcp.config import Config
-from codemode_mcp.control.display import columns
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.settings import PolicyRules
-from codemode_mcp.trust.service import Trust
+from codemode_mcp.rules.policy.policy import Policy
+from codemode_mcp.rules.trust.service import Trust
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Tool, UpstreamView
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from codemode_mcp.base.nesting import with_depth
+from codemode_mcp.base.paths import listings_dir, state_dir
 from codemode_mcp.cli import app
-from codemode_mcp.nesting import with_depth
-from codemode_mcp.paths import listings_dir, state_dir
-from codemode_mcp.trust.comparison import ServerPins, baseline_of
-from codemode_mcp.trust.pins_file import PinsFolder
-from codemode_mcp.trust.views import listing_of
+from codemode_mcp.rules.trust.comparison import ServerPins, baseline_of
+from codemode_mcp.rules.trust.pins_file import PinsFolder
+from codemode_mcp.rules.trust.views import listing_of
 from upstream_clients.listing import ListingCache
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Annotations, Tool, UpstreamView

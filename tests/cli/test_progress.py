@@ -13,8 +13,8 @@ import pytest
 from codemode_mcp.audit.events import Event
 from codemode_mcp.cli.following import Progress, answer_to, prompt
 from codemode_mcp.cli.terminal import Question, Screen
-from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, ask_for, verdict_of
-from codemode_mcp.policy.rules import Effects
+from codemode_mcp.rules.policy.approval import ApprovalQuestion, ApprovalRequest, ask_for, verdict_of
+from codemode_mcp.rules.policy.rules import Effects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ def test_a_call_that_waits_for_approval_is_not_counted_as_running() -> None:
 @pytest.mark.parametrize("width", [20, 40, 60])
 @pytest.mark.parametrize("tool", ["a" * 200, "\x1b[2J\u202e" * 30, "界" * 100])
 def test_the_line_fits_whatever_tools_are_called(width: int, tool: str) -> None:
-    from codemode_mcp.control.display import columns
+    from codemode_mcp.base.display import columns
 
     line = progress(*begun(1, tool=tool)).line(101.0, width, made=1)
     assert line.startswith("1 running")

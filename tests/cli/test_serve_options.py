@@ -7,9 +7,9 @@ from typing import Any, get_args
 import pytest
 from typer.testing import CliRunner
 
+from codemode_mcp.base.settings import LogLevel
 from codemode_mcp.cli import app, relaying, serving
 from codemode_mcp.cli.relaying import LOG_LEVELS, common_options
-from codemode_mcp.settings import LogLevel
 
 
 @pytest.mark.parametrize(

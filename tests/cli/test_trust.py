@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
+from codemode_mcp.base.paths import state_dir
 from codemode_mcp.cli import app
-from codemode_mcp.paths import state_dir
-from codemode_mcp.trust.comparison import Listing, Mode, ServerPins, baseline_of
-from codemode_mcp.trust.items import SERVER_KEY, item_of
-from codemode_mcp.trust.pins_file import KINDS, PinsFolder
+from codemode_mcp.rules.trust.comparison import Listing, Mode, ServerPins, baseline_of
+from codemode_mcp.rules.trust.items import SERVER_KEY, item_of
+from codemode_mcp.rules.trust.pins_file import KINDS, PinsFolder
 
 if TYPE_CHECKING:
     from click.testing import Result
 
-    from codemode_mcp.trust.items import Item
+    from codemode_mcp.rules.trust.items import Item
 
 
 ROOT = Path(__file__).parents[2]

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from codemode_mcp.base.display import columns
 from codemode_mcp.cli.pinned_items import PinnedServer
 from codemode_mcp.cli.trust_views import report_lines, server_lines, show
-from codemode_mcp.control.display import columns
-from codemode_mcp.trust.comparison import Acceptance, Listing, ServerPins
-from codemode_mcp.trust.items import item_of
-from codemode_mcp.trust.pins_file import KINDS, PinsFolder
+from codemode_mcp.rules.trust.comparison import Acceptance, Listing, ServerPins
+from codemode_mcp.rules.trust.items import item_of
+from codemode_mcp.rules.trust.pins_file import KINDS, PinsFolder
 
 COLUMNS = 40
 HOSTILE = st.text(max_size=300) | st.lists(

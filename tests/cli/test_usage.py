@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from codemode_mcp.base.installation import command, install_command, requirements
 from codemode_mcp.cli import app
-from codemode_mcp.installation import command, install_command, requirements
 
 
 @pytest.mark.parametrize("words", [(), ("run",), ("runs", "show"), ("call",)])

@@ -13,11 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.config import FILE_NAME, PATH_VARIABLE, Config, Reading, find_config, load_config
-from codemode_mcp.config.nodes import ANNOTATION_TESTS
-from codemode_mcp.errors import ConfigError
-from codemode_mcp.policy.rules import Effects, matches
-from codemode_mcp.settings import (
+from codemode_mcp.base.errors import ConfigError
+from codemode_mcp.base.settings import (
     CLAMPS,
     ApprovalSettings,
     AuditSettings,
@@ -26,6 +23,9 @@ from codemode_mcp.settings import (
     LogSettings,
     ToolSettings,
 )
+from codemode_mcp.config import FILE_NAME, PATH_VARIABLE, Config, Reading, find_config, load_config
+from codemode_mcp.config.nodes import ANNOTATION_TESTS
+from codemode_mcp.rules.policy.rules import Effects, matches
 
 SECRET = "hunter2-do-not-print"
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.base.errors import ConfigError
+from codemode_mcp.base.settings import BudgetSettings, PolicyContext, PolicyRules
 from codemode_mcp.config import load_config
-from codemode_mcp.errors import ConfigError
-from codemode_mcp.settings import BudgetSettings, PolicyContext, PolicyRules
 
 if TYPE_CHECKING:
     from pathlib import Path

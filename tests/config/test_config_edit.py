@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, backup_folder, replace_file, restore_backup
 from codemode_mcp.config.edit_json import with_items
 from codemode_mcp.config.source import SourceError, parse
-from codemode_mcp.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path

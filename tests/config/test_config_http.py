@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.base.errors import ConfigError
+from codemode_mcp.base.settings import HTTP_CLAMPS, HttpSettings, IssuerSettings, StaticToken
 from codemode_mcp.config import load_config
-from codemode_mcp.errors import ConfigError
-from codemode_mcp.settings import HTTP_CLAMPS, HttpSettings, IssuerSettings, StaticToken
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import jsonschema_rs
 import pytest
 
+from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config import load_config
 from codemode_mcp.config.confirmation import described_parts
 from codemode_mcp.config.literals import written_entry
 from codemode_mcp.config.reload import differences
-from codemode_mcp.errors import ConfigError
 from scripts.reference import SCHEMA
 from upstream_clients.spec import ApiKey, BasicLogin, BearerToken, ClientCredentials, OAuthSettings, UpstreamSpec
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.base.errors import ConfigError
+from codemode_mcp.base.settings import ToolOverride
 from codemode_mcp.config import load_config
 from codemode_mcp.config.reload import differences
-from codemode_mcp.errors import ConfigError
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.policy.rules import Effects
-from codemode_mcp.settings import ToolOverride
+from codemode_mcp.rules.policy.policy import Policy
+from codemode_mcp.rules.policy.rules import Effects
 from upstream_clients.tools import Annotations
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config import load_config
-from codemode_mcp.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.audit import Redactor
+from codemode_mcp.base.errors import ConfigError
+from codemode_mcp.base.settings import StoreSettings
 from codemode_mcp.config import load_config
 from codemode_mcp.config.process_sections import is_random, key_of
 from codemode_mcp.config.reload import needs_restart
-from codemode_mcp.errors import ConfigError
-from codemode_mcp.settings import StoreSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config import Reading, load_config
-from codemode_mcp.errors import ConfigError
-from codemode_mcp.trust.items import SERVER_KEY, item_of
-from codemode_mcp.trust.pins_file import LockFile, write_lock_file
+from codemode_mcp.rules.trust.items import SERVER_KEY, item_of
+from codemode_mcp.rules.trust.pins_file import LockFile, write_lock_file
 
 if TYPE_CHECKING:
     from pathlib import Path

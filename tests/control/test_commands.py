@@ -13,14 +13,14 @@ import typer
 from codemode_mcp.cli import deciding, serving_processes
 from codemode_mcp.cli.commands import runs as cli_runs
 from codemode_mcp.cli.serving_processes import StoreContents
-from codemode_mcp.control import client, protocol
-from codemode_mcp.control.client import Answers
-from codemode_mcp.control.endpoints import Endpoint
+from codemode_mcp.server.control import client, protocol
+from codemode_mcp.server.control.client import Answers
+from codemode_mcp.server.control.endpoints import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from codemode_mcp.control.protocol import Request
+    from codemode_mcp.server.control.protocol import Request
 
 ONE = "run_" + "a" * 20 + "one1"
 TWO = "run_" + "a" * 20 + "two2"
@@ -445,7 +445,7 @@ def test_the_commands_import_nothing_heavy_before_they_are_used() -> None:
 
     program = (
         "import sys, codemode_mcp.cli.commands.runs\n"
-        "print([m for m in sys.modules if m.startswith('codemode_mcp.control')"
+        "print([m for m in sys.modules if m.startswith('codemode_mcp.server.control')"
         " or m in ('anyio', 'mcp', 'platformdirs')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

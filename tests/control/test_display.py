@@ -8,12 +8,12 @@ import unicodedata
 
 import pytest
 
+from codemode_mcp.base.display import columns, cut, exact, plain, wrapped
 from codemode_mcp.cli.saved_lookup import difference_lines, text_lines
 from codemode_mcp.cli.serving_processes import approval_lines
-from codemode_mcp.control.display import columns, cut, exact, plain, wrapped
-from codemode_mcp.control.protocol import digest_of
 from codemode_mcp.extensions.page.site import lines as page_lines
 from codemode_mcp.extensions.page.site import pretty
+from codemode_mcp.server.control.protocol import digest_of
 
 
 def test_text_that_prints_as_itself_is_left_alone() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.control.display import plain, wrapped
-from codemode_mcp.json_text import json_text
-from codemode_mcp.policy.approval import ApprovalRequest, ask_for, visible
-from codemode_mcp.policy.rules import Effects
+from codemode_mcp.base.display import plain, wrapped
+from codemode_mcp.base.json_text import json_text
+from codemode_mcp.rules.policy.approval import ApprovalRequest, ask_for, visible
+from codemode_mcp.rules.policy.rules import Effects
 from tests.bidi import displayed
 
 DANA, GIL = "\u05d3\u05e0\u05d4", "\u05d2\u05d9\u05dc"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.control import endpoints
-from codemode_mcp.control.endpoints import (
+from codemode_mcp.server.control import endpoints
+from codemode_mcp.server.control.endpoints import (
     MAX_PATH,
     NoPrivateFolder,
     NotPrivate,

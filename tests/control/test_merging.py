@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.control.protocol import merge_reports
+from codemode_mcp.server.control.protocol import merge_reports
 
 
 def view(where: str | None, *, observed: bool = False, ended: bool = False) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.control.endpoints import proof, proves
-from codemode_mcp.control.protocol import (
+from codemode_mcp.server.control.endpoints import proof, proves
+from codemode_mcp.server.control.protocol import (
     MAX_DECIDED,
     BadMessage,
     Request,

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.control import client, endpoints, server
-from codemode_mcp.control.answers import Control, ServerFacts
-from codemode_mcp.control.client import NoAnswer, ask, ask_all
-from codemode_mcp.control.endpoints import Endpoint
-from codemode_mcp.control.protocol import MAX_ANSWER, MAX_REQUEST, Request, digest_of, encode, encode_request
-from codemode_mcp.control.server import listening
-from codemode_mcp.errors import ProgramError, StoreUnavailable
-from codemode_mcp.policy.approval import ApprovalRequest
-from codemode_mcp.policy.rules import Effects
+from codemode_mcp.base.errors import ProgramError, StoreUnavailable
+from codemode_mcp.rules.policy.approval import ApprovalRequest
+from codemode_mcp.rules.policy.rules import Effects
 from codemode_mcp.runs.store import Totals
 from codemode_mcp.runs.views import CallView, RunView
+from codemode_mcp.server.control import client, endpoints, server
+from codemode_mcp.server.control.answers import Control, ServerFacts
+from codemode_mcp.server.control.client import NoAnswer, ask, ask_all
+from codemode_mcp.server.control.endpoints import Endpoint
+from codemode_mcp.server.control.protocol import MAX_ANSWER, MAX_REQUEST, Request, digest_of, encode, encode_request
+from codemode_mcp.server.control.server import listening
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 
-    from codemode_mcp.policy.approval import Remember
+    from codemode_mcp.rules.policy.approval import Remember
 
 pytestmark = pytest.mark.anyio
 

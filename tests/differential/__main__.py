@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from codemode_mcp.paths import cache_dir
+from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.program.intl import intl_reader
 from codemode_mcp.sandbox.compiled import compiled_path
 from codemode_mcp.sandbox.engine import open_engine

@@ -17,7 +17,7 @@ from tests.differential.grammar import SHOW
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from codemode_mcp.settings import Language
+    from codemode_mcp.base.settings import Language
     from tests.differential.sides import Guests, Node, Outcome
 
 

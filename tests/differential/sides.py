@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from codemode_mcp.errors import CodeModeError
-from codemode_mcp.paths import cache_dir
+from codemode_mcp.base.errors import CodeModeError
+from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.program import prepare as programs
 from codemode_mcp.program.esbuild import find_esbuild
 from codemode_mcp.program.preflight import inspect
@@ -27,9 +27,9 @@ from codemode_mcp.sandbox.messages import ClearTimer, Completion, Timer, decode_
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.messages import Thrown, TurnReport
-    from codemode_mcp.settings import Language
 
 VERSION = 20
 """The major version of Node that guests are compared with."""

@@ -19,9 +19,9 @@ import anyio
 import pytest
 from typer.testing import CliRunner
 
+from codemode_mcp.base.errors import RuntimeUnavailable
+from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.cli import app
-from codemode_mcp.errors import RuntimeUnavailable
-from codemode_mcp.paths import cache_dir
 from codemode_mcp.program.esbuild import find_esbuild
 from tests.integration.harness import SECONDS
 from tests.integration.terminal import terminal

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import mcp_types as types
 import pytest
 
-from codemode_mcp.exposure.apps import (
+from codemode_mcp.server.exposure.apps import (
     MAX_HTML,
     RESOURCES,
     SHOWN_KEY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.exposure.selection import DIRECT_BYTES, choose_mode
+from codemode_mcp.server.exposure.selection import DIRECT_BYTES, choose_mode
 
 
 def test_small_tools_are_listed_and_others_are_called_in_programs() -> None:

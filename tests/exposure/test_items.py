@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.exposure import items
-from codemode_mcp.exposure.items import (
+from codemode_mcp.rules.trust.items import makes
+from codemode_mcp.server.exposure import items
+from codemode_mcp.server.exposure.items import (
     MAX_COMPARED,
     PAGE_ITEMS,
     BadCursor,
@@ -23,7 +24,6 @@ from codemode_mcp.exposure.items import (
     page_of,
     template_matches,
 )
-from codemode_mcp.trust.items import makes
 
 
 def prompts(*found: str, **more: Any) -> list[dict[str, Any]]:

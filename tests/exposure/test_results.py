@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codemode_mcp.exposure.apps import cursor_after, number_before, ref_of, result_uri
 from codemode_mcp.runs.values import ListedResult, new_ref
+from codemode_mcp.server.exposure.apps import cursor_after, number_before, ref_of, result_uri
 
 
 def test_the_uri_of_a_result_names_its_ref() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from codemode_mcp.exposure.selection import Exposure, exposure_of
-from codemode_mcp.settings import ExposeSettings, PolicyContext, PolicyRules, ProfileOverride, ToolSettings
+from codemode_mcp.base.settings import ExposeSettings, PolicyContext, PolicyRules, ProfileOverride, ToolSettings
+from codemode_mcp.server.exposure.selection import Exposure, exposure_of
 
 
 def test_without_settings_clients_get_exec_and_wait_with_prompts_and_resources() -> None:

@@ -29,7 +29,7 @@ import anyio
 import httpx2
 from anyio.streams.text import TextReceiveStream
 
-from codemode_mcp.instance import attaching, registry
+from codemode_mcp.process.instance import attaching, registry
 from tests.faults.client import LEGACY
 from tests.faults.rig import ledger_server, without_processor
 from tests.integration.attached import attached, instance

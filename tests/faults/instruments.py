@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.runs import calls, persisting, records
+from codemode_mcp.runs import persisting, records, run_calls
 from codemode_mcp.runs.live_call import LiveCall
 from codemode_mcp.runs.run import Run
 from codemode_mcp.stores import runs, suspending
@@ -138,7 +138,7 @@ class Watched:
 def watch_states(ledger: Ledger) -> None:
     """Write every state down from now on, in this process."""
     calls_of: Run | None = None
-    inner = calls._live_call
+    inner = run_calls._live_call
 
     def live_call(run: Run, *arguments: Any) -> LiveCall:
         nonlocal calls_of
@@ -161,7 +161,7 @@ def watch_states(ledger: Ledger) -> None:
             line |= {"recorded": live.recorded, "executor": live.executor}
         ledger.write(**line)
 
-    calls._live_call = live_call
+    run_calls._live_call = live_call
     for owner, name, tell in (
         (Run, "custody", tell_custody),
         (Run, "state", tell_run),
@@ -244,7 +244,7 @@ def _permission() -> None:
     def may_send(*_: object, **__: object) -> str:
         return "send"
 
-    for module in (calls, persisting):
+    for module in (run_calls, persisting):
         setattr(module, "may_send", may_send)  # noqa: B010 - it is imported there, and not of its own
 
 

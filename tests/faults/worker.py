@@ -27,17 +27,17 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from codemode_mcp.calls.dispatch import Dispatcher
+from codemode_mcp.base.errors import CodeModeError
+from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.settings import CodeModeSettings, PolicyRules, ToolSettings
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.errors import CodeModeError
-from codemode_mcp.json_text import json_text
-from codemode_mcp.policy.policy import Caller, Policy
+from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.runs import driver
+from codemode_mcp.runs.calls.dispatch import Dispatcher
 from codemode_mcp.runs.guests import Guests
 from codemode_mcp.runs.manager import Cell, Services, open_manager
 from codemode_mcp.sandbox.engine import open_engine
 from codemode_mcp.sandbox.guest import Guest
-from codemode_mcp.settings import CodeModeSettings, PolicyRules, ToolSettings
 from codemode_mcp.stores import postgres
 from codemode_mcp.stores.postgres import open_postgres
 from codemode_mcp.stores.runs import DurableStore
@@ -53,8 +53,8 @@ from upstream_clients.tools import Annotations, TaskOptions, Tool, ToolOutcome, 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.sandbox.engine import Engine
     from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.instance import registry
-from codemode_mcp.nesting import DEPTH_VARIABLE
+from codemode_mcp.base.nesting import DEPTH_VARIABLE
+from codemode_mcp.process.instance import registry
 from tests.instance.fake_instance import FakeInstance, close_all
 
 if TYPE_CHECKING:

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp import __version__
-from codemode_mcp.instance import attaching, registry
-from codemode_mcp.instance.attaching import Client, NoInstance, Refused, attach
+from codemode_mcp.process.instance import attaching, registry
+from codemode_mcp.process.instance.attaching import Client, NoInstance, Refused, attach
 from tests.instance.fake_instance import BOUND, FakeInstance, close_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from codemode_mcp.instance.attaching import Attached
+    from codemode_mcp.process.instance.attaching import Attached
     from tests.instance.fake_instance import Connection
 
 KEY = "0123456789abcdef"

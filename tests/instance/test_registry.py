@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from codemode_mcp.control.protocol import VERSION
-from codemode_mcp.instance import registry, wire
-from codemode_mcp.instance.registry import (
+from codemode_mcp.process.instance import registry, wire
+from codemode_mcp.process.instance.registry import (
     Busy,
     Record,
     Unusable,
@@ -28,6 +27,7 @@ from codemode_mcp.instance.registry import (
     start_lock,
     write_record,
 )
+from codemode_mcp.server.control.protocol import VERSION
 
 KEY = "0123456789abcdef"
 RECORD = Record(4711, "0.1.0", "/run/user/1/codemode-mcp/x.sock")

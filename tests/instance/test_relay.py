@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.instance import attaching, relay, wire
-from codemode_mcp.instance.attaching import Attached, NoInstance, Refused
-from codemode_mcp.instance.relay import Relay
+from codemode_mcp.process.instance import attaching, relay, wire
+from codemode_mcp.process.instance.attaching import Attached, NoInstance, Refused
+from codemode_mcp.process.instance.relay import Relay
 from tests.instance.fake_instance import BOUND, Connection, close_all
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-MODULES = ("codemode_mcp.__main__", "codemode_mcp.cli.relaying", "codemode_mcp.instance.relay")
+MODULES = ("codemode_mcp.__main__", "codemode_mcp.cli.relaying", "codemode_mcp.process.instance.relay")
 
 HEAVY = (
     "anyio",
@@ -28,16 +28,16 @@ LIGHT = {
     "codemode_mcp",
     "codemode_mcp.__main__",
     "codemode_mcp.cli",
-    "codemode_mcp.app.garbage",
+    "codemode_mcp.process.app.garbage",
     "codemode_mcp.cli.relaying",
     "codemode_mcp.cli.messages",
-    "codemode_mcp.config_path",
-    "codemode_mcp.control",
-    "codemode_mcp.control.endpoints",
-    "codemode_mcp.errors",
-    "codemode_mcp.log_level",
-    "codemode_mcp.nesting",
-    "codemode_mcp.paths",
+    "codemode_mcp.base.config_path",
+    "codemode_mcp.server.control",
+    "codemode_mcp.server.control.endpoints",
+    "codemode_mcp.base.errors",
+    "codemode_mcp.base.log_level",
+    "codemode_mcp.base.nesting",
+    "codemode_mcp.base.paths",
     "upstream_clients",
     "upstream_clients.private_files",
 }
@@ -55,6 +55,6 @@ def test_a_relay_imports_nothing_heavy() -> None:
     found = imported()
     assert not found & set(HEAVY)
     ours = {name for name in found if name.partition(".")[0] in ("codemode_mcp", "upstream_clients", "declarations")}
-    assert {name for name in ours if not name.startswith("codemode_mcp.instance")} <= LIGHT
+    assert {name for name in ours if not name.startswith("codemode_mcp.process.instance")} <= LIGHT
     others = {name.partition(".")[0] for name in found - ours} - sys.stdlib_module_names
     assert others <= {"__main__", "_distutils_hack", "platformdirs"}

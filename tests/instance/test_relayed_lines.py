@@ -11,8 +11,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.control.server import Accepted
-from codemode_mcp.instance.clients import MAX_UNSENT, RelayedLines
+from codemode_mcp.process.instance.clients import MAX_UNSENT, RelayedLines
+from codemode_mcp.server.control.server import Accepted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.instance import wire
-from codemode_mcp.instance.relayed_session import LONG_LINE, MAX_ATTEMPTS, RelayedSession
+from codemode_mcp.process.instance import wire
+from codemode_mcp.process.instance.relayed_session import LONG_LINE, MAX_ATTEMPTS, RelayedSession
 from tests.properties import examples
 
 INITIALIZE = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}

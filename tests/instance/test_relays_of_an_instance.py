@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.instance import registry
+from codemode_mcp.process.instance import registry
 from tests.instance.fake_instance import BOUND
 from tests.instance.relay_processes import INITIALIZE, User, read_line, user_with_folders, write_line
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.nesting import DEPTH_VARIABLE
+from codemode_mcp.base.nesting import DEPTH_VARIABLE
 from tests.instance.fake_instance import BOUND
 from tests.instance.relay_processes import INITIALIZE, User, read_line, user_with_folders, write_line
 
@@ -134,8 +134,8 @@ def test_a_signal_ends_the_session_as_a_client_that_left(user: User, number: int
 
 SIGNAL_IN_ANOTHER_THREAD = """\
 import os, signal, socket, threading
-from codemode_mcp.instance import relay
-from codemode_mcp.instance.attaching import Attached
+from codemode_mcp.process.instance import relay
+from codemode_mcp.process.instance.attaching import Attached
 
 instance, connection = socket.socketpair()
 source, client_writes = os.pipe()

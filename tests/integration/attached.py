@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import anyio
 
 from codemode_mcp import __version__
-from codemode_mcp.instance import registry, wire
+from codemode_mcp.process.instance import registry, wire
 from tests.integration.harness import is_running
 
 if TYPE_CHECKING:

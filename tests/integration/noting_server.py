@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from codemode_mcp.app.app import open_app
 from codemode_mcp.config import load_config
+from codemode_mcp.process.app.app import open_app
 from codemode_mcp.server.code_mode import Surface
 from codemode_mcp.server.stdio import reserve, serve_surface
 

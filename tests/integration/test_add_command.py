@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.paths import state_dir
-from codemode_mcp.trust.pins_file import PinsFolder
+from codemode_mcp.base.paths import state_dir
+from codemode_mcp.rules.trust.pins_file import PinsFolder
 from tests.integration.harness import SECONDS, SERVERS, serve
 from tests.integration.terminal import terminal
 

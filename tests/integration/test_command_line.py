@@ -17,9 +17,9 @@ import anyio
 import pytest
 from typer.testing import CliRunner
 
+from codemode_mcp.base.paths import state_dir
 from codemode_mcp.cli import app
 from codemode_mcp.config import confirmation
-from codemode_mcp.paths import state_dir
 from tests.integration.attached import attached, background_instance, instance
 from tests.integration.harness import (
     COMMAND,
@@ -140,7 +140,7 @@ def test_run_and_repl_give_a_server_that_asks_for_folders_an_empty_list(tmp_path
 
 
 LOUD = """
-from codemode_mcp.plugins.api import PluginTool
+from codemode_mcp.catalog.plugins.api import PluginTool
 
 def register(api):
     print("loud: registered")

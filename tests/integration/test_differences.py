@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.errors import ERROR_CODES
+from codemode_mcp.base.errors import ERROR_CODES
 from tests.integration.harness import REPOSITORY, quickstart, serve
 
 if TYPE_CHECKING:

@@ -33,14 +33,14 @@ from harness import (
 )
 from typer.testing import CliRunner
 
+from codemode_mcp.base.errors import ERROR_CODES
 from codemode_mcp.cli import app
-from codemode_mcp.errors import ERROR_CODES
 from codemode_mcp.sandbox.binary import PACKAGE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.errors import ErrorCode
+    from codemode_mcp.base.errors import ErrorCode
 
 pytestmark = pytest.mark.anyio
 

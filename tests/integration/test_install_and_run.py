@@ -12,7 +12,7 @@ from harness import SERVERS, cli
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from codemode_mcp.paths import cache_dir
+from codemode_mcp.base.paths import cache_dir
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import pytest
 from attached import attached, connect, instance
 from harness import SERVERS, cli, counting, pids, write_config
 
-from codemode_mcp.instance import registry
+from codemode_mcp.process.instance import registry
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from terminal import terminal
 
 from codemode_mcp.config import load_config
 from codemode_mcp.extensions.setup.doctor import machine as instance_check
-from codemode_mcp.instance import registry
+from codemode_mcp.process.instance import registry
 
 if TYPE_CHECKING:
     import subprocess

@@ -19,7 +19,7 @@ import pytest
 from attached import attached, instance, killed_in_the_end
 from harness import DOWN, cli, counting, handshaken, is_running, pids, until, write_config
 
-from codemode_mcp.instance import attaching, registry
+from codemode_mcp.process.instance import attaching, registry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

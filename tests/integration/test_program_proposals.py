@@ -11,9 +11,9 @@ import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from codemode_mcp.saved_programs.program_state import ProgramState
-from codemode_mcp.saved_programs.saved_program import digest_of
-from codemode_mcp.saved_programs.versions import Author, Proposal, UsedTool, propose
+from codemode_mcp.catalog.saved_programs.program_state import ProgramState
+from codemode_mcp.catalog.saved_programs.saved_program import digest_of
+from codemode_mcp.catalog.saved_programs.versions import Author, Proposal, UsedTool, propose
 from tests.integration.harness import COMMAND, SECONDS, SERVERS, serve, until, write_config
 from tests.integration.terminal import terminal
 

@@ -16,8 +16,8 @@ import anyio.to_thread
 import pytest
 from typer.testing import CliRunner
 
+from codemode_mcp.audit.recordings.format import NO_END, NotReadable, read_recording
 from codemode_mcp.cli import app
-from codemode_mcp.recordings.format import NO_END, NotReadable, read_recording
 from tests.integration.harness import SERVERS, counting, http_server, raw, serve, until
 
 if TYPE_CHECKING:

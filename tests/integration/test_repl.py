@@ -19,9 +19,9 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from typer.testing import CliRunner
 
+from codemode_mcp.base.paths import state_dir
 from codemode_mcp.cli import app
 from codemode_mcp.extensions.repl.terminal import MAX_HISTORY, open_history
-from codemode_mcp.paths import state_dir
 from tests.integration.attached import attached, background_instance, instance
 from tests.integration.harness import COMMAND, QUICKSTART, SECONDS, cli, counting, events, pids, until, write_config
 from tests.integration.terminal import terminal

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.instance import registry
+from codemode_mcp.process.instance import registry
 from tests.integration.attached import killed_in_the_end
 from tests.integration.harness import MODERN, SECONDS, counting, events, raw, until, write_config
 from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http

@@ -166,7 +166,7 @@ def test_flags_that_do_not_fit_are_refused(tmp_path: Path, flags: list[str], mes
 
 def test_serving_stdio_imports_nothing_of_the_http_server() -> None:
     program = (
-        "import sys\nimport codemode_mcp.cli, codemode_mcp.app.app, codemode_mcp.server.code_mode\n"
+        "import sys\nimport codemode_mcp.cli, codemode_mcp.process.app.app, codemode_mcp.server.code_mode\n"
         "from codemode_mcp import config\n"
         "print([name for name in sys.modules if name.startswith(('codemode_mcp.server.http', 'jwt'))])"
     )

@@ -12,7 +12,7 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from codemode_mcp.trust.pins_file import PinsFolder
+from codemode_mcp.rules.trust.pins_file import PinsFolder
 from tests.integration.harness import SECONDS, SERVERS, npm_server, serve, until
 from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
 

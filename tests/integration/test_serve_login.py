@@ -18,13 +18,13 @@ import pytest
 from harness import COMMAND, OTHER_SERVERS, SECONDS, cli, counting, serve, until, write_config
 from terminal import terminal
 
-from codemode_mcp.trust.pins_file import PinsFolder
+from codemode_mcp.rules.trust.pins_file import PinsFolder
 from tests.ports import reserved_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from codemode_mcp.trust.comparison import ServerPins
+    from codemode_mcp.rules.trust.comparison import ServerPins
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="where the user's data is can be set there alone")
 

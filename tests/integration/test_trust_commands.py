@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.paths import state_dir
-from codemode_mcp.trust.comparison import Listing, ServerPins, accept, baseline_of
-from codemode_mcp.trust.items import SERVER_KEY, item_of
-from codemode_mcp.trust.pins_file import KINDS, PinsFolder
+from codemode_mcp.base.paths import state_dir
+from codemode_mcp.rules.trust.comparison import Listing, ServerPins, accept, baseline_of
+from codemode_mcp.rules.trust.items import SERVER_KEY, item_of
+from codemode_mcp.rules.trust.pins_file import KINDS, PinsFolder
 from tests.integration.harness import SECONDS, SERVERS, cli, serve, write_config
 from tests.integration.terminal import terminal
 

@@ -11,8 +11,8 @@ import pytest
 from keyring.backends import null
 from test_token_store import LockedKeyring, MemoryKeyring
 
+from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config import load_config, secret_values
-from codemode_mcp.errors import ConfigError
 from upstream_clients.spec import OAuthSettings, UpstreamSpec
 
 if TYPE_CHECKING:

@@ -388,7 +388,9 @@ async def test_a_login_that_others_can_read_is_not_sent() -> None:
 
 
 async def test_neither_the_keyring_nor_the_steps_of_a_login_are_imported_to_serve() -> None:
-    code = "import sys, codemode_mcp.app.app, upstream_clients.connection; print({*sys.modules} & {*sys.argv[1:]})"
+    code = (
+        "import sys, codemode_mcp.process.app.app, upstream_clients.connection; print({*sys.modules} & {*sys.argv[1:]})"
+    )
     done = await anyio.run_process(
         [
             sys.executable,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.paths import cache_dir
+from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.sandbox.compiled import compiled_path
 from tests.integration.harness import COMMAND, REPOSITORY, SECONDS
 from tests.matrix.probes import FEATURES, Probe, compare

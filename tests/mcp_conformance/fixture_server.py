@@ -22,8 +22,8 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp.shared.subscriptions import PromptsListChanged, ToolsListChanged
 from mcp_types.version import is_version_at_least
 
+from codemode_mcp.base.settings import HttpSettings
 from codemode_mcp.server.http.listener import listening
-from codemode_mcp.settings import HttpSettings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

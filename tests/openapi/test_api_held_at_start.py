@@ -11,8 +11,8 @@ import anyio
 import pytest
 from loopback_api import DOCUMENT, LoopbackApi, loopback_api, operation, reply
 
-from codemode_mcp.app.app import open_app
 from codemode_mcp.config import load_config
+from codemode_mcp.process.app.app import open_app
 from codemode_mcp.server.exposed_tools import CallerListings
 from codemode_mcp.server.notifications import Announcer
 from upstream_clients.jsonrpc import JsonRpcError

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from codemode_mcp.plugins import host
-from codemode_mcp.policy.policy import Caller
-from codemode_mcp.settings import PluginSettings
+from codemode_mcp.base.settings import PluginSettings
+from codemode_mcp.catalog.plugins import host
+from codemode_mcp.rules.policy.policy import Caller
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from codemode_mcp.plugins.host import Plugins
+    from codemode_mcp.catalog.plugins.host import Plugins
 
 ME = Caller("me")
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.base.settings import DuplicateSettings
+from codemode_mcp.catalog.plugins.bundled import duplicates
+from codemode_mcp.catalog.plugins.bundled.duplicates import Duplicates
 from codemode_mcp.plugins import DenyCall, NoteCall, ToolCallEvent
-from codemode_mcp.plugins.bundled import duplicates
-from codemode_mcp.plugins.bundled.duplicates import Duplicates
-from codemode_mcp.settings import DuplicateSettings
 
 if TYPE_CHECKING:
-    from codemode_mcp.plugins.api import HookAnswer
+    from codemode_mcp.catalog.plugins.api import HookAnswer
 
 pytestmark = pytest.mark.anyio
 

@@ -15,9 +15,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.errors import PluginError, PolicyDenied, ProgramError
-from codemode_mcp.plugins import ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError, running
-from codemode_mcp.plugins.interception import MAX_TEXT, THREADS, Interceptors, Registered
+from codemode_mcp.base.errors import PluginError, PolicyDenied, ProgramError
+from codemode_mcp.catalog.plugins import running
+from codemode_mcp.catalog.plugins.interception import MAX_TEXT, THREADS, Interceptors, Registered
+from codemode_mcp.plugins import ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

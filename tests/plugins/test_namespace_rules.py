@@ -18,8 +18,8 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel
 
-from codemode_mcp.plugins.api import namespace_tool
-from codemode_mcp.plugins.scopes import (
+from codemode_mcp.catalog.plugins.api import namespace_tool
+from codemode_mcp.catalog.plugins.scopes import (
     MAX_DEPTH,
     MAX_KEY,
     MAX_NAME,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.plugins import host as host_module
-from codemode_mcp.plugins.loading import installed, load
-from codemode_mcp.settings import PluginSettings
+from codemode_mcp.base.settings import PluginSettings
+from codemode_mcp.catalog.plugins import host as host_module
+from codemode_mcp.catalog.plugins.loading import installed, load
 from tests.plugins.host import plugin, plugins
 
 if TYPE_CHECKING:

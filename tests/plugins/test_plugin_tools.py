@@ -13,12 +13,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.errors import PolicyDenied
-from codemode_mcp.plugins import host as host_module
-from codemode_mcp.plugins import running
-from codemode_mcp.plugins.interception import THREADS
-from codemode_mcp.policy.policy import Caller
-from codemode_mcp.settings import PluginSettings
+from codemode_mcp.base.errors import PolicyDenied
+from codemode_mcp.base.settings import PluginSettings
+from codemode_mcp.catalog.plugins import host as host_module
+from codemode_mcp.catalog.plugins import running
+from codemode_mcp.catalog.plugins.interception import THREADS
+from codemode_mcp.rules.policy.policy import Caller
 from tests.plugins.host import plugin, plugins
 from upstream_clients.errors import UpstreamCallError
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codemode_mcp.audit.redaction import FORMS
-from codemode_mcp.plugins.bundled.redact import IN_URL, KINDS, NAMED, Redaction, redact_result, register
+from codemode_mcp.catalog.plugins.bundled.redact import IN_URL, KINDS, NAMED, Redaction, redact_result, register
 
 CORPUS = Path(__file__).parents[2] / ".." / "shared" / "corpus" / "toollists"
 WORDS = string.ascii_letters + string.digits

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.base.errors import StoreUnavailable
+from codemode_mcp.catalog.plugins.bundled import results
+from codemode_mcp.catalog.plugins.tools import check_tools
 from codemode_mcp.plugins import PluginTool, ToolContext, ToolError
-from codemode_mcp.plugins.bundled import results
-from codemode_mcp.plugins.tools import check_tools
 from codemode_mcp.runs.values import PREVIEW, MemoryValues, Page, Put, Values
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from codemode_mcp.plugins.running import Threads
+from codemode_mcp.catalog.plugins.running import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from codemode_mcp.plugins.running import TimedOutError, within
+from codemode_mcp.catalog.plugins.running import TimedOutError, within
 
 pytestmark = pytest.mark.anyio
 

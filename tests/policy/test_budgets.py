@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.policy.budgets import MAX_ACCOUNTS, SLOTS, Budgets
-from codemode_mcp.policy.policy import Caller
-from codemode_mcp.settings import BudgetSettings
+from codemode_mcp.base.settings import BudgetSettings
+from codemode_mcp.rules.policy.budgets import MAX_ACCOUNTS, SLOTS, Budgets
+from codemode_mcp.rules.policy.policy import Caller
 
 ANN = Caller("ann", "http", "ann", frozenset({"staff"}))
 BOB = Caller("bob", "http", "bob")

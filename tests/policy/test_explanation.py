@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.policy.policy import Allow, Ask, Caller, Deny, Policies
-from codemode_mcp.policy.unused_rules import explain
-from codemode_mcp.settings import PolicyContext, PolicyRules, ToolSettings
+from codemode_mcp.base.settings import PolicyContext, PolicyRules, ToolSettings
+from codemode_mcp.rules.policy.policy import Allow, Ask, Caller, Deny, Policies
+from codemode_mcp.rules.policy.unused_rules import explain
 from upstream_clients.tools import Annotations
 
 READ = Annotations(read_only=True)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.policy.policy import SOURCES, Allow, Ask, Caller, Deny, Policies, Policy
-from codemode_mcp.policy.rules import Effects, Rules, covers, matches
-from codemode_mcp.settings import PolicyContext, PolicyRules, ToolSettings
+from codemode_mcp.base.settings import PolicyContext, PolicyRules, ToolSettings
+from codemode_mcp.rules.policy.policy import SOURCES, Allow, Ask, Caller, Deny, Policies, Policy
+from codemode_mcp.rules.policy.rules import Effects, Rules, covers, matches
 from upstream_clients.tools import Annotations
 
 READS = Annotations(read_only=True)
@@ -265,7 +265,7 @@ def test_a_name_that_a_server_chose_makes_no_rule_slow() -> None:
 
 
 def test_what_is_remembered_of_decisions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codemode_mcp.policy.policy.MAX_REMEMBERED", 10)
+    monkeypatch.setattr("codemode_mcp.rules.policy.policy.MAX_REMEMBERED", 10)
     policy = Policy(PolicyRules(deny=("*7",)))
     for number in range(100):
         expected = Deny if number % 10 == 7 else Allow

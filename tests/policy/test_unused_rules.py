@@ -6,10 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from codemode_mcp.policy.policy import Caller
-from codemode_mcp.policy.rules import Effects
-from codemode_mcp.policy.unused_rules import UnusedRule, empty_contexts, idle_denials, out_of_reach, unused_rules
-from codemode_mcp.settings import HttpSettings, IssuerSettings, PolicyContext, PolicyRules, StaticToken, ToolSettings
+from codemode_mcp.base.settings import (
+    HttpSettings,
+    IssuerSettings,
+    PolicyContext,
+    PolicyRules,
+    StaticToken,
+    ToolSettings,
+)
+from codemode_mcp.rules.policy.policy import Caller
+from codemode_mcp.rules.policy.rules import Effects
+from codemode_mcp.rules.policy.unused_rules import UnusedRule, empty_contexts, idle_denials, out_of_reach, unused_rules
 from upstream_clients.tools import Annotations
 
 READS, WRITES = Effects.of(Annotations(read_only=True)), Effects.of(None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.did_you_mean import normalize_name
+from codemode_mcp.base.did_you_mean import normalize_name
 from codemode_mcp.program.described_values import MAX_NAMES, Result
 from codemode_mcp.program.expression_values import advice
 from codemode_mcp.program.positions import Positions

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.program.inspection import MemberCall
 from codemode_mcp.program.mcp_uses import check_members
 from codemode_mcp.program.preflight import inspect

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.program_form import take_fence
 from codemode_mcp.program.syntax import LINE_END

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.program.global_uses import check_programs
 from codemode_mcp.program.preflight import inspect
 

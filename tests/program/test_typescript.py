@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.errors import ProgramError, RuntimeUnavailable
+from codemode_mcp.base.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.program import esbuild as esbuild_module
 from codemode_mcp.program import esbuild_pin
 from codemode_mcp.program.esbuild import fetch_esbuild, find_esbuild

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.recordings import format as recorded
-from codemode_mcp.recordings.format import (
+from codemode_mcp.audit.recordings import format as recorded
+from codemode_mcp.audit.recordings.format import (
     NO_END,
     NO_REST,
     NotReadable,
@@ -24,8 +24,8 @@ from codemode_mcp.recordings.format import (
     read_recording,
     recording_of,
 )
-from codemode_mcp.recordings.masking import Mask
-from codemode_mcp.recordings.writer import RecordingFile, RecordingWriter, size_of
+from codemode_mcp.audit.recordings.masking import Mask
+from codemode_mcp.audit.recordings.writer import RecordingFile, RecordingWriter, size_of
 from codemode_mcp.sandbox.messages import (
     Load,
     NamespaceCall,

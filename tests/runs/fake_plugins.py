@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
-from codemode_mcp.plugins.running import Threads
-from codemode_mcp.plugins.scopes import Namespace, check_namespace
+from codemode_mcp.catalog.plugins.running import Threads
+from codemode_mcp.catalog.plugins.scopes import Namespace, check_namespace
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import Annotations, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from codemode_mcp.plugins.api import CreateScope
+    from codemode_mcp.catalog.plugins.api import CreateScope
     from upstream_clients.tools import ToolSource
 
 READ_ONLY = Annotations(read_only=True)
@@ -23,7 +23,7 @@ OBJECT = {"type": "object"}
 
 @dataclass(frozen=True, slots=True)
 class FakeOwner:
-    """Satisfies `plugins.running.Owner`."""
+    """Satisfies `catalog.plugins.running.Owner`."""
 
     name: str
     threads: Threads

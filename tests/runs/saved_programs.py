@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from codemode_mcp.saved_programs.folder import Library
-from codemode_mcp.saved_programs.program_file import read_program
+from codemode_mcp.catalog.saved_programs.folder import Library
+from codemode_mcp.catalog.saved_programs.program_file import read_program
 
 
 def library(**texts: str) -> Library:

@@ -11,12 +11,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.errors import ConfigError, InternalError, ProgramError
-from codemode_mcp.policy.approval import ApprovalQuestion
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.base.errors import ConfigError, InternalError, ProgramError
+from codemode_mcp.base.settings import PolicyRules, ToolSettings
+from codemode_mcp.rules.policy.approval import ApprovalQuestion
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs import questions
 from codemode_mcp.sandbox.messages import ToolCall
-from codemode_mcp.settings import PolicyRules, ToolSettings
 from tests.runs.bench import OWNER, FakeClient, bench, texts
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
@@ -25,7 +25,7 @@ from upstream_clients.tools import Annotations, Tool
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
     from upstream_clients.tools import JsonObject
 

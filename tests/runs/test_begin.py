@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.calls.outcome import Calling, CallRecord
-from codemode_mcp.errors import RuntimeUnavailable
+from codemode_mcp.base.errors import RuntimeUnavailable
+from codemode_mcp.base.settings import PolicyRules, ToolSettings
+from codemode_mcp.runs.calls.outcome import Calling, CallRecord
 from codemode_mcp.sandbox.messages import ToolCall
-from codemode_mcp.settings import PolicyRules, ToolSettings
 from tests.runs.bench import CALLER, OWNER, Bench, bench
 from upstream_clients.testing import ScriptedSource, text_result
 from upstream_clients.tools import Tool

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.settings import PolicyRules, ToolSettings
+from codemode_mcp.base.settings import PolicyRules, ToolSettings
 from tests.runs.bench import bench
 from upstream_clients.testing import ScriptedSource, text_result
 from upstream_clients.tools import Annotations, Tool

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import anyio
 import pytest
 
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.base.settings import PolicyRules
 from tests.runs.bench import bench
 from tests.stores.test_runs_that_outlive import replica
 from upstream_clients.eager import Reply

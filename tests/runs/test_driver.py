@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import pytest
 
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs.manager import Cell
 from tests.runs.bench import OWNER, FakeClient, bench, texts
 from upstream_clients.errors import UpstreamUnavailable
@@ -488,14 +488,14 @@ async def test_a_long_name_that_a_program_makes_up_is_cut_in_the_log(
     caplog.set_level("INFO", "codemode_mcp")
     async with bench(engine, ScriptedSource("s", {})) as it:
         await it.execute("await tools.call('x'.repeat(1000), {}).catch(() => 1)")
-    [logged] = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.calls"]
+    [logged] = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.runs.run_calls"]
     assert logged.startswith("call xxx")
     assert len(logged) < 300
 
 
 async def test_the_log_has_failed_calls_and_at_debug_all(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     def logged() -> list[str]:
-        lines = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.calls"]
+        lines = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.runs.run_calls"]
         caplog.clear()
         return [line.partition(" of run")[0] for line in lines]
 

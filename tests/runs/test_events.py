@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs.manager import Cell
-from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import CALLER, bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 

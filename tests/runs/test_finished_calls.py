@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.errors import StoreUnavailable
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.base.errors import StoreUnavailable
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs.run_recording import LISTED, MAX_CHARACTERS, MAX_RESULTS, RecentResults
 from codemode_mcp.runs.values import MemoryValues
 from tests.runs.bench import OWNER, bench
@@ -17,7 +17,7 @@ from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
 if TYPE_CHECKING:
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
@@ -235,9 +235,9 @@ async def test_integers_and_texts_come_back_as_they_were(engine: Engine) -> None
 
 
 def test_an_input_that_is_no_json_is_left_out() -> None:
+    from codemode_mcp.base.settings import PolicyRules
     from codemode_mcp.catalog.per_caller import build
-    from codemode_mcp.policy.policy import Policy
-    from codemode_mcp.settings import PolicyRules
+    from codemode_mcp.rules.policy.policy import Policy
 
     results = RecentResults()
     results.add("mcp:u:gone", '{"content":[]}', '1,"injected":2')

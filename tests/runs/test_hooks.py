@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.calls.outcome import Calling, CallRecord
-from codemode_mcp.errors import CodeModeError, ProgramError
-from codemode_mcp.json_text import json_text
+from codemode_mcp.base.errors import CodeModeError, ProgramError
+from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.settings import DuplicateSettings, PolicyRules, ToolSettings
+from codemode_mcp.catalog.plugins.bundled.duplicates import Duplicates
+from codemode_mcp.catalog.plugins.interception import Interceptors, Registered
 from codemode_mcp.plugins import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent
-from codemode_mcp.plugins.bundled.duplicates import Duplicates
-from codemode_mcp.plugins.interception import Interceptors, Registered
-from codemode_mcp.policy.approval import ApprovalRequest, Verdict
+from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict
+from codemode_mcp.runs.calls.outcome import Calling, CallRecord
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.sandbox.messages import ToolCall
-from codemode_mcp.settings import DuplicateSettings, PolicyRules, ToolSettings
 from tests.runs.bench import CALLER, OWNER, FakeClient, bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.errors import RuntimeUnavailable
+from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.sandbox.engine import open_engine
 from tests.runs.bench import bench
 from tests.runs.saved_programs import library

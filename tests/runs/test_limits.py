@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.store import MemoryStore
 from tests.runs.bench import OWNER, bench, texts

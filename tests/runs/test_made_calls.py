@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.calls.outcome import CallRecord, MadeCall
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import CodeModeSettings, PolicyRules, ToolSettings
+from codemode_mcp.runs.calls.outcome import CallRecord, MadeCall
 from codemode_mcp.runs.rendering import render
 from codemode_mcp.runs.views import MAX_TOOLS, made_text, outcome_of, repeat_note
 from codemode_mcp.sandbox.messages import Completion, GuestError
-from codemode_mcp.settings import CodeModeSettings, PolicyRules, ToolSettings
 from tests.runs.bench import bench
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
 if TYPE_CHECKING:
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.policy import Caller
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.rules.policy.policy import Caller
 from tests.runs.bench import OWNER, bench, texts
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.testing import FailingSource, ScriptedSource, SlowSource, text_result

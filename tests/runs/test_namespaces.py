@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 import anyio
 import pytest
 
-from codemode_mcp.calls.outcome import Calling, CallRecord
+from codemode_mcp.base.settings import PolicyRules, ToolSettings
 from codemode_mcp.catalog.entries import OfferedTool
+from codemode_mcp.catalog.plugins.api import NamespaceContext, ToolError, namespace_tool
 from codemode_mcp.catalog.toolset import select_tools
-from codemode_mcp.plugins.api import NamespaceContext, ToolError, namespace_tool
-from codemode_mcp.policy.approval import ApprovalRequest, Verdict
-from codemode_mcp.policy.policy import Caller, Policy
+from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict
+from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.runs import namespaces as module
 from codemode_mcp.runs.answers import _with_nearest_function
+from codemode_mcp.runs.calls.outcome import Calling, CallRecord
 from codemode_mcp.sandbox.messages import NamespaceCall, Thrown
-from codemode_mcp.settings import PolicyRules, ToolSettings
 from tests.runs.bench import CALLER, OWNER, bench, texts
 from tests.runs.fake_plugins import FakePlugins
 from upstream_clients.results import read_outcome
@@ -32,7 +32,7 @@ from upstream_clients.tools import Tool
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.calls.outcome import CallContext
+    from codemode_mcp.runs.calls.outcome import CallContext
     from codemode_mcp.sandbox.engine import Engine
     from tests.runs.bench import Bench
     from upstream_clients.tools import CallOptions, JsonObject, ToolOutcome

@@ -9,9 +9,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.policy import Caller
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.rules.policy.policy import Caller
 from tests.runs.bench import CALLER, OWNER, FakeClient, bench, texts
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 

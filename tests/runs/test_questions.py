@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import anyio
 import pytest
 
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.rules.policy.policy import Caller
 from tests.runs.bench import FakeClient, bench
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.results import read_outcome

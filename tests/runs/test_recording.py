@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.recordings import format as recorded
-from codemode_mcp.recordings.format import Recording, read_recording, recording_of
-from codemode_mcp.recordings.masking import Mask
-from codemode_mcp.recordings.recordings import (
+from codemode_mcp.audit.recordings import format as recorded
+from codemode_mcp.audit.recordings.format import Recording, read_recording, recording_of
+from codemode_mcp.audit.recordings.masking import Mask
+from codemode_mcp.audit.recordings.recordings import (
     MAX_CATALOGS,
     KeptRecordings,
     MaskSource,
@@ -21,10 +20,11 @@ from codemode_mcp.recordings.recordings import (
     Recordings,
     use_folder,
 )
-from codemode_mcp.recordings.writer import RecordingWriter
+from codemode_mcp.audit.recordings.writer import RecordingWriter
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.sandbox.messages import StartParts
-from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import CALLER, FakeClient, bench
 from tests.runs.test_questions import ASK, YES, AskingSource
 from upstream_clients.testing import ScriptedSource, text_result

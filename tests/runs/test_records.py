@@ -16,19 +16,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.calls.outcome import CallContext, CallRecord, Outcome, PendingCall, Usage
+from codemode_mcp.base.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.catalog.entries import OfferedNamespace
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.errors import ProgramError, RuntimeUnavailable
-from codemode_mcp.plugins.api import namespace_tool
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.catalog.plugins.api import namespace_tool
 from codemode_mcp.program import prepare as program
 from codemode_mcp.program.esbuild import find_esbuild
 from codemode_mcp.program.inspection import Author, Insertion, SourceMap
 from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.typescript import transform
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs import end_records, records
+from codemode_mcp.runs.calls.outcome import CallContext, CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
 from codemode_mcp.runs.run import Run
 from codemode_mcp.runs.store import StoredCall, bearer_of
@@ -40,7 +40,7 @@ from tests.runs.fake_plugins import FakePlugins
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from codemode_mcp.plugins.api import NamespaceTool
+    from codemode_mcp.catalog.plugins.api import NamespaceTool
     from codemode_mcp.runs.live_call import LiveCall
 
 CATALOG = build([], policy=None)  # type: ignore[arg-type]  # nothing is decided of no tools

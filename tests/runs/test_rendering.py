@@ -10,8 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
-from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
-from codemode_mcp.errors import ProgramError, StoreUnavailable
+from codemode_mcp.base.errors import ProgramError, StoreUnavailable
+from codemode_mcp.base.settings import CodeModeSettings, ToolSettings
+from codemode_mcp.runs.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.runs.outputs import REPEATED, exceeds, printed
 from codemode_mcp.runs.rendering import (
     MAX_STORED_PICTURES,
@@ -24,7 +25,6 @@ from codemode_mcp.runs.rendering import (
     render_error,
 )
 from codemode_mcp.runs.values import ResultForm, StoredResult
-from codemode_mcp.settings import CodeModeSettings, ToolSettings
 
 SETTINGS = ToolSettings()
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from codemode_mcp.policy.policy import Caller
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.rules.policy.policy import Caller
 from tests.runs.bench import OWNER, FakeClient, bench
 from tests.runs.test_direct_calls import DirectFake
 from tests.stores.test_runs_that_outlive import fast, replica

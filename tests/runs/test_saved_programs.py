@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from codemode_mcp.calls.outcome import Calling, CallRecord
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.catalog.saved_programs.saved_program import FileProblem
+from codemode_mcp.runs.calls.outcome import Calling, CallRecord
 from codemode_mcp.runs.deliveries import PROPOSALS_PER_RUN, bounded_proposal
 from codemode_mcp.sandbox.messages import SaveProgram, ToolCall
-from codemode_mcp.saved_programs.saved_program import FileProblem
-from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import CALLER, OWNER, FakeClient, bench
 from tests.runs.saved_programs import DOUBLE, WORK, library
 from tests.runs.test_approvals import NO, YES

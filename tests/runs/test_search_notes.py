@@ -13,7 +13,7 @@ from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio

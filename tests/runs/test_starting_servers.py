@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Unpack
 
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
     from tests.runs.bench import Bench
     from upstream_clients.tools import CallOptions, JsonObject, ToolOutcome

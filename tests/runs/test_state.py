@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import CodeModeSettings
 from codemode_mcp.runs.state import (
     CALL_TRANSITIONS,
     CUSTODY_TRANSITIONS,
@@ -30,7 +31,6 @@ from codemode_mcp.runs.state import (
     may_send,
 )
 from codemode_mcp.runs.store import Claim, EndedRun, MemoryStore, SuspendedRun
-from codemode_mcp.settings import CodeModeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -11,7 +11,7 @@ from tests.runs.bench import bench
 from upstream_clients.testing import ScriptedSource, text_result
 
 if TYPE_CHECKING:
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.json_text import result_text
+from codemode_mcp.base.json_text import result_text
 from tests.runs.bench import bench
 from upstream_clients.testing import ScriptedSource, text_result
 
 if TYPE_CHECKING:
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio

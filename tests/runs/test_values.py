@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from codemode_mcp import stores
-from codemode_mcp.errors import CodeModeError, ProgramError
+from codemode_mcp.base.errors import CodeModeError, ProgramError
 from codemode_mcp.runs.values import ENTRY, FULL_OWNERS, PREVIEW, Get, MemoryValues, Put, ResultForm, Values
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite

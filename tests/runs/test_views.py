@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.errors import CodeModeError
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.base.errors import CodeModeError
+from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs import takeover
+from codemode_mcp.runs.calls.outcome import CallRecord
 from codemode_mcp.runs.views import MAX_INPUT, MAX_RUN_CALLS, SHOWN_CALLS, Ledger, Track
 from codemode_mcp.sandbox.messages import ToolCall
-from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 

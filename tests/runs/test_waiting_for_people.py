@@ -12,9 +12,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import CodeModeSettings, PolicyRules
 from codemode_mcp.runs.rendering import next_step
-from codemode_mcp.settings import CodeModeSettings, PolicyRules
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
     from tests.runs.bench import Bench
 

@@ -13,7 +13,7 @@ import pytest
 import wasmtime
 from guest_harness import MANIFEST, Cell, ok
 
-from codemode_mcp.errors import RuntimeUnavailable
+from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.sandbox import binary, compiled
 from codemode_mcp.sandbox import engine as engines
 from codemode_mcp.sandbox.engine import GuestThreads, open_engine

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from guest_harness import LOW, MIB, READ, Cell, called, ok
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.sandbox.binary import STACK_END
 from codemode_mcp.sandbox.guest import Guest, finish
 from codemode_mcp.sandbox.messages import YieldControl, decode_turn, start_message

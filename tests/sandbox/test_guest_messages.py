@@ -10,8 +10,8 @@ from guest_harness import Cell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.errors import InternalError
-from codemode_mcp.json_text import as_javascript, json_text
+from codemode_mcp.base.errors import InternalError
+from codemode_mcp.base.json_text import as_javascript, json_text
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message
 

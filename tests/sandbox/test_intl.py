@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from guest_harness import MANIFEST, MIB, Cell, ok
 
-from codemode_mcp.errors import RuntimeUnavailable
-from codemode_mcp.paths import cache_dir
+from codemode_mcp.base.errors import RuntimeUnavailable
+from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.program.intl import intl_reader
 from codemode_mcp.sandbox.engine import open_engine
 from codemode_mcp.sandbox.images import INTL_BYTES, with_intl

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.entries import OfferedTool
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.rules.policy.policy import Policy
 from tests.sandbox.guest_harness import Cell
 from upstream_clients.tools import Tool
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp import __version__
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST
 from codemode_mcp.sandbox.guest import Guest

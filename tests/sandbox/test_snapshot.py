@@ -13,7 +13,7 @@ from guest_harness import MANIFEST, MIB, READ, called, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE, STACK_END, STACK_START
 from codemode_mcp.sandbox.images import Entries, Image

@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 from guest_harness import MANIFEST
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.runs import guests as module
 from codemode_mcp.runs.guests import SpareGuest
 

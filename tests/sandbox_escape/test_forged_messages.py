@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from guest_harness import READ, called, ok
 
-from codemode_mcp.errors import InternalError
+from codemode_mcp.base.errors import InternalError
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs import guests
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.guest import Turn
 from codemode_mcp.sandbox.messages import Completion, GuestError, Timer, decode_turn
-from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import bench
 from upstream_clients.testing import ScriptedSource, text_result
 

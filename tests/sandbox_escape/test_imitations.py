@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.errors import ERROR_CODES
+from codemode_mcp.base.errors import ERROR_CODES
 from codemode_mcp.sandbox.messages import Completion, GuestError
 from tests.runs.bench import bench, texts
 from upstream_clients.errors import UpstreamCallError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from guest_harness import ok
 
-from codemode_mcp.plugins.api import namespace_tool
+from codemode_mcp.catalog.plugins.api import namespace_tool
 from codemode_mcp.sandbox.messages import NamespaceCall
 from tests.runs.bench import bench
 from tests.runs.fake_plugins import FakePlugins

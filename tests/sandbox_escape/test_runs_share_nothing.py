@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from guest_harness import ok
 
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.store import Claim
 from tests.runs.bench import OWNER, Bench, bench
@@ -17,7 +17,7 @@ from tests.sandbox_escape.reach import WALK
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 
 if TYPE_CHECKING:
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
     from tests.sandbox.conftest import OpenCell
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.audit import RedactingFormatter
-from codemode_mcp.errors import CodeModeError
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.base.errors import CodeModeError
+from codemode_mcp.base.settings import PolicyRules
 from tests.integration.harness import REPOSITORY, counting, http_server, raw, write_config
 from tests.runs.bench import FakeClient, bench
 from tests.sandbox_escape.reach import WALK

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from guest_harness import MANIFEST, MIB, ok
 
-from codemode_mcp.errors import CodeModeError, ProgramError
+from codemode_mcp.base.errors import CodeModeError, ProgramError
 from codemode_mcp.sandbox import boot, snapshot
 from codemode_mcp.sandbox.engine import Engine, open_engine
 from codemode_mcp.sandbox.guest import Guest

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.saved_programs.compiling import ProgramCompiler
-from codemode_mcp.saved_programs.program_file import read_program
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.catalog.saved_programs.compiling import ProgramCompiler
+from codemode_mcp.catalog.saved_programs.program_file import read_program
 
 if TYPE_CHECKING:
     from codemode_mcp.program.typescript import Transformed

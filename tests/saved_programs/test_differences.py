@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from codemode_mcp.saved_programs import versions
-from codemode_mcp.saved_programs.versions import different_lines
+from codemode_mcp.catalog.saved_programs import versions
+from codemode_mcp.catalog.saved_programs.versions import different_lines
 
 
 def test_differences_have_the_lines_around_them() -> None:

@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from codemode_mcp.saved_programs import folder, program_file
-from codemode_mcp.saved_programs.folder import EMPTY, MAX_PROGRAMS, Library, LibraryWatcher, folder_state, read_folder
-from codemode_mcp.saved_programs.saved_program import MAX_TEXT
+from codemode_mcp.catalog.saved_programs import folder, program_file
+from codemode_mcp.catalog.saved_programs.folder import (
+    EMPTY,
+    MAX_PROGRAMS,
+    Library,
+    LibraryWatcher,
+    folder_state,
+    read_folder,
+)
+from codemode_mcp.catalog.saved_programs.saved_program import MAX_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.settings import Language
+    from codemode_mcp.base.settings import Language
+    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
 
 RIGHT = "export default () => 1;"
 
@@ -77,10 +84,10 @@ def test_a_broken_file_is_reported_and_does_not_hide_the_others(tmp_path: Path) 
 def test_files_of_another_user_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = folder_with(tmp_path, {"a.ts": RIGHT})
     monkeypatch.setattr(
-        "codemode_mcp.saved_programs.folder.belongs_to_another", lambda about: about.st_size == len(RIGHT)
+        "codemode_mcp.catalog.saved_programs.folder.belongs_to_another", lambda about: about.st_size == len(RIGHT)
     )
     assert "belongs to another user" in problems_of(read_folder(folder))["a.ts"]
-    monkeypatch.setattr("codemode_mcp.saved_programs.folder.belongs_to_another", lambda about: True)
+    monkeypatch.setattr("codemode_mcp.catalog.saved_programs.folder.belongs_to_another", lambda about: True)
     assert "the folder belongs to another user" in problems_of(read_folder(folder))[""]
 
 
@@ -100,8 +107,8 @@ def test_the_number_of_programs_is_limited(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_changed_folder_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codemode_mcp.saved_programs.folder.POLL_SECONDS", 0.01)
-    monkeypatch.setattr("codemode_mcp.saved_programs.folder.QUIET_SECONDS", 0.01)
+    monkeypatch.setattr("codemode_mcp.catalog.saved_programs.folder.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("codemode_mcp.catalog.saved_programs.folder.QUIET_SECONDS", 0.01)
     folder = folder_with(tmp_path, {"a.ts": RIGHT})
     state, library = folder_state(folder), read_folder(folder)
     send, receive = anyio.create_memory_object_stream[Library](10)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codemode_mcp.catalog.saved_programs.compiling import function_body
+from codemode_mcp.catalog.saved_programs.program_file import NO_INPUT, read_program, unknown_members
+from codemode_mcp.catalog.saved_programs.saved_program import ProgramFileError, name_problem
 from codemode_mcp.program.syntax import line_count
-from codemode_mcp.saved_programs.compiling import function_body
-from codemode_mcp.saved_programs.program_file import NO_INPUT, read_program, unknown_members
-from codemode_mcp.saved_programs.saved_program import ProgramFileError, name_problem
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.cli.saved_lookup import SavedPrograms, saved_state_text
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.saved_programs import versions
-from codemode_mcp.saved_programs.program_file import read_program
-from codemode_mcp.saved_programs.program_state import (
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.catalog.saved_programs import versions
+from codemode_mcp.catalog.saved_programs.program_file import read_program
+from codemode_mcp.catalog.saved_programs.program_state import (
     LEFT_SECONDS,
     NotWritten,
     ProgramState,
@@ -22,9 +21,10 @@ from codemode_mcp.saved_programs.program_state import (
     pin,
     present_file,
 )
-from codemode_mcp.saved_programs.proposing import Proposer, proposed_text
-from codemode_mcp.saved_programs.saved_program import MAX_TEXT, OF_REPL, digest_of
-from codemode_mcp.saved_programs.versions import BY_FILE, Author, Proposal, Proposals, propose, settle
+from codemode_mcp.catalog.saved_programs.proposing import Proposer, proposed_text
+from codemode_mcp.catalog.saved_programs.saved_program import MAX_TEXT, OF_REPL, digest_of
+from codemode_mcp.catalog.saved_programs.versions import BY_FILE, Author, Proposal, Proposals, propose, settle
+from codemode_mcp.cli.saved_lookup import SavedPrograms, saved_state_text
 
 if TYPE_CHECKING:
     from pathlib import Path

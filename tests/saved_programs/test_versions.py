@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.saved_programs.folder import Library
-from codemode_mcp.saved_programs.program_state import ProgramState
-from codemode_mcp.saved_programs.saved_program import SavedProgram
-from codemode_mcp.saved_programs.version_keeper import VersionKeeper
-from codemode_mcp.saved_programs.versions import MAX_TEXTS, MAX_VERSIONS, History, Names, Version, names_in
+from codemode_mcp.catalog.saved_programs.folder import Library
+from codemode_mcp.catalog.saved_programs.program_state import ProgramState
+from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
+from codemode_mcp.catalog.saved_programs.version_keeper import VersionKeeper
+from codemode_mcp.catalog.saved_programs.versions import MAX_TEXTS, MAX_VERSIONS, History, Names, Version, names_in
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:

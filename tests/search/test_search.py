@@ -14,8 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.search.finder import MAGIC, MAX_REQUEST, Finder, WordVectors, shipped_vectors, similarity, wishes
-from codemode_mcp.search.index import (
+from codemode_mcp.catalog.search.finder import (
+    MAGIC,
+    MAX_REQUEST,
+    Finder,
+    WordVectors,
+    shipped_vectors,
+    similarity,
+    wishes,
+)
+from codemode_mcp.catalog.search.index import (
     MAX_PHRASE,
     Field,
     Index,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.search import warmup
-from codemode_mcp.search.warmup import Warmup
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.catalog.search import warmup
+from codemode_mcp.catalog.search.warmup import Warmup
+from codemode_mcp.rules.policy.policy import Policy
 from upstream_clients.tools import Tool, UpstreamView
 
 if TYPE_CHECKING:

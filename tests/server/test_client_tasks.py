@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pytest
 
-from codemode_mcp.calls.outcome import Outcome, Usage
-from codemode_mcp.exposure.selection import Exposure
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.base.settings import ToolSettings
+from codemode_mcp.rules.policy.policy import Caller
+from codemode_mcp.runs.calls.outcome import Outcome, Usage
 from codemode_mcp.runs.observation import Polled
 from codemode_mcp.server import client_tasks
 from codemode_mcp.server.client_tasks import ClientTasks, knows_tasks, status_of
 from codemode_mcp.server.exchange import METHODS, TASK_METHODS
-from codemode_mcp.settings import ToolSettings
+from codemode_mcp.server.exposure.selection import Exposure
 from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.tools import Question
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.base.settings import CodeModeSettings, PolicyContext, PolicyRules, ToolSettings
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.server import descriptions
 from codemode_mcp.server.descriptions import tool_list
-from codemode_mcp.settings import CodeModeSettings, PolicyContext, PolicyRules, ToolSettings
 from declarations.names import identifiers
 
 if TYPE_CHECKING:
-    from codemode_mcp.settings import Language
+    from codemode_mcp.base.settings import Language
 
 BOTH: tuple[Language, ...] = ("javascript", "typescript")
 LONG = "Use it to find and change issues of the team. " * 40

@@ -8,12 +8,12 @@ from typing import Any, cast
 import anyio
 import pytest
 
+from codemode_mcp.base.settings import PolicyContext, PolicyRules, ToolSettings
 from codemode_mcp.catalog.per_caller import Catalogs
-from codemode_mcp.exposure.selection import Exposure
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.server.exposed_apps import ExposedApps
+from codemode_mcp.server.exposure.selection import Exposure
 from codemode_mcp.server.notifications import Announcer
-from codemode_mcp.settings import PolicyContext, PolicyRules, ToolSettings
 from upstream_clients.jsonrpc import APP_MIME_TYPE, APPS_EXTENSION
 from upstream_clients.tools import Tool, UpstreamView
 

@@ -8,12 +8,12 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.base.settings import ToolSettings
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.server import exposed_items
 from codemode_mcp.server.exposed_items import ExposedItems
 from codemode_mcp.server.notifications import Announcer
 from codemode_mcp.server.profiles import ClientExposure
-from codemode_mcp.settings import ToolSettings
 from upstream_clients.jsonrpc import JsonRpcError
 from upstream_clients.testing import ScriptedSource
 

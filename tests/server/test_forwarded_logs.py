@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import pytest
 
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.server import notifications
 from codemode_mcp.server.notifications import ForwardedLogs
 from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError

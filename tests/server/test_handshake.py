@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mcp_types import methods, version
 
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.server.client_messages import NOT_INITIALIZED
 from codemode_mcp.server.client_questions import as_request
 from codemode_mcp.server.line_stream import open_line_stream

@@ -10,9 +10,9 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
+from codemode_mcp.base.settings import HttpSettings
 from codemode_mcp.server.http import sockets
 from codemode_mcp.server.http.listener import listening
-from codemode_mcp.settings import HttpSettings
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -17,10 +17,10 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
+from codemode_mcp.base.settings import HttpSettings, IssuerSettings, StaticToken
 from codemode_mcp.server.http import listener
 from codemode_mcp.server.http.auth import CredentialsRefused, StaticTokens
 from codemode_mcp.server.http.oauth import AccessTokens, Keys
-from codemode_mcp.settings import HttpSettings, IssuerSettings, StaticToken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

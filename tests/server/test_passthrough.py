@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from mcp_types import methods
 
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.json_text import json_text
-from codemode_mcp.policy.policy import Caller, Policy
+from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.server import direct_forms
 from codemode_mcp.server.direct_calls import MAX_OWN_CALLS, MAX_PROGRESS, ForwardedCall, no_room
 from codemode_mcp.server.direct_forms import MAX_NAME, MAX_PARTS, MAX_VALUES, Listing, exposed_name, result_for
-from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 FIT = set(string.ascii_letters + string.digits + "_-")

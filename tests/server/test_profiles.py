@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from codemode_mcp.base.settings import ProfileOverride
 from codemode_mcp.server.profiles import (
     KEYS,
     MAX_NAME,
@@ -14,7 +15,6 @@ from codemode_mcp.server.profiles import (
     profile_of,
     traits,
 )
-from codemode_mcp.settings import ProfileOverride
 
 
 def test_a_client_without_a_row_or_a_name_gets_the_plain_default() -> None:

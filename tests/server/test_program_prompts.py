@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codemode_mcp.saved_programs.program_file import read_program
+from codemode_mcp.catalog.saved_programs.program_file import read_program
 from codemode_mcp.server.program_prompts import prompt_result, prompts_of
 
 REPORT = read_program(

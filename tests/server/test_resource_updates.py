@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import pytest
 
-from codemode_mcp.exposure.items import Located
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.server import resources
+from codemode_mcp.server.exposure.items import Located
 from codemode_mcp.server.resources import MAX_RESOURCES, MAX_URI, MAX_WAITING, ResourceUpdates
 from upstream_clients.jsonrpc import JsonRpcError
 from upstream_clients.testing import ScriptedSource

@@ -10,17 +10,17 @@ import anyio
 import pytest
 
 from codemode_mcp.audit import Auditor
-from codemode_mcp.errors import StoreUnavailable
-from codemode_mcp.exposure.apps import MAX_LINKS, number_before, result_uri
-from codemode_mcp.exposure.selection import Exposure
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.base.errors import StoreUnavailable
+from codemode_mcp.base.settings import PolicyRules, ToolSettings
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs.rendering import Rendered
 from codemode_mcp.runs.values import MemoryValues, ResultForm, StoredResult
 from codemode_mcp.server import resources
 from codemode_mcp.server.code_mode import tool_result
+from codemode_mcp.server.exposure.apps import MAX_LINKS, number_before, result_uri
+from codemode_mcp.server.exposure.selection import Exposure
 from codemode_mcp.server.profiles import ClientExposure, Profile
 from codemode_mcp.server.resources import PAGE_RESULTS, ResultResources
-from codemode_mcp.settings import PolicyRules, ToolSettings
 from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
 
 pytestmark = pytest.mark.anyio

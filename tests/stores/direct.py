@@ -11,7 +11,7 @@ from codemode_mcp.stores.work import Alive, Now, Query
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.errors import CodeModeError
+    from codemode_mcp.base.errors import CodeModeError
     from codemode_mcp.stores.work import Work
 
     Result = TypeVar("Result")

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from codemode_mcp.settings import CodeModeSettings
+from codemode_mcp.base.settings import CodeModeSettings
 from codemode_mcp.stores.postgres import open_postgres
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import CodeModeSettings
 from codemode_mcp.runs.store import Claim, SuspendedRun
-from codemode_mcp.settings import CodeModeSettings
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from codemode_mcp.base.settings import StoreSettings
 from codemode_mcp.config import Config
 from codemode_mcp.extensions.setup.doctor import engine
 from codemode_mcp.extensions.setup.doctor.engine import Contents, check_store, in_words, permissions
-from codemode_mcp.settings import StoreSettings
 from codemode_mcp.stores.opening import open_database
 
 if TYPE_CHECKING:

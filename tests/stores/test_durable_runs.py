@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.calls.outcome import MadeCall, Outcome, Usage
-from codemode_mcp.errors import ProgramError, StoreUnavailable
+from codemode_mcp.base.errors import ProgramError, StoreUnavailable
+from codemode_mcp.base.settings import CodeModeSettings
+from codemode_mcp.runs.calls.outcome import MadeCall, Outcome, Usage
 from codemode_mcp.runs.records import completion_text
 from codemode_mcp.runs.store import Claim, EndedRun, Fenced, News, StoredCall, StoredCatalog, SuspendedRun
 from codemode_mcp.runs.views import RunView
 from codemode_mcp.sandbox.messages import Completion
-from codemode_mcp.settings import CodeModeSettings
 from codemode_mcp.stores import suspending
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.work import Query

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 import pytest
 
-from codemode_mcp.errors import CodeModeError, StoreUnavailable
-from codemode_mcp.settings import CodeModeSettings
+from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
+from codemode_mcp.base.settings import CodeModeSettings
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.stores.work import Database, Result, Work
     from tests.runs.bench import Bench

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs.store import EndedRun
-from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import OWNER
 from tests.stores.test_runs_that_outlive import READ, WRITE, answer, fast, replica, slow
 from upstream_clients.testing import ScriptedSource

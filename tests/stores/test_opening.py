@@ -14,8 +14,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.errors import CodeModeError, StoreUnavailable
-from codemode_mcp.settings import CodeModeSettings, StoreSettings
+from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
+from codemode_mcp.base.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores import opening
 from codemode_mcp.stores.opening import ReopenedDatabase, kind_of_mount, name_of, open_store, why_unusable
 from codemode_mcp.stores.work import Now

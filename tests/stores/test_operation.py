@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from codemode_mcp.base.errors import StoreUnavailable
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.cli.serving_processes import StoreContents, read_store
-from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.runs import manager, observation
-from codemode_mcp.settings import PolicyRules
 from codemode_mcp.stores.opening import ReopenedDatabase
 from tests.runs.bench import OWNER, FakeClient, bench
 from tests.stores.test_opening import Opening, now, running

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.errors import CodeModeError, StoreUnavailable
+from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
 from codemode_mcp.stores.postgres import open_postgres
 from codemode_mcp.stores.schema import Lease
 from codemode_mcp.stores.work import Alive, Notify, Now, Query

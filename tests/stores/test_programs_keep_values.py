@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.base.errors import StoreUnavailable
+from codemode_mcp.base.settings import ToolSettings
 from codemode_mcp.runs.rendering import render
-from codemode_mcp.settings import ToolSettings
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.values import StoredValues

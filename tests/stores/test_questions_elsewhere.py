@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.base.settings import PolicyRules
 from tests.runs.bench import FakeClient
 from tests.runs.test_questions import YES, AskingSource
 from tests.stores.test_runs_that_outlive import fast, replica

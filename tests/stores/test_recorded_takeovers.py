@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.errors import CodeModeError
+from codemode_mcp.audit.recordings import format as recorded
+from codemode_mcp.audit.recordings.format import Recording, read_recording
+from codemode_mcp.audit.recordings.recordings import KeptRecordings, MaskSource, RecordingFolder, Recordings, use_folder
+from codemode_mcp.audit.recordings.writer import RecordingWriter
+from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.extensions.program_tools.replay.replay import Options, replay
-from codemode_mcp.recordings import format as recorded
-from codemode_mcp.recordings.format import Recording, read_recording
-from codemode_mcp.recordings.recordings import KeptRecordings, MaskSource, RecordingFolder, Recordings, use_folder
-from codemode_mcp.recordings.writer import RecordingWriter
 from tests.stores.test_runs_that_outlive import fast, replica, slow, until_done
 from upstream_clients.testing import ScriptedSource, SlowSource
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import anyio
 import pytest
 
-from codemode_mcp.errors import CodeModeError, ProgramError, ShuttingDown, StoreUnavailable
-from codemode_mcp.policy.policy import Caller
+from codemode_mcp.base.errors import CodeModeError, ProgramError, ShuttingDown, StoreUnavailable
+from codemode_mcp.base.settings import CodeModeSettings, PolicyRules
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs import records
-from codemode_mcp.settings import CodeModeSettings, PolicyRules
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite

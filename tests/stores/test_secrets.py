@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.settings import CodeModeSettings, StoreSettings
+from codemode_mcp.base.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores.opening import open_store
 from codemode_mcp.stores.seal import Seal, shared_secret
 

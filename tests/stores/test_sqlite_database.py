@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.stores import schema, sqlite
 from codemode_mcp.stores.sqlite import ProcessLock, SqliteDatabase, open_sqlite, problem
 from codemode_mcp.stores.work import Alive, Notify, Query

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from codemode_mcp.calls.outcome import Outcome, Usage
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import CodeModeSettings
+from codemode_mcp.runs.calls.outcome import Outcome, Usage
 from codemode_mcp.runs.store import Claim, EndedRun, Fenced, StoredCall, StoredCatalog, SuspendedRun
-from codemode_mcp.settings import CodeModeSettings
 from tests.stores.shared_database import SharedSqlite
 
 if TYPE_CHECKING:

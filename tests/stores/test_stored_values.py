@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.errors import ProgramError, StoreUnavailable
+from codemode_mcp.base.errors import ProgramError, StoreUnavailable
 from codemode_mcp.runs.values import ENTRY, REF_PREFIX, Get, MemoryValues, Put, Values
 from codemode_mcp.stores import values as stored
 from codemode_mcp.stores.postgres import open_postgres

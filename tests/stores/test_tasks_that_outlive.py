@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import anyio
 import pytest
 
-from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.runs import persisting
 from codemode_mcp.stores.runs import DurableStore
 from tests.runs.bench import FakeClient, bench

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.errors import CodeModeError, StoreUnavailable
-from codemode_mcp.runs import calls, persisting
+from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
+from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.runs import persisting, run_calls
 from codemode_mcp.runs.store import Fenced
-from codemode_mcp.settings import PolicyRules
 from tests.stores.test_runs_that_outlive import READ, WRITE, fast, replica, slow, until_done
 from upstream_clients.testing import ScriptedSource
 
@@ -144,7 +144,7 @@ async def test_a_run_that_computes_when_its_process_ends_is_left_for_the_next(en
 async def test_results_that_a_suspended_program_has_not_got_hold_up_its_other_calls(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "BACKLOG_CHARACTERS", 50_000)
+    monkeypatch.setattr(run_calls, "BACKLOG_CHARACTERS", 50_000)
     source = ScriptedSource("files", {"read": lambda _: {"content": [], "text": "x" * 10_000}}, tools=[READ, WRITE])
     code = (
         "const all = Promise.all([...Array(40).keys()].map((n) => MCP.files.read({n}))); await yield_control('x');"
@@ -162,7 +162,7 @@ async def test_results_that_a_suspended_program_has_not_got_hold_up_its_other_ca
 async def test_arguments_of_calls_that_wait_are_bounded(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "ARGUMENTS_CHARACTERS", 200_000)
+    monkeypatch.setattr(run_calls, "ARGUMENTS_CHARACTERS", 200_000)
     code = (
         "const text = 'x'.repeat(150_000); const first = MCP.files.write({text});"
         "const second = await MCP.files.write({text}).catch((error) => [error.code, error.message]);"

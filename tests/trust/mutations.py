@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from codemode_mcp.audit.events import Auditor
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.settings import PolicyRules
-from codemode_mcp.trust.service import Trust
+from codemode_mcp.rules.policy.policy import Policy
+from codemode_mcp.rules.trust.service import Trust
 from upstream_clients.list_repair import PROMPTS, TEMPLATES, read_items, read_tools
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import UpstreamView

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.trust.comparison import (
+from codemode_mcp.rules.trust.comparison import (
     Listing,
     Mode,
     ServerPins,
@@ -18,7 +18,7 @@ from codemode_mcp.trust.comparison import (
     compare_item,
     reject,
 )
-from codemode_mcp.trust.items import ENTRY_KEY, Item, Kind, entry_item, item_of
+from codemode_mcp.rules.trust.items import ENTRY_KEY, Item, Kind, entry_item, item_of
 
 
 def tool(name: str, description: str = "", **schema: Any) -> Item:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.trust import text_findings
-from codemode_mcp.trust.definition_texts import MAX_TEXT, FoldedTexts, Text, fold, texts_of, words_of
-from codemode_mcp.trust.finding_rules import rules
-from codemode_mcp.trust.finding_words import Meetings, meeting, read_sentences
-from codemode_mcp.trust.findings import MAX_FINDINGS, MAX_OF_RULE, find
+from codemode_mcp.rules.trust import text_findings
+from codemode_mcp.rules.trust.definition_texts import MAX_TEXT, FoldedTexts, Text, fold, texts_of, words_of
+from codemode_mcp.rules.trust.finding_rules import rules
+from codemode_mcp.rules.trust.finding_words import Meetings, meeting, read_sentences
+from codemode_mcp.rules.trust.findings import MAX_FINDINGS, MAX_OF_RULE, find
 from declarations.untrusted_text import HIDDEN
 
 LABELLED = Path(__file__).parent / "labelled"

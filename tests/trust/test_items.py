@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.trust.items import MAX_DEPTH, SERVER_KEY, item_of, items_of, listed_item, tool_item
+from codemode_mcp.rules.trust.items import MAX_DEPTH, SERVER_KEY, item_of, items_of, listed_item, tool_item
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 if TYPE_CHECKING:

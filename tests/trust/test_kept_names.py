@@ -11,10 +11,10 @@ import anyio.lowlevel
 import pytest
 
 from codemode_mcp.audit.events import Auditor
-from codemode_mcp.trust.comparison import ServerPins, accept, with_names
-from codemode_mcp.trust.items import SERVER_KEY, item_of
-from codemode_mcp.trust.pins_file import LockFile, PinsFolder
-from codemode_mcp.trust.service import Trust
+from codemode_mcp.rules.trust.comparison import ServerPins, accept, with_names
+from codemode_mcp.rules.trust.items import SERVER_KEY, item_of
+from codemode_mcp.rules.trust.pins_file import LockFile, PinsFolder
+from codemode_mcp.rules.trust.service import Trust
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Tool, UpstreamView
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from codemode_mcp.trust.comparison import Mode
+    from codemode_mcp.rules.trust.comparison import Mode
 
 pytestmark = pytest.mark.anyio
 

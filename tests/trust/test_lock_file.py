@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.trust.items import SERVER_KEY, item_of
-from codemode_mcp.trust.pins_file import (
+from codemode_mcp.rules.trust.items import SERVER_KEY, item_of
+from codemode_mcp.rules.trust.pins_file import (
     LockFile,
     LockFileError,
     LockFileMissing,

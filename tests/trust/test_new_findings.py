@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.trust import findings as module
-from codemode_mcp.trust.comparison import ItemReport, Status
-from codemode_mcp.trust.findings import new_findings, tools_of_others
-from codemode_mcp.trust.items import Item, is_api, item_of
+from codemode_mcp.rules.trust import findings as module
+from codemode_mcp.rules.trust.comparison import ItemReport, Status
+from codemode_mcp.rules.trust.findings import new_findings, tools_of_others
+from codemode_mcp.rules.trust.items import Item, is_api, item_of
 
 if TYPE_CHECKING:
     import pytest

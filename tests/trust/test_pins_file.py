@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.trust import pins_file
-from codemode_mcp.trust.comparison import Acceptance, Listing, ServerPins
-from codemode_mcp.trust.items import Item, item_of
-from codemode_mcp.trust.pins_file import PinsDamaged, PinsFolder, PinsUnavailable
+from codemode_mcp.rules.trust import pins_file
+from codemode_mcp.rules.trust.comparison import Acceptance, Listing, ServerPins
+from codemode_mcp.rules.trust.items import Item, item_of
+from codemode_mcp.rules.trust.pins_file import PinsDamaged, PinsFolder, PinsUnavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,8 +145,8 @@ WRITER = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from codemode_mcp.trust.comparison import ServerPins
-from codemode_mcp.trust.pins_file import PinsFolder
+from codemode_mcp.rules.trust.comparison import ServerPins
+from codemode_mcp.rules.trust.pins_file import PinsFolder
 folder = PinsFolder(Path(sys.argv[1]), None)
 for number in range(20):
     digest = (sys.argv[2] + str(number)).rjust(64, "0")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.trust.items import Kind, parse_reference, reference
+from codemode_mcp.rules.trust.items import Kind, parse_reference, reference
 
 if TYPE_CHECKING:
-    from codemode_mcp.trust.items import Key
+    from codemode_mcp.rules.trust.items import Key
 
 
 @pytest.mark.parametrize(

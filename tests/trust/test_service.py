@@ -13,11 +13,11 @@ import pytest
 from codemode_mcp.audit.events import Auditor
 from codemode_mcp.cli.pinned_items import PinnedItems, PinnedServer
 from codemode_mcp.cli.trust_views import item_row, items_json, report_lines
-from codemode_mcp.trust import service
-from codemode_mcp.trust.comparison import Stale, accept
-from codemode_mcp.trust.items import reference
-from codemode_mcp.trust.pins_file import LockFile, PinsFolder
-from codemode_mcp.trust.service import Trust
+from codemode_mcp.rules.trust import service
+from codemode_mcp.rules.trust.comparison import Stale, accept
+from codemode_mcp.rules.trust.items import reference
+from codemode_mcp.rules.trust.pins_file import LockFile, PinsFolder
+from codemode_mcp.rules.trust.service import Trust
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from codemode_mcp.audit.events import Event
-    from codemode_mcp.trust.comparison import Mode
-    from codemode_mcp.trust.service import ListedKind
+    from codemode_mcp.rules.trust.comparison import Mode
+    from codemode_mcp.rules.trust.service import ListedKind
 
 pytestmark = pytest.mark.anyio
 
@@ -412,7 +412,7 @@ async def test_unreadable_pins_hold_everything_of_their_server(
     world.folder.path("s").parent.mkdir(parents=True)
     world.folder.path("s").write_text(text)
     world.folder.path("s").chmod(0o600)
-    with caplog.at_level(logging.WARNING, "codemode_mcp.trust"):
+    with caplog.at_level(logging.WARNING, "codemode_mcp.rules.trust"):
         assert world.lists(LOOK).tools == ()
     assert "all tools of server 's' are held until a person accepts them" in caplog.text
     assert "is held: " in (world.trust.admits("s", LOOK) or "")
@@ -469,7 +469,7 @@ async def test_held_items_are_logged_once(tmp_path: Path, caplog: pytest.LogCapt
     for _ in range(3):
         world.lists(WIDER, replace(EXTRA, name="x\n\u202ey"))
         world.lists(LOOK, replace(EXTRA, name="x\n\u202ey"))
-    texts = [each.message for each in caplog.records if each.name == "codemode_mcp.trust"]
+    texts = [each.message for each in caplog.records if each.name == "codemode_mcp.rules.trust"]
     assert texts[0] == (
         "server 's': 2 items are held until a person accepts them (s.look, s.x\\n\\u202ey); look at them with: "
         "codemode-mcp trust diff s"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.trust.items import MAX_URI, makes, may_make
+from codemode_mcp.rules.trust.items import MAX_URI, makes, may_make
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.trust.items import tool_item
+from codemode_mcp.rules.trust.items import tool_item
 from tests.declarations.schemas_and_values import CONSTANTS, NAMES, documents, meets_itself, values
 from tests.properties import examples
 from upstream_clients.list_repair import read_tools

@@ -19,9 +19,9 @@ app = typer.Typer()
 @app.command(epilog="Example: codemode-mcp clients\n\nExample: codemode-mcp clients --json")
 def clients(config: ServedConfigOption = None, as_json: JsonOption = False) -> None:
     """List the clients of all serving processes of this user with their profiles, and the profiles of known clients."""
+    from codemode_mcp.base.display import plain
     from codemode_mcp.cli.serving_processes import ask_processes
-    from codemode_mcp.control.display import plain
-    from codemode_mcp.control.protocol import Request
+    from codemode_mcp.server.control.protocol import Request
     from codemode_mcp.server.profiles import PROFILES, profile_json
 
     found = ask_processes(Request("clients"), config)
@@ -53,7 +53,7 @@ def _lines(servers: list[dict[str, Any]], profiles: list[dict[str, Any]]) -> Ite
 
 
 def _client_lines(client: Mapping[str, Any], server: Mapping[str, Any]) -> Iterator[str]:
-    from codemode_mcp.control.display import counted, cut
+    from codemode_mcp.base.display import counted, cut
     from codemode_mcp.server.profiles import traits
 
     name = f"{client['name'] or '(no name)'} {client['version']}".rstrip()

@@ -68,11 +68,11 @@ def status(
 
 
 def _status_of_all(*, as_json: bool) -> None:
-    from codemode_mcp.control.client import NoAnswer
+    from codemode_mcp.server.control.client import NoAnswer
 
     found, problems = [], []
     with folder_errors():
-        from codemode_mcp.instance import registry
+        from codemode_mcp.process.instance import registry
 
         keys = registry.keys()
     for key in keys:
@@ -141,7 +141,7 @@ def start(
 
 def _start(path: Path | None) -> None:
     from codemode_mcp.cli.relaying import is_shared
-    from codemode_mcp.instance import attaching, registry
+    from codemode_mcp.process.instance import attaching, registry
 
     if path is not None and not is_shared(path):
         stop(1, f"{path} has {_NOT_SHARED}, so no client would use a shared instance")
@@ -166,7 +166,7 @@ def _start(path: Path | None) -> None:
 
 def _start_http(config: str | None, options: Mapping[str, Any]) -> None:
     from codemode_mcp.cli.relaying import is_shared
-    from codemode_mcp.instance import attaching, registry
+    from codemode_mcp.process.instance import attaching, registry
 
     found: list[Path] = []
     path = _path(config, found)
@@ -208,7 +208,7 @@ def stop_instance(
 def restart(config: ConfigOption = None) -> None:
     """End the shared instance, and start it again. Its runs are suspended, and its clients stay connected."""
     path = _admitted_path(config)
-    from codemode_mcp.instance import registry
+    from codemode_mcp.process.instance import registry
 
     key = registry.key_of(path)
     record = running_record(key)
@@ -225,8 +225,8 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
 ) -> None:
     """Print the end of the log of the shared instance. The log stays when the instance has ended."""
-    from codemode_mcp.control.display import plain
-    from codemode_mcp.instance import registry
+    from codemode_mcp.base.display import plain
+    from codemode_mcp.process.instance import registry
 
     with folder_errors():
         path = registry.log_path(_key(config))
@@ -274,7 +274,7 @@ def run(
 ) -> None:
     """Be the shared instance. Relays start this command."""
     from codemode_mcp.cli.command_service import run_command
-    from codemode_mcp.instance.host import run as run_instance
+    from codemode_mcp.process.instance.host import run as run_instance
 
     raise typer.Exit(run_instance(key, config, run_command, detach=detach))
 
@@ -287,8 +287,8 @@ def _path(config: str | None, found: list[Path] | None = None) -> Path | None:
 
     Nothing of the file is used here, so it need not be confirmed.
     """
+    from codemode_mcp.base.errors import ConfigError
     from codemode_mcp.cli.deciding import find
-    from codemode_mcp.errors import ConfigError
 
     try:
         path = find(config, ([] if found is None else found).append)
@@ -299,8 +299,8 @@ def _path(config: str | None, found: list[Path] | None = None) -> Path | None:
 
 def _admitted_path(config: str | None) -> Path | None:
     """Return the absolute path of a configuration that the user has confirmed, if it needs that."""
+    from codemode_mcp.base.errors import ConfigError
     from codemode_mcp.cli.deciding import admit, find
-    from codemode_mcp.errors import ConfigError
 
     try:
         path = find(config, admit)
@@ -310,7 +310,7 @@ def _admitted_path(config: str | None) -> Path | None:
 
 
 def _key(config: str | None) -> str:
-    from codemode_mcp.instance import registry
+    from codemode_mcp.process.instance import registry
 
     return registry.key_of(_path(config))
 

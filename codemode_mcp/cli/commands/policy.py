@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from codemode_mcp.config import Config
-    from codemode_mcp.trust.comparison import ServerPins
+    from codemode_mcp.rules.trust.comparison import ServerPins
     from upstream_clients.tools import Annotations, Tool
 
 app = typer.Typer(
@@ -38,11 +38,11 @@ ToolsArgument = Annotated[
 @app.command(epilog="Example: codemode-mcp policy explain github.delete_repository")
 def explain(tool: ToolArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show what policy decides about a tool, and by which rule, for each kind of caller."""
+    from codemode_mcp.base.config_path import command_option
+    from codemode_mcp.base.display import table
+    from codemode_mcp.base.paths import config_dir
     from codemode_mcp.cli.loading import load
-    from codemode_mcp.config_path import command_option
-    from codemode_mcp.control.display import table
-    from codemode_mcp.paths import config_dir
-    from codemode_mcp.policy.unused_rules import explain as explanations
+    from codemode_mcp.rules.policy.unused_rules import explain as explanations
 
     loaded = load(config, "warning", None)
     tool_id = _id_of(tool, loaded)
@@ -111,8 +111,8 @@ def log(
     from dataclasses import asdict
 
     from codemode_mcp.audit.trajectory_files import decisions_in, moment
+    from codemode_mcp.base.display import table
     from codemode_mcp.cli.loading import load
-    from codemode_mcp.control.display import table
 
     loaded = load(config, "warning", None)
     path = trajectory or (None if loaded.audit.trajectory is None else Path(loaded.audit.trajectory))
@@ -135,11 +135,11 @@ def _set_denied(tools: Sequence[str], config: str | None, *, denied: bool) -> No
     from codemode_mcp.audit.events import Auditor
     from codemode_mcp.audit.recording import recording
     from codemode_mcp.audit.redaction import Redactor
+    from codemode_mcp.base.errors import ConfigError
     from codemode_mcp.cli.loading import load
     from codemode_mcp.config.edit import switch_tool
-    from codemode_mcp.errors import ConfigError
-    from codemode_mcp.policy.approval import AT_TERMINAL
-    from codemode_mcp.policy.unused_rules import explain as explanations
+    from codemode_mcp.rules.policy.approval import AT_TERMINAL
+    from codemode_mcp.rules.policy.unused_rules import explain as explanations
 
     loaded = load(config, "warning", None)
     if loaded.path is None:
@@ -169,9 +169,9 @@ def _set_denied(tools: Sequence[str], config: str | None, *, denied: bool) -> No
 
 def _id_of(tool: str, config: Config) -> str:
     """Return the id of a tool. End the command if there is no such server."""
+    from codemode_mcp.catalog.saved_programs.saved_program import program_id
     from codemode_mcp.cli.loading import configured, unknown_server
-    from codemode_mcp.policy.policy import SOURCES
-    from codemode_mcp.saved_programs.saved_program import program_id
+    from codemode_mcp.rules.policy.policy import SOURCES
     from declarations.names import identifiers
 
     if tool.startswith(SOURCES) and tool.count(":") >= 2:
@@ -195,8 +195,8 @@ def _id_of(tool: str, config: Config) -> str:
 
 
 def _saved_tools(config: Config, server: str) -> Sequence[Tool]:
-    from codemode_mcp.nesting import with_depth
-    from codemode_mcp.paths import listings_dir
+    from codemode_mcp.base.nesting import with_depth
+    from codemode_mcp.base.paths import listings_dir
     from upstream_clients.listing import ListingCache
 
     spec = next((each for each in config.upstreams if each.name == server), None)
@@ -206,10 +206,10 @@ def _saved_tools(config: Config, server: str) -> Sequence[Tool]:
 
 def _pins(config: Config, server: str) -> ServerPins | None:
     """Return the pins of a server, with its present entry in the configuration; None if there are none."""
-    from codemode_mcp.paths import state_dir
-    from codemode_mcp.trust.comparison import with_entry
-    from codemode_mcp.trust.items import entry_item
-    from codemode_mcp.trust.pins_file import PinsFolder, PinsUnavailable
+    from codemode_mcp.base.paths import state_dir
+    from codemode_mcp.rules.trust.comparison import with_entry
+    from codemode_mcp.rules.trust.items import entry_item
+    from codemode_mcp.rules.trust.pins_file import PinsFolder, PinsUnavailable
 
     try:
         pins = PinsFolder(state_dir() / "pins", config.path).load(server)
@@ -223,9 +223,9 @@ def _known(config: Config, tool_id: str) -> tuple[Annotations | None, bool, str 
 
     Of a tool that its server has changed, the annotations are the accepted ones.
     """
-    from codemode_mcp.trust.comparison import compare_item
-    from codemode_mcp.trust.state_words import reason_of, why_held
-    from codemode_mcp.trust.views import accepted_tool
+    from codemode_mcp.rules.trust.comparison import compare_item
+    from codemode_mcp.rules.trust.state_words import reason_of, why_held
+    from codemode_mcp.rules.trust.views import accepted_tool
     from upstream_clients.tools import Annotations
 
     source, _, rest = tool_id.partition(":")

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from codemode_mcp.audit.events import EventKind
+    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.catalog.saved_programs.versions import DefinitionChange, UsedTool
     from codemode_mcp.cli.saved_lookup import SavedPrograms
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.saved_programs.versions import DefinitionChange, UsedTool
 
 app = typer.Typer(
     name="programs",
@@ -43,9 +43,9 @@ NameOrAll = Annotated[
 @app.command("list", epilog="Example: codemode-mcp programs list")
 def list_(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show all saved programs and proposals, and which definitions of tools have changed. No server is started."""
+    from codemode_mcp.base.display import table
     from codemode_mcp.cli import saved_lookup
     from codemode_mcp.cli.saved_lookup import find_programs
-    from codemode_mcp.control.display import table
 
     found = find_programs(config)
     if as_json:
@@ -121,10 +121,10 @@ def diff(name: NameArgument, config: ConfigOption = None) -> None:
 @app.command(epilog="Example: codemode-mcp programs accept weeklyReport")
 def accept(name: NameArgument, config: ConfigOption = None) -> None:
     """Show a proposal, and save it after a confirmation. Without one, accept changed definitions of its tools."""
+    from codemode_mcp.catalog.saved_programs import program_state
     from codemode_mcp.cli import saved_lookup
     from codemode_mcp.cli.pinned_items import PERSON
     from codemode_mcp.cli.saved_lookup import find_programs
-    from codemode_mcp.saved_programs import program_state
 
     require_person("programs accept")
     found = find_programs(config)
@@ -143,9 +143,9 @@ def accept(name: NameArgument, config: ConfigOption = None) -> None:
 @app.command(epilog="Example: codemode-mcp programs reject weeklyReport")
 def reject(name: NameArgument, config: ConfigOption = None) -> None:
     """Show a proposal, and reject it after a confirmation. The same text is not proposed again."""
+    from codemode_mcp.catalog.saved_programs import program_state
     from codemode_mcp.cli import saved_lookup
     from codemode_mcp.cli.saved_lookup import find_programs
-    from codemode_mcp.saved_programs import program_state
 
     require_person("programs reject")
     found = find_programs(config)
@@ -162,8 +162,8 @@ def reject(name: NameArgument, config: ConfigOption = None) -> None:
 @app.command(epilog="Example: codemode-mcp programs remove weeklyReport")
 def remove(name: NameArgument, config: ConfigOption = None) -> None:
     """Remove a saved program and its versions after a confirmation."""
+    from codemode_mcp.catalog.saved_programs import program_state
     from codemode_mcp.cli.saved_lookup import find_programs
-    from codemode_mcp.saved_programs import program_state
 
     require_person("programs remove")
     found = find_programs(config)
@@ -180,10 +180,10 @@ def remove(name: NameArgument, config: ConfigOption = None) -> None:
 @app.command(epilog="Example: codemode-mcp programs check")
 def check(name: NameOrAll = None, config: ConfigOption = None) -> None:
     """Read the files of saved programs, check their types, and show the problems. Exit with 1 if there are any."""
+    from codemode_mcp.catalog.saved_programs.program_file import unknown_members
     from codemode_mcp.cli.loading import load
     from codemode_mcp.cli.saved_lookup import find_programs
     from codemode_mcp.extension_points import first
-    from codemode_mcp.saved_programs.program_file import unknown_members
 
     found = find_programs(config)
     problems = [each for each in found.library.problems if name in (None, each.file.rpartition(".")[0])]
@@ -203,10 +203,10 @@ def check(name: NameOrAll = None, config: ConfigOption = None) -> None:
 
 def _accept_definitions(name: str, config: str | None) -> None:
     """Pin a saved program to the present definitions of its tools, after a confirmation."""
+    from codemode_mcp.catalog.saved_programs import program_state
+    from codemode_mcp.catalog.saved_programs.versions import unusable
     from codemode_mcp.cli.pinned_items import PERSON
     from codemode_mcp.cli.saved_lookup import find_programs
-    from codemode_mcp.saved_programs import program_state
-    from codemode_mcp.saved_programs.versions import unusable
 
     found = find_programs(config)
     program = found.library.get(name)
@@ -249,7 +249,7 @@ def _connect(program: SavedProgram, config: str | None) -> tuple[Sequence[Defini
 
 def _decide(decide: Callable[[], object]) -> None:
     """Make a decision. End the command if it cannot be made."""
-    from codemode_mcp.saved_programs.program_state import NotWritten, Stale, StateUnavailable
+    from codemode_mcp.catalog.saved_programs.program_state import NotWritten, Stale, StateUnavailable
 
     try:
         decide()

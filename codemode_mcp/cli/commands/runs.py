@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.cli.serving_processes import Listing
-    from codemode_mcp.policy.approval import Remember
+    from codemode_mcp.rules.policy.approval import Remember
 
 app = typer.Typer(
     name="runs",
@@ -49,9 +49,9 @@ CallsArgument = Annotated[
 @app.command("list", epilog="Example: codemode-mcp runs list --json")
 def list_runs(config: ServedConfigOption = None, as_json: JsonOption = False) -> None:
     """List the runs of all serving processes of this user, with suspended runs in a store and ended runs."""
+    from codemode_mcp.base.display import table
     from codemode_mcp.cli import serving_processes
     from codemode_mcp.cli.serving_processes import list_all
-    from codemode_mcp.control.display import table
 
     found = list_all(config)
     if as_json:
@@ -106,10 +106,10 @@ def _listing_json(found: Listing) -> dict[str, Any]:
 @app.command(epilog="Example: codemode-mcp runs show run_4fK2mQ8xZ1")
 def show(run: RunArgument, config: ServedConfigOption = None, as_json: JsonOption = False) -> None:
     """Show one run with its calls, and the calls that wait for approval."""
+    from codemode_mcp.base.display import table
     from codemode_mcp.cli import serving_processes
     from codemode_mcp.cli.serving_processes import find_run
-    from codemode_mcp.control.display import table
-    from codemode_mcp.control.protocol import is_here, where
+    from codemode_mcp.server.control.protocol import is_here, where
 
     endpoint, answer = find_run(run, config)
     view, server = answer["run"], answer["server"]
@@ -161,7 +161,7 @@ def deny(run: RunArgument, calls: CallsArgument = None, config: ServedConfigOpti
 def cancel(run: RunArgument, config: ServedConfigOption = None) -> None:
     """End a run and cancel its calls, after a confirmation."""
     from codemode_mcp.cli.serving_processes import ask_process, find_run, stop_unserved, summary
-    from codemode_mcp.control.protocol import Request
+    from codemode_mcp.server.control.protocol import Request
 
     require_person("runs cancel")
     endpoint, answer = find_run(run, config)
@@ -207,10 +207,10 @@ def export(
 
 def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: bool, remember: Remember) -> None:
     from codemode_mcp.audit.trajectory_files import deadline
+    from codemode_mcp.base.display import cut
     from codemode_mcp.cli import serving_processes
     from codemode_mcp.cli.serving_processes import ask_process, find_run, stop_unserved
-    from codemode_mcp.control.display import cut
-    from codemode_mcp.control.protocol import Request
+    from codemode_mcp.server.control.protocol import Request
 
     verb, done = ("approve", "approved") if approved else ("deny", "denied")
     require_person(f"runs {verb}")
@@ -279,7 +279,7 @@ def _table_width() -> int:
 
 
 def _print(lines: Iterable[str]) -> None:
-    from codemode_mcp.control.display import plain
+    from codemode_mcp.base.display import plain
 
     for line in lines:
         print(plain(line))

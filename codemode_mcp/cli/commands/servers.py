@@ -17,7 +17,7 @@ from codemode_mcp.cli.parser import server_names
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from codemode_mcp.control.endpoints import Endpoint
+    from codemode_mcp.server.control.endpoints import Endpoint
 
 app = typer.Typer(
     name="servers",
@@ -95,7 +95,7 @@ def restart(server: ServerArgument, config: ServedConfigOption = None) -> None:
     """
     from codemode_mcp.cli.deciding import refuse_to_children
     from codemode_mcp.cli.serving_processes import ask_process, outcome_text
-    from codemode_mcp.control.protocol import Request
+    from codemode_mcp.server.control.protocol import Request
 
     refuse_to_children("servers restart")
     failed = False
@@ -126,7 +126,7 @@ def logs(
     A serving process keeps the latest 500 lines of each server. Secrets in them are replaced.
     """
     from codemode_mcp.cli.serving_processes import ask_process, log_line
-    from codemode_mcp.control.protocol import Request
+    from codemode_mcp.server.control.protocol import Request
 
     processes = _with_server(server, config)
     latest = [0] * len(processes)
@@ -151,7 +151,7 @@ def _processes(config: str | None, server: str | None) -> tuple[list[_Process], 
         server: only this server, and the processes that have it. End the command if no process has it.
     """
     from codemode_mcp.cli.serving_processes import ask_processes
-    from codemode_mcp.control.protocol import Request
+    from codemode_mcp.server.control.protocol import Request
 
     found = ask_processes(Request("servers"), config)
     every = [_Process(endpoint, answer["server"], answer["servers"]) for endpoint, answer in found.answers]

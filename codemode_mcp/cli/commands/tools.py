@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from codemode_mcp.config import Config
-    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.services import App
 
 Result = TypeVar("Result")
@@ -109,7 +109,7 @@ def _run(config: Config, function: Callable[[App, Caller], Awaitable[Result]]) -
     """Call a function with an application that is open meanwhile."""
     import anyio
 
-    from codemode_mcp.app.app import open_app
+    from codemode_mcp.process.app.app import open_app
 
     async def run() -> Result:
         async with open_app(config) as opened:

@@ -39,9 +39,9 @@ ItemArgument = Annotated[
 @app.command(epilog="Example: codemode-mcp trust status github")
 def status(item: ItemArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show what is accepted of each server, and each item that differs. No server is started."""
+    from codemode_mcp.base.display import table
     from codemode_mcp.cli import trust_views
     from codemode_mcp.cli.pinned_items import find_items
-    from codemode_mcp.control.display import table
 
     found = find_items(config, item)
     if as_json:
@@ -100,9 +100,9 @@ def reject(item: ItemArgument = None, config: ConfigOption = None) -> None:
 @app.command(epilog="Example: codemode-mcp trust lock")
 def lock(config: ConfigOption = None) -> None:
     """Write codemode-mcp.lock.json beside the configuration: digests of what is accepted, for a team."""
+    from codemode_mcp.base.display import counted
     from codemode_mcp.cli.pinned_items import find_items, lock_of, path_of
-    from codemode_mcp.control.display import counted
-    from codemode_mcp.trust.pins_file import write_lock_file
+    from codemode_mcp.rules.trust.pins_file import write_lock_file
 
     found = find_items(config, None)
     path = path_of(found.config)

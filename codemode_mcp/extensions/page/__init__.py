@@ -5,5 +5,5 @@ addresses, each module in `views` the pages of one subject. `changes` tells open
 assets are files that are used as they are.
 
 A page asks and changes nothing in its own way: it sends the requests of the control socket, as a terminal does. The
-modules of this wing are imported when a person opens the page.
+modules of this extension are imported when a person opens the page.
 """

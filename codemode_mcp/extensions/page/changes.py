@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
     from codemode_mcp.audit.events import EventKind
-    from codemode_mcp.control.answers import Control, Where
     from codemode_mcp.runs.views import RunView
+    from codemode_mcp.server.control.answers import Control, Where
     from codemode_mcp.server.services import App
 
     Stored = tuple[list[tuple[RunView, Where]], dict[str, Any]]

@@ -16,7 +16,7 @@ from codemode_mcp.cli.options import ConfigOption
 from codemode_mcp.cli.terminal import is_at_terminal
 
 if TYPE_CHECKING:
-    from codemode_mcp.instance.attaching import Client
+    from codemode_mcp.process.instance.attaching import Client
 
 
 app = typer.Typer()
@@ -40,8 +40,8 @@ def ui(
 
     The process that serves the configuration shows it: the shared instance, or `serve --transport http`.
     """
+    from codemode_mcp.base.nesting import DEPTH_VARIABLE
     from codemode_mcp.extensions.page.sessions import write_redirect
-    from codemode_mcp.nesting import DEPTH_VARIABLE
 
     if DEPTH_VARIABLE in os.environ:
         stop(1, "ui is not for programs started by a server behind codemode-mcp; use a terminal of your own")
@@ -78,7 +78,7 @@ def _admit(config: str | None) -> dict[str, Any]:
     from codemode_mcp.cli.instance_control import running_record
     from codemode_mcp.cli.relaying import client_of
     from codemode_mcp.cli.serving_processes import ask_process, ask_processes
-    from codemode_mcp.control.protocol import Request
+    from codemode_mcp.server.control.protocol import Request
 
     shared = client_of(config, {"ui": True})
     if shared is not None and running_record(shared[0]) is not None:
@@ -92,7 +92,7 @@ def _admit(config: str | None) -> dict[str, Any]:
 
 
 def _attach(key: str, client: Client) -> dict[str, Any]:
-    from codemode_mcp.instance import attaching
+    from codemode_mcp.process.instance import attaching
 
     try:
         attached = attaching.attach(key, client, dict(os.environ))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from codemode_mcp.control.protocol import BadMessage
 from codemode_mcp.extensions.page.guard import Guard
 from codemode_mcp.extensions.page.sessions import Sessions, redirect_path
 from codemode_mcp.extensions.page.site import Site, build, pages
 from codemode_mcp.extensions.page.views import overview, programs, runs, tools, trust
+from codemode_mcp.server.control.protocol import BadMessage
 from codemode_mcp.server.http.sockets import CannotListen, accept_connections, open_socket
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
     from starlette.routing import Route
 
+    from codemode_mcp.base.settings import UiSettings
     from codemode_mcp.server.services import App
-    from codemode_mcp.settings import UiSettings
 
 
 log = logging.getLogger("codemode_mcp.extensions.page")

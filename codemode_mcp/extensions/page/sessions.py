@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.paths import state_dir
+from codemode_mcp.base.paths import state_dir
 from upstream_clients.private_files import exposure, make_private_folder
 
 if TYPE_CHECKING:

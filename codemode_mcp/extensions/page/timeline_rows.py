@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.trajectory_files import Bar, Scale, duration, moment, size, svg_number
-from codemode_mcp.control.display import plain
+from codemode_mcp.base.display import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

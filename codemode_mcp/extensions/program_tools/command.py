@@ -20,13 +20,13 @@ from codemode_mcp.cli.parser import live_runs
 from codemode_mcp.extensions.program_tools.draft_sources import read_source
 
 if TYPE_CHECKING:
+    from codemode_mcp.base.settings import Language
+    from codemode_mcp.catalog.saved_programs.folder import Library
     from codemode_mcp.extensions.program_tools.draft_sources import DraftSource
     from codemode_mcp.extensions.program_tools.drafts import Draft, Parameter
     from codemode_mcp.extensions.program_tools.program_tests.cases import Case
     from codemode_mcp.extensions.program_tools.program_tests.report import TestResult
     from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.saved_programs.folder import Library
-    from codemode_mcp.settings import Language
 
 
 app = typer.Typer()
@@ -59,8 +59,8 @@ def new(
     config: ConfigOption = None,
 ) -> None:
     """Write a saved program: an empty one, or one made from a program that has run."""
+    from codemode_mcp.catalog.saved_programs.saved_program import file_name
     from codemode_mcp.extensions.program_tools.drafts import skeleton
-    from codemode_mcp.saved_programs.saved_program import file_name
 
     stem, language = _split(name)
     folder = programs_folder(config)
@@ -98,7 +98,7 @@ def _run_command(name: str, draft: Draft, folder: Path, config: str | None) -> s
 
 def _split(name: str) -> tuple[str, Language | None]:
     """Return the name of a program and the language by its suffix. End the command if it is no name."""
-    from codemode_mcp.saved_programs.saved_program import SUFFIXES, name_problem
+    from codemode_mcp.catalog.saved_programs.saved_program import SUFFIXES, name_problem
 
     suffix = Path(name).suffix
     stem = name.removesuffix(suffix) if suffix in SUFFIXES else name
@@ -109,7 +109,7 @@ def _split(name: str) -> tuple[str, Language | None]:
 
 
 def _draft(source: DraftSource, name: str, language: Language | None) -> Draft:
-    from codemode_mcp.errors import ProgramError
+    from codemode_mcp.base.errors import ProgramError
     from codemode_mcp.extensions.program_tools.drafts import make_draft
 
     if source.language == "typescript" and language == "javascript":
@@ -128,7 +128,7 @@ def _draft(source: DraftSource, name: str, language: Language | None) -> Draft:
 
 def _write(folder: Path, name: str, text: str) -> Path:
     """Write a new file. End the command if a program of this name exists."""
-    from codemode_mcp.saved_programs.saved_program import SUFFIXES
+    from codemode_mcp.catalog.saved_programs.saved_program import SUFFIXES
 
     stem = Path(name).stem.casefold()
     path = folder / name
@@ -179,7 +179,7 @@ def _say_parameters(path: Path, draft: Draft) -> None:
 
 
 def _row(parameter: Parameter) -> str:
-    from codemode_mcp.control.display import cut
+    from codemode_mcp.base.display import cut
 
     default = "required: a secret stood here"
     if parameter.text is not None:
@@ -189,8 +189,8 @@ def _row(parameter: Parameter) -> str:
 
 def _say_problem(path: Path, name: str, draft: Draft) -> None:
     """End the command if the file that was written is not yet a saved program."""
-    from codemode_mcp.saved_programs.program_file import read_program
-    from codemode_mcp.saved_programs.saved_program import ProgramFileError
+    from codemode_mcp.catalog.saved_programs.program_file import read_program
+    from codemode_mcp.catalog.saved_programs.saved_program import ProgramFileError
 
     try:
         read_program(name, draft.language, draft.text)
@@ -281,14 +281,14 @@ def _selected(cases: list[Case], only: str) -> list[Case]:
 
 async def _run_all(cases: list[Case], results: list[TestResult], verbose: bool, exit_first: bool, update: bool) -> None:
     """Run the tests in order, and print the progress. The results are complete as far as the tests came."""
-    from codemode_mcp.errors import CodeModeError
+    from codemode_mcp.base.errors import CodeModeError
+    from codemode_mcp.base.paths import cache_dir
+    from codemode_mcp.catalog.saved_programs.compiling import ProgramCompiler
+    from codemode_mcp.catalog.saved_programs.folder import read_folder
     from codemode_mcp.extensions.program_tools.program_tests.report import Progress
     from codemode_mcp.extensions.program_tools.program_tests.running import Runner
-    from codemode_mcp.paths import cache_dir
     from codemode_mcp.program.intl import intl_reader
     from codemode_mcp.sandbox.engine import open_engine
-    from codemode_mcp.saved_programs.compiling import ProgramCompiler
-    from codemode_mcp.saved_programs.folder import read_folder
 
     progress = Progress(len(cases), verbose=verbose)
     libraries: dict[Path, Library] = {}
@@ -308,7 +308,7 @@ async def _run_all(cases: list[Case], results: list[TestResult], verbose: bool, 
 
 
 async def _transform(source: str) -> Transformed:
-    from codemode_mcp.paths import cache_dir
+    from codemode_mcp.base.paths import cache_dir
     from codemode_mcp.program.esbuild import find_esbuild
     from codemode_mcp.program.typescript import transform
 

@@ -15,10 +15,10 @@ from codemode_mcp.cli.messages import stop_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from codemode_mcp.audit.recordings.format import Recording
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.extensions.program_tools.drafts.parameters import ValueSchema
-    from codemode_mcp.recordings.format import Recording
-    from codemode_mcp.settings import Language
     from upstream_clients.tools import JsonObject
 
 
@@ -68,7 +68,7 @@ def read_source(source: str, config: str | None) -> DraftSource:
 
 
 def _read(path: Path) -> bytes:
-    from codemode_mcp.recordings.format import MAX_BYTES
+    from codemode_mcp.audit.recordings.format import MAX_BYTES
 
     try:
         # Opening a pipe would wait for a writer.
@@ -82,9 +82,9 @@ def _read(path: Path) -> bytes:
 
 
 def _recorded(data: bytes, name: str) -> DraftSource:
+    from codemode_mcp.audit.recordings.format import NotReadable, recording_of
+    from codemode_mcp.base.errors import CodeModeError
     from codemode_mcp.catalog.serialize import read_catalog
-    from codemode_mcp.errors import CodeModeError
-    from codemode_mcp.recordings.format import NotReadable, recording_of
 
     try:
         recording = recording_of(io.BytesIO(data))

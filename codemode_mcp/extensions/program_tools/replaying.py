@@ -11,22 +11,22 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp import __version__
+from codemode_mcp.audit.recordings.format import NotReadable, read_recording
+from codemode_mcp.base.errors import CodeModeError
+from codemode_mcp.base.paths import cache_dir
+from codemode_mcp.base.text import listed
 from codemode_mcp.cli.following import print_answer, print_outputs
 from codemode_mcp.cli.messages import end, say, say_line, stop
 from codemode_mcp.cli.terminal import Screen
-from codemode_mcp.errors import CodeModeError
 from codemode_mcp.extensions.program_tools.replay.replay import Options, OtherProgram, replay
-from codemode_mcp.paths import cache_dir
-from codemode_mcp.recordings.format import NotReadable, read_recording
-from codemode_mcp.text import listed
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from codemode_mcp.audit.recordings.format import Recording
     from codemode_mcp.extensions.program_tools.replay.ending import Replayed
     from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.recordings.format import Recording
 
 DIVERGED: Final = 7
 """Exit code of a replay that differs from its recording."""
@@ -104,8 +104,8 @@ async def _transform(source: str) -> Transformed:
 
 
 def _print(screen: Screen, done: Replayed, *, as_json: bool) -> None:
+    from codemode_mcp.base.settings import ToolSettings
     from codemode_mcp.runs.rendering import render
-    from codemode_mcp.settings import ToolSettings
 
     async def keep_nothing(owner: str, text: str) -> str | None:
         return None

@@ -12,13 +12,13 @@ import anyio.to_thread
 from msgspec.structs import replace
 
 from codemode_mcp.audit.events import request_id
+from codemode_mcp.base.errors import CodeModeError, ProgramError
+from codemode_mcp.base.strict_json import ascii_json, form_from
 from codemode_mcp.catalog.serialize import catalog_text
 from codemode_mcp.cli.following import TerminalClient, UnattendedClient, draw_progress, progress_of
-from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.extensions.repl.programs import Answer, Hit, SessionRun
-from codemode_mcp.instance import wire
+from codemode_mcp.process.instance import wire
 from codemode_mcp.runs.outputs import printed
-from codemode_mcp.strict_json import ascii_json, form_from
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from codemode_mcp.audit.events import Event
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.base.errors import ErrorCode
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.cli.following import Progress
     from codemode_mcp.cli.terminal import Terminal
-    from codemode_mcp.errors import ErrorCode
-    from codemode_mcp.instance.clients import CommandTerminal
-    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.process.instance.clients import CommandTerminal
+    from codemode_mcp.rules.policy.policy import Caller
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.server.services import App
-    from codemode_mcp.settings import Language
 
 
 UNATTENDED: Final = "`codemode-mcp repl`, which cannot ask here; tools.approved lets a call pass"
@@ -43,7 +43,7 @@ UNATTENDED: Final = "`codemode-mcp repl`, which cannot ask here; tools.approved 
 CLOSE_SECONDS: Final = 3.0
 """Timeout for cancelling a program, and for removing what a session leaves behind."""
 
-log = logging.getLogger("codemode_mcp.app")
+log = logging.getLogger("codemode_mcp.process.app")
 
 
 @asynccontextmanager
@@ -242,7 +242,7 @@ class AppPrograms:
 
 # The programs of a session whose prompt is in another process, as the shared instance runs them.
 #
-# The messages in both directions are those of `instance.wire` for a command, and these:
+# The messages in both directions are those of `process.instance.wire` for a command, and these:
 #
 # | from | message | meaning |
 # |---|---|---|
@@ -262,7 +262,7 @@ MAX_REQUESTS: Final = 64
 MAX_CONNECT_SECONDS: Final = 60.0
 """Maximum seconds that a request to connect to all servers takes."""
 
-instance_log = logging.getLogger("codemode_mcp.instance")
+instance_log = logging.getLogger("codemode_mcp.process.instance")
 
 
 async def serve_programs(app: App, caller: Caller, terminal: CommandTerminal) -> Mapping[str, Any]:

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from codemode_mcp.catalog.saved_programs.saved_program import OF_REPL
 from codemode_mcp.program.syntax import from_utf16_units, parse, utf16_units, words
-from codemode_mcp.saved_programs.saved_program import OF_REPL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

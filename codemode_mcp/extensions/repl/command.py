@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.cli.terminal import Screen
     from codemode_mcp.config import Config
     from codemode_mcp.extensions.repl.programs import Programs
     from codemode_mcp.extensions.repl.prompt import Prompt
     from codemode_mcp.extensions.repl.terminal import Reader
-    from codemode_mcp.settings import Language
 
     OpenPrograms = Callable[[Callable[[], Screen | None]], AbstractAsyncContextManager[Programs]]
     """Opens the programs of a session. The argument returns the screen of the program that runs, if there is one."""
@@ -62,9 +62,9 @@ def repl(
 
     Piped input is read as if it were typed, without colours. The exit code is 1 if any of it failed.
     """
+    from codemode_mcp.base.errors import CodeModeError
     from codemode_mcp.cli.running_instance import attach_command
     from codemode_mcp.cli.terminal import Screen, is_attended
-    from codemode_mcp.errors import CodeModeError
     from codemode_mcp.extensions.repl.instance_programs import InstanceEnded, instance_programs
     from codemode_mcp.server.exec_arguments import exec_arguments
 
@@ -114,8 +114,8 @@ async def _private_programs(
     config: Config, screen: Callable[[], Screen | None], *, draws: bool, attended: bool
 ) -> AsyncIterator[Programs]:
     """Run programs in an application of this process for the duration of the context."""
-    from codemode_mcp.app.app import open_app
     from codemode_mcp.extensions.repl.app_programs import app_programs
+    from codemode_mcp.process.app.app import open_app
 
     async with (
         open_app(config) as opened,
@@ -308,7 +308,7 @@ async def _read_inputs(reader: Reader, runner: _InputRunner) -> None:
 async def _greet(programs: Programs) -> None:
     from importlib import metadata
 
-    from codemode_mcp.control.display import counted, plain
+    from codemode_mcp.base.display import counted, plain
 
     with anyio.move_on_after(GREETING_SECONDS):
         await programs.connect(GREETING_SECONDS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.control.display import plain
+from codemode_mcp.base.display import plain
 from codemode_mcp.extensions.repl.cells import COMMANDS, scan
 from codemode_mcp.extensions.repl.vocabulary import ITEMS, Name
 from declarations.expressions import property_name

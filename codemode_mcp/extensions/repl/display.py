@@ -11,7 +11,7 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from codemode_mcp.control.display import columns, plain
+from codemode_mcp.base.display import columns, plain
 from codemode_mcp.program.syntax import LINE_END
 
 if TYPE_CHECKING:

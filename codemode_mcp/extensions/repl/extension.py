@@ -9,8 +9,8 @@ from codemode_mcp.extension_points import Command, Extension
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.instance.clients import CommandTerminal
-    from codemode_mcp.policy.policy import Caller
+    from codemode_mcp.process.instance.clients import CommandTerminal
+    from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.services import App
 
 

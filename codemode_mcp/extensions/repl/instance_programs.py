@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import anyio
 import msgspec
 
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.cli.messages import escape
 from codemode_mcp.cli.terminal import Question
-from codemode_mcp.control.server import Accepted
-from codemode_mcp.errors import ProgramError
 from codemode_mcp.extensions.repl.programs import Answer, Hit, SessionRun
-from codemode_mcp.instance import wire
+from codemode_mcp.process.instance import wire
+from codemode_mcp.server.control.server import Accepted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.cli.terminal import Screen
-    from codemode_mcp.instance.attaching import Attached
-    from codemode_mcp.settings import Language
+    from codemode_mcp.process.instance.attaching import Attached
 
 
 AnyForm = TypeVar("AnyForm")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from codemode_mcp.calls.outcome import PendingCall, WaitingReason
-from codemode_mcp.errors import ErrorCode
+from codemode_mcp.base.errors import ErrorCode
+from codemode_mcp.base.strict_json import Form
+from codemode_mcp.runs.calls.outcome import PendingCall, WaitingReason
 from codemode_mcp.runs.state import RunState
-from codemode_mcp.strict_json import Form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.settings import Language
 
 
 class Answer(Form):

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
-from codemode_mcp.control.display import counted, plain
-from codemode_mcp.did_you_mean import nearest
-from codemode_mcp.errors import CodeModeError, ProgramError
+from codemode_mcp.base.did_you_mean import nearest
+from codemode_mcp.base.display import counted, plain
+from codemode_mcp.base.errors import CodeModeError, ProgramError
+from codemode_mcp.base.text import clip
 from codemode_mcp.extensions.repl import cells
 from codemode_mcp.extensions.repl.cells import SessionNames, identifiers_in, position_in, unwrapped, wrapped
 from codemode_mcp.extensions.repl.vocabulary import Vocabulary
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.syntax import line_count
-from codemode_mcp.text import clip
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.extensions.repl.programs import Answer, Programs
     from codemode_mcp.program.inspection import Preflight
-    from codemode_mcp.settings import Language
 
 
 MAX_RUNS: Final = 20

@@ -17,10 +17,10 @@ from prompt_toolkit.lexers import DynamicLexer, PygmentsLexer
 from prompt_toolkit.patch_stdout import patch_stdout
 from pygments.lexers.javascript import JavascriptLexer, TypeScriptLexer
 
+from codemode_mcp.base.paths import state_dir
 from codemode_mcp.extensions.repl.cells import depth, is_incomplete
 from codemode_mcp.extensions.repl.completion import complete
 from codemode_mcp.extensions.repl.display import lines_of, pointed, shown
-from codemode_mcp.paths import state_dir
 from upstream_clients.private_files import NO_LINK, make_private, make_private_folder
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.control.display import plain
-from codemode_mcp.saved_programs.saved_program import program_id
-from codemode_mcp.text import clip, one_line
+from codemode_mcp.base.display import plain
+from codemode_mcp.base.text import clip, one_line
+from codemode_mcp.catalog.saved_programs.saved_program import program_id
 from declarations.names import LANGUAGE_GLOBALS
 from declarations.schema import compile_schema
 from declarations.typetree import (

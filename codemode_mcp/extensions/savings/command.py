@@ -63,7 +63,7 @@ def savings(
 
 async def _measured(config: Config) -> Exposure:
     """Connect to the servers of a configuration. Return the sizes of their tools, and of `exec` and `wait`."""
-    from codemode_mcp.app.app import open_app
+    from codemode_mcp.process.app.app import open_app
 
     # The trajectory is for the user's programs, so this measurement must not write to it.
     async with open_app(replace(config, audit=replace(config.audit, trajectory=None, recordings=None))) as app:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
+from codemode_mcp.base.installation import install_command
+from codemode_mcp.base.paths import vectors_dir
 from codemode_mcp.catalog.overrides import Overrides
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.cli.check import Check, elapsed_ms
 from codemode_mcp.extensions.semantic.model import TOKENIZER, WEIGHTS, Embedder, Meaning, Unavailable, available
-from codemode_mcp.installation import install_command
-from codemode_mcp.paths import vectors_dir
-from codemode_mcp.policy.policy import Policy
+from codemode_mcp.rules.policy.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

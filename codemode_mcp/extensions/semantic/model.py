@@ -21,7 +21,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.installation import install_command
+from codemode_mcp.base.installation import install_command
 from upstream_clients.private_files import exposure, make_private_folder, open_private
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import anyio
 import typer
 
+from codemode_mcp.base.text import listed
 from codemode_mcp.cli.loading import load, log_filter, logging_of, plugins_on_stderr
 from codemode_mcp.cli.messages import print_json, say, stop, suggestion
 from codemode_mcp.cli.options import ConfigOption, JsonOption
 from codemode_mcp.cli.parser import server_names
-from codemode_mcp.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -129,7 +129,7 @@ def setup(
 
 def _known(config: Config, names: Sequence[str]) -> Sequence[str]:
     """Return the names if each is the name of a server. End the command otherwise."""
-    from codemode_mcp.control.display import cut
+    from codemode_mcp.base.display import cut
 
     known = [*(spec.name for spec in config.upstreams), *config.disabled]
     for name in names:
@@ -178,7 +178,7 @@ def _progress() -> Iterator[Callable[[Checkup], None]]:
 
 def problem_lines(checkup: Checkup) -> list[str]:
     """Return a line for each check that has ended with a warning or a failure."""
-    from codemode_mcp.control.display import cut
+    from codemode_mcp.base.display import cut
 
     return [
         cut(f"{check.status}  {check.name}: {check.detail}", 200)
@@ -189,7 +189,7 @@ def problem_lines(checkup: Checkup) -> list[str]:
 
 def running_line(checkup: Checkup) -> str:
     """Return the checks that are still running, on one line."""
-    from codemode_mcp.control.display import cut
+    from codemode_mcp.base.display import cut
 
     names = [cut(name, 30) for name in checkup.waiting]
     return f"{checkup.done} of {checkup.done + len(names)} done; checking {listed(names, _MAX_RUNNING)}"

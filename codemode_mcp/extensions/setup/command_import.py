@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from codemode_mcp.base.text import clip
 from codemode_mcp.cli.messages import print_json, say, say_command, stop, suggestion, wrap
 from codemode_mcp.cli.options import JsonOption
 from codemode_mcp.extensions.setup.mcp_clients.locations import CLIENTS, client_names
-from codemode_mcp.text import clip
 
 if TYPE_CHECKING:
     from codemode_mcp.extensions.setup.mcp_clients.client_files import Source
@@ -126,8 +126,8 @@ def _sources(origins: list[str] | None, machine: Machine) -> list[Source]:
 
 
 def _target(config: str | None) -> Path:
+    from codemode_mcp.base.paths import config_dir
     from codemode_mcp.config import FILE_NAME, PATH_VARIABLE
-    from codemode_mcp.paths import config_dir
 
     named = config or os.environ.get(PATH_VARIABLE)
     return Path(os.path.abspath(os.path.expanduser(named))) if named else config_dir() / FILE_NAME
@@ -191,8 +191,8 @@ def _say_notes(plan: Plan, secrets: str) -> None:
 
 
 def _say_result(plan: Plan, *, written: bool, backup: Path | None) -> None:
+    from codemode_mcp.base.paths import config_dir
     from codemode_mcp.config import FILE_NAME
-    from codemode_mcp.paths import config_dir
 
     configured = plan.of_status("there")
     if written:
@@ -272,7 +272,7 @@ def _as_json(plan: Plan, *, written: bool, backup: Path | None) -> dict[str, Any
 def _plain(value: object) -> str:
     """Return a text of a file on one line, without tokens of known forms."""
     from codemode_mcp.audit.redaction import without_tokens
-    from codemode_mcp.control.display import plain
+    from codemode_mcp.base.display import plain
 
     return plain(without_tokens(str(value)))
 

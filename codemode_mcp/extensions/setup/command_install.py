@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
+from codemode_mcp.base.errors import ConfigError
+from codemode_mcp.base.paths import config_dir, data_dir
+from codemode_mcp.base.text import listed
 from codemode_mcp.cli.messages import say, say_command, stop, suggestion
 from codemode_mcp.cli.options import ConfigOption
-from codemode_mcp.errors import ConfigError
 from codemode_mcp.extensions.setup.mcp_clients.client_files import this_machine
 from codemode_mcp.extensions.setup.mcp_clients.launch import PRIVATE
 from codemode_mcp.extensions.setup.mcp_clients.locations import TITLES, client_names
-from codemode_mcp.paths import config_dir, data_dir
-from codemode_mcp.text import listed
 from upstream_clients.environment import find_executable
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _install(
 
 def _print_entry_to_copy(client: str, name: str, config: str | None, machine: Machine, *, private: bool) -> NoReturn:
     """Print an entry for an unknown client. End the command with 2, because nothing was installed."""
-    from codemode_mcp.config_path import FILE_NAME
+    from codemode_mcp.base.config_path import FILE_NAME
 
     try:
         found = _find(config, machine)
@@ -168,7 +168,7 @@ def _configuration(config: str | None, machine: Machine, location: Location, *, 
 
     A configuration from the working directory that was not named may be by others. It is not used for all folders.
     """
-    from codemode_mcp.config_path import FILE_NAME, PATH_VARIABLE
+    from codemode_mcp.base.config_path import FILE_NAME, PATH_VARIABLE
 
     try:
         found = _find(config, machine)
@@ -305,7 +305,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _name(name: str) -> str:
-    from codemode_mcp.control.display import cut
+    from codemode_mcp.base.display import cut
 
     return cut(name, 60)
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.trajectory import document_of
 from codemode_mcp.audit.trajectory_files import Scale, duration, moment, trace_of
+from codemode_mcp.base.display import columns, counted, cut, padded, plain, table
 from codemode_mcp.cli.messages import stop
-from codemode_mcp.control.display import columns, counted, cut, padded, plain, table
 from codemode_mcp.extension_points import first
 
 if TYPE_CHECKING:

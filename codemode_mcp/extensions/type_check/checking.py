@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import anyio
 
+from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.cli.loading import logging_of, plugins_on_stderr
 from codemode_mcp.cli.messages import end, say, say_line
-from codemode_mcp.errors import CodeModeError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.config import Config
     from codemode_mcp.extensions.type_check.checker import Checked
     from codemode_mcp.extensions.type_check.declared import CheckedText
     from codemode_mcp.program.inspection import Preflight
     from codemode_mcp.program.prepare import Transform
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.settings import Language
 
     Types = Callable[[CheckedText], Awaitable[Checked]]
     """A function that checks a text against the catalog."""
@@ -74,8 +74,8 @@ def check_saved(config: Config, programs: Sequence[SavedProgram]) -> CheckedFile
 async def _in_app(
     config: Config, check: Callable[[Catalog, Transform, Types], Awaitable[CheckedFiles]]
 ) -> CheckedFiles:
-    from codemode_mcp.app.app import open_app
     from codemode_mcp.extensions.type_check.checker import TypeChecker
+    from codemode_mcp.process.app.app import open_app
 
     with logging_of(config, level="error"), plugins_on_stderr():
         async with open_app(config) as app:
@@ -106,8 +106,8 @@ async def _cell(
 async def _saved(
     programs: Sequence[SavedProgram], catalog: Catalog, transform: Transform, types: Types
 ) -> CheckedFiles:
+    from codemode_mcp.catalog.saved_programs.compiling import function_body
     from codemode_mcp.extensions.type_check.declared import of_module
-    from codemode_mcp.saved_programs.compiling import function_body
 
     found = []
     for program in programs:

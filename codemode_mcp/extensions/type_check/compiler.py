@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from codemode_mcp.errors import RuntimeUnavailable
+from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.program import npm_package
 from codemode_mcp.program.npm_package import FetchError
 from codemode_mcp.program.pinned_files import why_untrusted

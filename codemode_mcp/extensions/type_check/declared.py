@@ -18,8 +18,8 @@ from functools import cached_property, lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from codemode_mcp.catalog.saved_programs.saved_program import program_id
 from codemode_mcp.program.syntax import Lines, parse, utf16_units
-from codemode_mcp.saved_programs.saved_program import program_id
 from declarations.kinds import STRUCTURAL
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from tree_sitter import Tree
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.program.inspection import Insertion, Preflight
-    from codemode_mcp.settings import Language
 
 
 Variant = Literal["exact", "open", "untyped"]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
+from codemode_mcp.base.errors import CodeModeError
+from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.cli.check import Check, elapsed_ms
-from codemode_mcp.errors import CodeModeError
 from codemode_mcp.extensions.type_check.checker import TypeChecker
 from codemode_mcp.extensions.type_check.compiler import VERSION, fetch_compiler, find_compiler
 from codemode_mcp.extensions.type_check.declared import of_cell
-from codemode_mcp.paths import cache_dir
 from codemode_mcp.program.preflight import inspect
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from codemode_mcp.base.settings import Language
+    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.cli.check import Check
     from codemode_mcp.config import Config
     from codemode_mcp.extension_points import Checker
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.server.services import App
-    from codemode_mcp.settings import Language
 
 
 def _open(cache_dir: Path) -> Checker:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from tree_sitter import Node
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.extensions.type_check.declared import CheckedText, Declared, Variant
     from codemode_mcp.extensions.type_check.problems import TypeProblem
     from codemode_mcp.extensions.type_check.session import Diagnostic, Session
-    from codemode_mcp.settings import Language
 
 MAX_JUDGED: Final = 50
 """Maximum number of diagnostics of one program that are judged."""

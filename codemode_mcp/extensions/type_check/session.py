@@ -19,9 +19,9 @@ from codemode_mcp.extensions.type_check.compiler import CompilerFailed, Compiler
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.extensions.type_check.compiler import Compiler
     from codemode_mcp.extensions.type_check.declared import CheckedText, Declared, Variant
-    from codemode_mcp.settings import Language
 
 
 _PROPERTY: Final = 4

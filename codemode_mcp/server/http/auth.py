@@ -11,14 +11,14 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol
 
-from codemode_mcp.json_text import compact_json
+from codemode_mcp.base.json_text import compact_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from starlette.types import Message, Send
 
-    from codemode_mcp.settings import StaticToken
+    from codemode_mcp.base.settings import StaticToken
 
 
 HOW_TO_SEND_A_TOKEN = (

@@ -17,7 +17,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from codemode_mcp.policy.policy import PEER, Caller
+from codemode_mcp.rules.policy.policy import PEER, Caller
 from codemode_mcp.server.client_messages import Refused, read_body
 from codemode_mcp.server.http.auth import (
     HOW_TO_SEND_A_TOKEN,
@@ -65,9 +65,9 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from codemode_mcp.base.settings import ExposeMode, HttpSettings
     from codemode_mcp.server.http.auth import Principal, Verifier
     from codemode_mcp.server.http.guards import HostRules
-    from codemode_mcp.settings import ExposeMode, HttpSettings
     from upstream_clients.jsonrpc import Message as RpcMessage
 
 

@@ -23,7 +23,7 @@ from upstream_clients.loopback import is_loopback
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from codemode_mcp.settings import IssuerSettings
+    from codemode_mcp.base.settings import IssuerSettings
 
 log = logging.getLogger("codemode_mcp.http")
 

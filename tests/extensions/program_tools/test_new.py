@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from codemode_mcp.catalog.saved_programs.folder import read_folder
 from codemode_mcp.cli.parser import app
-from codemode_mcp.saved_programs.folder import read_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

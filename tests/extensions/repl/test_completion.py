@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.toolset import select_tools
 from codemode_mcp.extensions.repl.completion import MAX_OFFERED, MAX_READ, Completion, complete
 from codemode_mcp.extensions.repl.vocabulary import Vocabulary
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.rules.policy.policy import Policy
 from upstream_clients.tools import Tool, UpstreamView
 
 ISSUE = {

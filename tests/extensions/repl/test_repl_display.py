@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codemode_mcp.base.display import columns
 from codemode_mcp.cli.messages import COLUMNS
-from codemode_mcp.control.display import columns
 from codemode_mcp.extensions.repl.display import MAX_ITEMS, MAX_LINES, MAX_TEXT, lines_of, pointed, quoted, shown
 from codemode_mcp.extensions.repl.prompt import HELP
 

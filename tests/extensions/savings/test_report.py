@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.control.display import columns
+from codemode_mcp.base.display import columns
 from codemode_mcp.extensions.savings.report import (
     Report,
     as_json,

@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.base.installation import install_command
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.per_caller import build
+from codemode_mcp.catalog.search.finder import Finder
 from codemode_mcp.extensions.semantic.model import (
     KEY,
     MAGIC,
@@ -31,10 +34,7 @@ from codemode_mcp.extensions.semantic.model import (
     VectorFile,
     available,
 )
-from codemode_mcp.installation import install_command
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.search.finder import Finder
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.rules.policy.policy import Policy
 from upstream_clients.tools import Tool, UpstreamView
 
 if TYPE_CHECKING:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from codemode_mcp.base.errors import RuntimeUnavailable
+from codemode_mcp.base.settings import ApprovalSettings, CodeModeSettings, HttpSettings, StaticToken, ToolSettings
 from codemode_mcp.cli import check
 from codemode_mcp.cli.deciding import refuse_unknown
 from codemode_mcp.config import Config, load_config
@@ -20,7 +22,6 @@ from codemode_mcp.config.expand import Expander
 from codemode_mcp.config.nodes import Node, Report
 from codemode_mcp.config.secret_values import SecretValues
 from codemode_mcp.config.servers import read_servers
-from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.extensions.setup.command_doctor import problem_lines, running_line
 from codemode_mcp.extensions.setup.doctor import CHECKS, Check, Checkup, check_config, checkup
 from codemode_mcp.extensions.setup.doctor.configuration import literal_secrets, permissions, variables
@@ -36,7 +37,6 @@ from codemode_mcp.extensions.setup.doctor.machine import (
     own_code_mode,
 )
 from codemode_mcp.extensions.setup.doctor.servers import _CUT, HUGE_DESCRIPTION, advice_for, by_hand, oddities
-from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, HttpSettings, StaticToken, ToolSettings
 from tests.integration.harness import SERVERS
 from upstream_clients.list_repair import read_tools
 from upstream_clients.spec import UpstreamSpec

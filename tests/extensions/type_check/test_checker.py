@@ -14,24 +14,24 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from codemode_mcp.base.errors import RuntimeUnavailable
+from codemode_mcp.base.paths import cache_dir
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.extensions.type_check import inspection
 from codemode_mcp.extensions.type_check.cells import lines, signatures
 from codemode_mcp.extensions.type_check.checker import TypeChecker
 from codemode_mcp.extensions.type_check.compiler import MEMORY_BYTES, CompilerProcess, find_compiler
-from codemode_mcp.paths import cache_dir
-from codemode_mcp.policy.policy import Policy
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.rules.policy.policy import Policy
 from tests.extensions.type_check.checks import catalog, cell, installed_compiler
 from upstream_clients.tools import Tool, UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.extensions.type_check.compiler import Compiler
-    from codemode_mcp.settings import Language
 
 pytestmark = pytest.mark.anyio
 
@@ -342,7 +342,7 @@ def test_the_system_limits_the_compiler(compiler: Compiler) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no signals that end a process like this")
 def test_the_compiler_ends_with_a_process_that_was_killed(compiler: Compiler) -> None:
     code = (
-        "import time; from codemode_mcp.paths import cache_dir\n"
+        "import time; from codemode_mcp.base.paths import cache_dir\n"
         "from codemode_mcp.extensions.type_check.compiler import find_compiler\n"
         "from codemode_mcp.extensions.type_check.compiler import CompilerProcess\n"
         "print(CompilerProcess(find_compiler(cache_dir())).pid, flush=True); time.sleep(60)"

@@ -274,9 +274,9 @@ def _numbered(tool: Tool, number: int) -> Tool:
 
 def declarations(shown: Sequence[UpstreamView] | None = None) -> dict[str, str]:
     """Return the declaration files of these servers, by path; of all 145 tools by default."""
+    from codemode_mcp.base.settings import PolicyRules
     from codemode_mcp.catalog.per_caller import build  # the fake server needs no catalog
-    from codemode_mcp.policy.policy import Policy
-    from codemode_mcp.settings import PolicyRules
+    from codemode_mcp.rules.policy.policy import Policy
 
     catalog = build(views() if shown is None else shown, Policy(PolicyRules()))
     return {path: catalog.files.text(path) for path in catalog.files.paths}

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.errors import ERROR_CODES, CodeModeError, ProgramError
+from codemode_mcp.base.errors import ERROR_CODES, CodeModeError, ProgramError
+from codemode_mcp.base.settings import ToolSettings
 from codemode_mcp.program import prepare as programs
 from codemode_mcp.program.error_location import syntax_error_column
 from codemode_mcp.program.preflight import inspect
@@ -25,7 +26,6 @@ from codemode_mcp.runs.rendering import TELEMETRY_BYTES, TELEMETRY_KEY, render, 
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.guest import COLLECT_SECONDS, EPOCH_GRACE_SECONDS, Guest
 from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message, start_message
-from codemode_mcp.settings import ToolSettings
 from tests.integration.harness import CODE_MODE_RESULT, MODERN, counting, is_running, raw, write_config
 from tests.runs.bench import bench
 from tests.sandbox.guest_harness import MANIFEST
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from random import Random
 
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Turn
     from codemode_mcp.sandbox.messages import Request, Thrown, TurnReport

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from codemode_mcp.base.errors import ConfigError
+from codemode_mcp.base.settings import CLAMPS
 from codemode_mcp.config import Config, load_config
-from codemode_mcp.errors import ConfigError
-from codemode_mcp.settings import CLAMPS
 from tests.faults.fuzz.test_fuzz_decoders import mutated, spoilt
 from tests.faults.fuzz.texts import ANY_TEXT, FUZZ, JSON, within
 

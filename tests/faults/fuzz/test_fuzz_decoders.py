@@ -18,18 +18,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codemode_mcp.calls.arguments import ArgumentChecker
-from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
-from codemode_mcp.errors import ERROR_CODES, InternalError, ProgramError, RuntimeUnavailable
+from codemode_mcp.base.errors import ERROR_CODES, InternalError, ProgramError, RuntimeUnavailable
+from codemode_mcp.base.settings import CodeModeSettings, ToolSettings
 from codemode_mcp.program.inspection import decode_mappings
 from codemode_mcp.program.typescript import _Input, _mappings_of, _read_diagnostics
+from codemode_mcp.runs.calls.arguments import ArgumentChecker
+from codemode_mcp.runs.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.runs.outputs import MIN_PREVIEW
 from codemode_mcp.runs.rendering import NEXT_BYTES, PENDING_BYTES, TELEMETRY_BYTES, TELEMETRY_KEY, render
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE
 from codemode_mcp.sandbox.images import Entries, Image
 from codemode_mcp.sandbox.messages import ToolCall, TurnReport, decode_turn
-from codemode_mcp.settings import CodeModeSettings, ToolSettings
 from tests.faults.fuzz.texts import ANY_TEXT, FUZZ, JSON, within
 
 # turns

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.program import prepare as programs
 from codemode_mcp.program.error_location import find_fault, syntax_error_column
 from codemode_mcp.program.mcp_uses import check_members

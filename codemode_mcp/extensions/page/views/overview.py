@@ -10,14 +10,14 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from codemode_mcp.audit.trajectory_files import moment
-from codemode_mcp.control.display import counted
-from codemode_mcp.control.protocol import Request as ControlRequest
-from codemode_mcp.control.protocol import holders, merged_servers
+from codemode_mcp.base.display import counted
 from codemode_mcp.extensions.page.child_commands import Checkups, Failed, Logins
 from codemode_mcp.extensions.page.site import Problem, one_of
 from codemode_mcp.extensions.page.views.programs import proposed_names
 from codemode_mcp.extensions.page.views.runs import runs_of, waiting_runs
-from codemode_mcp.policy.approval import AT_PAGE
+from codemode_mcp.rules.policy.approval import AT_PAGE
+from codemode_mcp.server.control.protocol import Request as ControlRequest
+from codemode_mcp.server.control.protocol import holders, merged_servers
 from codemode_mcp.server.profiles import traits
 
 if TYPE_CHECKING:

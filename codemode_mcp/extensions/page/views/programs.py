@@ -15,12 +15,10 @@ import anyio.to_thread
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from codemode_mcp.extensions.page.site import Problem, one_of
-from codemode_mcp.policy.approval import AT_PAGE
-from codemode_mcp.saved_programs import program_state
-from codemode_mcp.saved_programs.folder import folder_of
-from codemode_mcp.saved_programs.program_file import syntax_error_line
-from codemode_mcp.saved_programs.program_state import (
+from codemode_mcp.catalog.saved_programs import program_state
+from codemode_mcp.catalog.saved_programs.folder import folder_of
+from codemode_mcp.catalog.saved_programs.program_file import syntax_error_line
+from codemode_mcp.catalog.saved_programs.program_state import (
     NotWritten,
     PresentFile,
     ProgramState,
@@ -29,7 +27,9 @@ from codemode_mcp.saved_programs.program_state import (
     present_file,
     state_of,
 )
-from codemode_mcp.saved_programs.versions import History, Proposal, Proposals, different_lines, unusable
+from codemode_mcp.catalog.saved_programs.versions import History, Proposal, Proposals, different_lines, unusable
+from codemode_mcp.extensions.page.site import Problem, one_of
+from codemode_mcp.rules.policy.approval import AT_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.catalog.saved_programs.versions import UsedTool
     from codemode_mcp.extensions.page.site import Site
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.saved_programs.versions import UsedTool
     from codemode_mcp.server.services import App
 
 MAX_LINES: Final = 20_000

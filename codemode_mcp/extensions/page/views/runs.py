@@ -13,11 +13,11 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from codemode_mcp.audit.trajectory_files import Bar, Call, Trace
-from codemode_mcp.control.protocol import MAX_DECIDED, digest_of
-from codemode_mcp.control.protocol import Request as ControlRequest
 from codemode_mcp.extensions.page.site import Problem, from_now, one_of
 from codemode_mcp.extensions.page.timeline_rows import drawing
-from codemode_mcp.policy.approval import Remember, can_be_remembered
+from codemode_mcp.rules.policy.approval import Remember, can_be_remembered
+from codemode_mcp.server.control.protocol import MAX_DECIDED, digest_of
+from codemode_mcp.server.control.protocol import Request as ControlRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from codemode_mcp.control.answers import Control, Where
     from codemode_mcp.extensions.page.site import Site
     from codemode_mcp.extensions.page.timeline_rows import Row
     from codemode_mcp.runs.views import RunView
+    from codemode_mcp.server.control.answers import Control, Where
 
 
 PAGE_SIZE: Final = 100

@@ -10,12 +10,12 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from codemode_mcp.audit.trajectory_files import decisions_in
+from codemode_mcp.base.display import rough
+from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.catalog.catalog import EVERYTHING
 from codemode_mcp.config.edit import switch_tool
-from codemode_mcp.control.display import rough
-from codemode_mcp.errors import ConfigError
 from codemode_mcp.extensions.page.site import Problem
-from codemode_mcp.policy.approval import AT_PAGE
+from codemode_mcp.rules.policy.approval import AT_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.extensions.page.site import Site
-    from codemode_mcp.policy.budgets import AccountView, Unit
+    from codemode_mcp.rules.policy.budgets import AccountView, Unit
     from codemode_mcp.server.services import App
 
 
@@ -126,7 +126,7 @@ def _rows(application: App, catalog: Catalog) -> list[dict[str, Any]]:
     Nothing is shown of a definition that a person has not accepted, but the name.
     """
     from codemode_mcp.catalog.entries import mcp_id
-    from codemode_mcp.trust.state_words import reason_of
+    from codemode_mcp.rules.trust.state_words import reason_of
     from upstream_clients.tools import Tool
 
     policy = application.policies.of(application.operator)

@@ -14,13 +14,13 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from codemode_mcp.extensions.page.site import Problem, one_of
-from codemode_mcp.policy.approval import AT_PAGE
-from codemode_mcp.trust.comparison import Stale
-from codemode_mcp.trust.findings import Examples, grouped, new_findings
-from codemode_mcp.trust.items import Kind, is_api, reference
-from codemode_mcp.trust.pins_file import PinsUnavailable
-from codemode_mcp.trust.state_words import state_of
-from codemode_mcp.trust.text_diff import differences_of, shortened
+from codemode_mcp.rules.policy.approval import AT_PAGE
+from codemode_mcp.rules.trust.comparison import Stale
+from codemode_mcp.rules.trust.findings import Examples, grouped, new_findings
+from codemode_mcp.rules.trust.items import Kind, is_api, reference
+from codemode_mcp.rules.trust.pins_file import PinsUnavailable
+from codemode_mcp.rules.trust.state_words import state_of
+from codemode_mcp.rules.trust.text_diff import differences_of, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from codemode_mcp.extensions.page.site import Site
+    from codemode_mcp.rules.trust.comparison import ItemReport
     from codemode_mcp.server.services import App
-    from codemode_mcp.trust.comparison import ItemReport
 
 MAX_ITEMS: Final = 50
 """Items of one server that are shown with their differences, and can be decided, together."""

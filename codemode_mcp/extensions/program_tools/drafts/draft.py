@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.audit.recordings.masking import PLACEHOLDER
 from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.extensions.program_tools.drafts.form import Edit, edited, form_of, identifiers, with_line
 from codemode_mcp.extensions.program_tools.drafts.literals import UNKNOWN, find_literals
@@ -20,16 +21,15 @@ from codemode_mcp.extensions.program_tools.drafts.parameters import Parameter, n
 from codemode_mcp.program.preflight import inspect, parse_program
 from codemode_mcp.program.program_form import take_fence
 from codemode_mcp.program.syntax import Span, from_utf16_units, utf16_units
-from codemode_mcp.recordings.masking import PLACEHOLDER
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from codemode_mcp.base.settings import Language
     from codemode_mcp.extensions.program_tools.drafts.literals import Literal
     from codemode_mcp.extensions.program_tools.drafts.parameters import ValueSchema
     from codemode_mcp.program.inspection import Preflight
-    from codemode_mcp.settings import Language
 
 LINE: Final = 120
 """Characters of a line above which the parameter is written on several lines."""

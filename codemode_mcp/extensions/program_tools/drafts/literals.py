@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.base.json_text import MAX_SAFE_INTEGER
 from codemode_mcp.extensions.program_tools.drafts.form import every_node
-from codemode_mcp.json_text import MAX_SAFE_INTEGER
 from codemode_mcp.program.syntax import (
     MEMBER_ACCESS,
     TRANSPARENT,

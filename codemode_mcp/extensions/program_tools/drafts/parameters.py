@@ -15,11 +15,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.audit.recordings.masking import PLACEHOLDER
 from codemode_mcp.audit.redaction import without_tokens
+from codemode_mcp.base.text import clip
 from codemode_mcp.extensions.program_tools.drafts.literals import UNKNOWN
 from codemode_mcp.program.syntax import from_utf16_units
-from codemode_mcp.recordings.masking import PLACEHOLDER
-from codemode_mcp.text import clip
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from upstream_clients.redaction import is_secret_name
 

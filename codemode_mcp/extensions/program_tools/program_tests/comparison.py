@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.strict_json import parse_json
+from codemode_mcp.catalog.saved_programs.saved_program import program_id
 from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.extensions.program_tools.replay.ending import recorded_outcome
 from codemode_mcp.extensions.program_tools.replay.script import differences, is_call, script_of, value_of
-from codemode_mcp.json_text import json_text
-from codemode_mcp.saved_programs.saved_program import program_id
-from codemode_mcp.strict_json import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.audit.recordings.format import Recording
     from codemode_mcp.extensions.program_tools.replay.script import Asked
-    from codemode_mcp.recordings.format import Recording
+    from codemode_mcp.runs.calls.outcome import Outcome
 
 
 # The file with what a test expects, beside its recording.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from xml.etree import ElementTree
 
-from codemode_mcp.control.display import cut, plain
+from codemode_mcp.base.display import cut, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 from msgspec.structs import replace as with_members
 
-from codemode_mcp.calls.schema_errors import SchemaErrors
-from codemode_mcp.calls.schema_phrases import path_text
+from codemode_mcp.audit.recordings.format import NotReadable, read_recording
+from codemode_mcp.base.errors import CodeModeError
+from codemode_mcp.base.json_text import as_javascript
+from codemode_mcp.catalog.saved_programs.program_file import default_function
+from codemode_mcp.catalog.saved_programs.saved_program import file_name
 from codemode_mcp.catalog.toolset import ProgramSet
-from codemode_mcp.errors import CodeModeError
 from codemode_mcp.extensions.program_tools.program_tests.comparison import (
     NOTHING,
     Expectation,
@@ -32,24 +34,22 @@ from codemode_mcp.extensions.program_tools.program_tests.comparison import (
 )
 from codemode_mcp.extensions.program_tools.program_tests.report import TestResult
 from codemode_mcp.extensions.program_tools.replay.replay import Options, OtherProgram, replay
-from codemode_mcp.json_text import as_javascript
 from codemode_mcp.program.syntax import from_utf16_units, parse, span_of, utf16_units
-from codemode_mcp.recordings.format import NotReadable, read_recording
-from codemode_mcp.saved_programs.program_file import default_function
-from codemode_mcp.saved_programs.saved_program import file_name
+from codemode_mcp.runs.calls.schema_errors import SchemaErrors
+from codemode_mcp.runs.calls.schema_phrases import path_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from codemode_mcp.audit.recordings.format import Recording
+    from codemode_mcp.catalog.saved_programs.compiling import CompiledProgram, ProgramCompiler
+    from codemode_mcp.catalog.saved_programs.folder import Library
+    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.extensions.program_tools.program_tests.cases import Case
     from codemode_mcp.extensions.program_tools.program_tests.comparison import Recorded
     from codemode_mcp.program.prepare import Transform
-    from codemode_mcp.recordings.format import Recording
     from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.saved_programs.compiling import CompiledProgram, ProgramCompiler
-    from codemode_mcp.saved_programs.folder import Library
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
 
 
 _CELL = re.compile(r"cell\.[jt]s(?=:\d)")

@@ -18,7 +18,8 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from codemode_mcp.calls.host_calls import begin_text, program_error
+from codemode_mcp.base.json_text import json_text
+from codemode_mcp.catalog.saved_programs.saved_program import program_id
 from codemode_mcp.extensions.program_tools.replay.script import (
     Divergence,
     Identity,
@@ -27,23 +28,22 @@ from codemode_mcp.extensions.program_tools.replay.script import (
     is_call,
     value_of,
 )
-from codemode_mcp.json_text import json_text
+from codemode_mcp.runs.calls.host_calls import begin_text, program_error
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.clock import Readings
 from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message
-from codemode_mcp.saved_programs.saved_program import program_id
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from codemode_mcp.catalog.saved_programs.compiling import CompiledProgram
     from codemode_mcp.extensions.program_tools.replay.script import Asked, Script
     from codemode_mcp.runs.run_recording import RecentResults
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Turn
     from codemode_mcp.sandbox.messages import Lookup, Request, TurnReport
-    from codemode_mcp.saved_programs.compiling import CompiledProgram
 
 
 # The matching of a program's requests with those of a recording, and the order in which they end.

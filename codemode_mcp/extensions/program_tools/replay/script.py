@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from codemode_mcp.json_text import json_text
-from codemode_mcp.recordings.format import Clock, Requests, Suspended, Turn
+from codemode_mcp.audit.recordings.format import Clock, Requests, Suspended, Turn
+from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.strict_json import parse_json
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.clock import Readings
 from codemode_mcp.sandbox.messages import Completion, GuestError, message_of, request_of
-from codemode_mcp.strict_json import parse_json
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from codemode_mcp.recordings.format import Completed, Recording
+    from codemode_mcp.audit.recordings.format import Completed, Recording
     from codemode_mcp.sandbox.messages import Request
 
 

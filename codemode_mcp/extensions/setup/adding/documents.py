@@ -9,8 +9,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from codemode_mcp.base.display import cut
 from codemode_mcp.config.literals import secrets_of
-from codemode_mcp.control.display import cut
 from codemode_mcp.extensions.setup.adding.packages import Unreachable, fetch
 from codemode_mcp.extensions.setup.adding.proposal import Proposal, Refused, Setting, check_host, short_name
 from upstream_clients.fetch import describe_url, may_be_public, same_origin

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import httpx2
 
-from codemode_mcp.control.display import cut
+from codemode_mcp.base.display import cut
 from codemode_mcp.extensions.setup.adding.proposal import Proposal, Refused, origin_of, short_name, typed_entry
 from upstream_clients.environment import find_executable, passed_on
 from upstream_clients.fetch import describe_url, same_origin

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
+from codemode_mcp.base.display import cut
 from codemode_mcp.config.literals import secrets_of
-from codemode_mcp.control.display import cut
 from codemode_mcp.extensions.setup.mcp_clients.entries import valid_name
 from upstream_clients.loopback import parse_address
 

@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
-from codemode_mcp.control.display import cut
+from codemode_mcp.base.display import cut
 from codemode_mcp.extensions.setup.adding.packages import (
     EXACT_VERSION,
     HIDDEN_INDEX,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, get_args
 
 import anyio
 
+from codemode_mcp.base.nesting import with_depth
 from codemode_mcp.cli.messages import stop_line, suggestion
 from codemode_mcp.cli.pinned_items import PERSON, pins_folder, recorded
 from codemode_mcp.config import secret_files
@@ -25,14 +26,13 @@ from codemode_mcp.config.source import SourceError, parse
 from codemode_mcp.extensions.setup.adding.proposal import Refused
 from codemode_mcp.extensions.setup.mcp_clients.client_files import BYTE_ORDER_MARK, Document, read_file
 from codemode_mcp.extensions.setup.mcp_clients.importing import change_adding, servers_of
-from codemode_mcp.nesting import with_depth
-from codemode_mcp.trust.comparison import Acceptance, ServerPins, baseline_of
-from codemode_mcp.trust.finding_rules import Severity
-from codemode_mcp.trust.findings import new_findings, tools_of_others
-from codemode_mcp.trust.items import entry_item, is_api
-from codemode_mcp.trust.pins_file import LockFileError, PinsFolder, PinsUnavailable, lock_path, read_lock_file
-from codemode_mcp.trust.service import record_decisions
-from codemode_mcp.trust.views import listing_of
+from codemode_mcp.rules.trust.comparison import Acceptance, ServerPins, baseline_of
+from codemode_mcp.rules.trust.finding_rules import Severity
+from codemode_mcp.rules.trust.findings import new_findings, tools_of_others
+from codemode_mcp.rules.trust.items import entry_item, is_api
+from codemode_mcp.rules.trust.pins_file import LockFileError, PinsFolder, PinsUnavailable, lock_path, read_lock_file
+from codemode_mcp.rules.trust.service import record_decisions
+from codemode_mcp.rules.trust.views import listing_of
 from upstream_clients import keychain
 from upstream_clients.redaction import strings_in
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from codemode_mcp.extensions.setup.adding.proposal import Setting
     from codemode_mcp.extensions.setup.mcp_clients.client_files import Change
-    from codemode_mcp.trust.comparison import ItemReport
-    from codemode_mcp.trust.findings import Finding
+    from codemode_mcp.rules.trust.comparison import ItemReport
+    from codemode_mcp.rules.trust.findings import Finding
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import UpstreamView
 
@@ -225,7 +225,7 @@ def read_listing(
         servers: the names of the other servers of the configuration.
         long: search all definitions, however long that takes.
     """
-    from codemode_mcp.trust.comparison import compare
+    from codemode_mcp.rules.trust.comparison import compare
 
     at = time.time()
     listing = listing_of(view, spec.secret_values, None, at, entry_item(written_entry(entry)))
@@ -421,11 +421,11 @@ def find_target(config: str | None) -> Target:
     Args:
         config: the value of `--config`. This file may be a new one.
     """
+    from codemode_mcp.base.config_path import FILE_NAME, PATH_VARIABLE, command_option
+    from codemode_mcp.base.errors import ConfigError
+    from codemode_mcp.base.paths import config_dir
     from codemode_mcp.cli.deciding import find, is_confirmed
     from codemode_mcp.config.load import check_kind
-    from codemode_mcp.config_path import FILE_NAME, PATH_VARIABLE, command_option
-    from codemode_mcp.errors import ConfigError
-    from codemode_mcp.paths import config_dir
 
     in_folder: list[Path] = []
     named = config or os.environ.get(PATH_VARIABLE)

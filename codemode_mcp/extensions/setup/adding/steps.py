@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from codemode_mcp.base.display import counted, cut, exact, plain
 from codemode_mcp.cli.deciding import confirm
 from codemode_mcp.cli.loading import logging_of
 from codemode_mcp.cli.messages import print_json, say, say_command, say_line, stop_line
@@ -25,15 +26,14 @@ from codemode_mcp.cli.terminal import forget_typed
 from codemode_mcp.config import Config, secret_files
 from codemode_mcp.config.literals import REFERENCE, secrets_of
 from codemode_mcp.config.servers import ROOT_KEYS
-from codemode_mcp.control.display import counted, cut, exact, plain
 from codemode_mcp.extensions.setup.adding import server_parts
 from codemode_mcp.extensions.setup.adding.documents import auth_by_variable
 from codemode_mcp.extensions.setup.adding.proposal import MARK, Answers, Refused, with_values
 from codemode_mcp.extensions.setup.adding.server_parts import list_server, spec_of
 from codemode_mcp.extensions.setup.mcp_clients.dialects import without_secrets
-from codemode_mcp.trust.findings import MAX_EXAMPLES, grouped
-from codemode_mcp.trust.items import reference
-from codemode_mcp.trust.pins_file import lock_path
+from codemode_mcp.rules.trust.findings import MAX_EXAMPLES, grouped
+from codemode_mcp.rules.trust.items import reference
+from codemode_mcp.rules.trust.pins_file import lock_path
 from upstream_clients.environment import PLAIN
 
 if TYPE_CHECKING:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.app.app import open_app
+from codemode_mcp.base.display import counted
+from codemode_mcp.base.errors import CodeModeError
+from codemode_mcp.base.paths import cache_dir, listings_dir
 from codemode_mcp.cli.check import Check, elapsed_ms
 from codemode_mcp.config import Config
-from codemode_mcp.control.display import counted
-from codemode_mcp.errors import CodeModeError
 from codemode_mcp.extension_points import extensions
 from codemode_mcp.extensions.setup.doctor import configuration, engine, machine, servers
 from codemode_mcp.extensions.setup.doctor.engine import compiled_file
 from codemode_mcp.extensions.setup.doctor.servers import connect, is_stored
-from codemode_mcp.paths import cache_dir, listings_dir
+from codemode_mcp.process.app.app import open_app
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence

@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from codemode_mcp.audit.redaction import without_tokens
+from codemode_mcp.base.display import counted, plain
+from codemode_mcp.base.errors import ConfigError
+from codemode_mcp.base.text import listed
+from codemode_mcp.catalog.plugins.api import EXEC_ID
+from codemode_mcp.catalog.saved_programs.folder import folder_of, read_folder
+from codemode_mcp.catalog.saved_programs.program_state import StateUnavailable, state_of
 from codemode_mcp.cli.check import CORRECT, Check
 from codemode_mcp.config.literals import secret_args
-from codemode_mcp.control.display import counted, plain
-from codemode_mcp.errors import ConfigError
-from codemode_mcp.plugins.api import EXEC_ID
-from codemode_mcp.saved_programs.folder import folder_of, read_folder
-from codemode_mcp.saved_programs.program_state import StateUnavailable, state_of
-from codemode_mcp.text import listed
 from upstream_clients.redaction import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from codemode_mcp.catalog.entries import OfferedTool
+    from codemode_mcp.catalog.plugins.host import Plugins
+    from codemode_mcp.catalog.plugins.loading import Plugin
     from codemode_mcp.config import Config
     from codemode_mcp.config.confirmation import Gate
-    from codemode_mcp.plugins.host import Plugins
-    from codemode_mcp.plugins.loading import Plugin
-    from codemode_mcp.policy.policy import Caller
-    from codemode_mcp.policy.rules import Effects
-    from codemode_mcp.policy.unused_rules import Known
+    from codemode_mcp.rules.policy.policy import Caller
+    from codemode_mcp.rules.policy.rules import Effects
+    from codemode_mcp.rules.policy.unused_rules import Known
     from codemode_mcp.server.services import App
     from upstream_clients.tools import UpstreamView
 
@@ -53,9 +53,9 @@ def check_config(path: str | None, environ: Mapping[str, str], gate: Gate) -> tu
     Returns:
         The configuration, or None if it is invalid, and the results of the checks.
     """
+    from codemode_mcp.base.paths import config_dir
     from codemode_mcp.config import find_config, load_config
     from codemode_mcp.config.confirmation import NotConfirmedError
-    from codemode_mcp.paths import config_dir
 
     found = None
     try:
@@ -207,7 +207,7 @@ class KnownTools:
 
     def may_match(self, glob: str) -> bool:
         """Return True if a glob matches `exec` or a known tool, or may match an unknown tool."""
-        from codemode_mcp.policy.rules import Effects, matches, reaches
+        from codemode_mcp.rules.policy.rules import Effects, matches, reaches
 
         nothing = Effects.of(None)
         ids = (EXEC_ID, *self.tools)
@@ -220,8 +220,8 @@ def hidden(tools: Sequence[Known], name: str, app: App, config: Config) -> Itera
     Args:
         name: the name of the check.
     """
-    from codemode_mcp.policy.policy import Ask, Policies
-    from codemode_mcp.policy.unused_rules import out_of_reach
+    from codemode_mcp.rules.policy.policy import Ask, Policies
+    from codemode_mcp.rules.policy.unused_rules import out_of_reach
 
     denied = out_of_reach(config.tools, tools)
     everyone = " from all callers" if config.tools.contexts else ""
@@ -239,12 +239,12 @@ def hidden(tools: Sequence[Known], name: str, app: App, config: Config) -> Itera
 
 async def known_tools(app: App, config: Config) -> KnownTools:
     """Return the tools of all servers and plugins. The servers have to be connected."""
+    from codemode_mcp.base.settings import PolicyRules
     from codemode_mcp.catalog import client_tools
     from codemode_mcp.catalog.per_caller import build
     from codemode_mcp.catalog.toolset import EFFECTS as PROGRAM_EFFECTS
-    from codemode_mcp.policy.policy import Policy
-    from codemode_mcp.policy.rules import Effects
-    from codemode_mcp.settings import PolicyRules
+    from codemode_mcp.rules.policy.policy import Policy
+    from codemode_mcp.rules.policy.rules import Effects
 
     views = (await app.pool()).views()
     rules = config.tools.policy
@@ -267,7 +267,7 @@ async def known_tools(app: App, config: Config) -> KnownTools:
 
 async def check_policy(app: App, config: Config, known: KnownTools) -> Iterable[Check]:
     """Check for unused rules, contexts without callers, and hidden tools of plugins."""
-    from codemode_mcp.policy.unused_rules import empty_contexts, unused_rules
+    from codemode_mcp.rules.policy.unused_rules import empty_contexts, unused_rules
 
     checks: list[Check] = []
     for each in config.plugins:
@@ -292,7 +292,7 @@ async def check_policy(app: App, config: Config, known: KnownTools) -> Iterable[
 def known_of(view: UpstreamView, config: Config) -> list[Known]:
     """Return the ids and effects of the tools of a server."""
     from codemode_mcp.catalog.entries import mcp_id
-    from codemode_mcp.policy.policy import Policy
+    from codemode_mcp.rules.policy.policy import Policy
 
     policy = Policy(config.tools.policy)
     ids = ((mcp_id(view.name, tool.name), tool.annotations) for tool in view.tools)
@@ -301,7 +301,7 @@ def known_of(view: UpstreamView, config: Config) -> list[Known]:
 
 async def check_plugins(app: App, config: Config, known: KnownTools) -> Iterable[Check]:
     """Check each configured plugin, and report installed plugins that are not configured."""
-    from codemode_mcp.plugins.loading import installed
+    from codemode_mcp.catalog.plugins.loading import installed
 
     plugins = await app.plugins()
     offered = await plugins.offered(app.operator)
@@ -351,7 +351,7 @@ def _failed_factories(plugins: Plugins, plugin: Plugin, caller: Caller, name: st
 
 def _grants(plugin: Plugin, name: str, known: KnownTools) -> Iterable[Check]:
     """Check for grants without an effect, and for hooks and middleware without a grant."""
-    from codemode_mcp.policy.rules import may_overlap
+    from codemode_mcp.rules.policy.rules import may_overlap
 
     own = f"plugin:{plugin.name}:"
     for key, registered, granted in (
@@ -374,7 +374,7 @@ def _grants(plugin: Plugin, name: str, known: KnownTools) -> Iterable[Check]:
 
 
 def _optional(own: Sequence[OfferedTool], config: Config, name: str) -> Iterable[Check]:
-    from codemode_mcp.policy.policy import Policy
+    from codemode_mcp.rules.policy.policy import Policy
 
     policy = Policy(config.tools.policy)
     off = [tool.id for tool in own if tool.optional and not policy.names(tool.id)]

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import anyio
 import anyio.to_thread
 
+from codemode_mcp.base.display import counted, rough
+from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
+from codemode_mcp.base.paths import cache_dir
+from codemode_mcp.base.settings import StoreSettings
+from codemode_mcp.catalog.plugins.api import EXEC_ID
 from codemode_mcp.cli.check import Check, elapsed_ms
-from codemode_mcp.control.display import counted, rough
-from codemode_mcp.errors import CodeModeError, StoreUnavailable
 from codemode_mcp.extensions.setup.doctor.machine import full_disk, nearest_existing
-from codemode_mcp.paths import cache_dir
-from codemode_mcp.plugins.api import EXEC_ID
-from codemode_mcp.settings import StoreSettings
 from codemode_mcp.stores.opening import file_of, name_of, network_file_system, open_database, why_unusable
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.work import Now, Query
@@ -197,7 +197,7 @@ class Contents:
 
 async def check_configured_store(config: Config) -> Iterable[Check]:
     """Check the store of a configuration."""
-    from codemode_mcp.paths import state_dir
+    from codemode_mcp.base.paths import state_dir
 
     return await check_store(config.store, state_dir())
 

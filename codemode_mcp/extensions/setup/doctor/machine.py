@@ -20,16 +20,16 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp import __version__
+from codemode_mcp.base.display import counted, cut, plain
+from codemode_mcp.base.nesting import DEPTH_VARIABLE
+from codemode_mcp.base.settings import HttpSettings
+from codemode_mcp.base.text import listed
 from codemode_mcp.cli.check import CORRECT, Check
-from codemode_mcp.control.client import NoAnswer, ask, ask_all
-from codemode_mcp.control.display import counted, cut, plain
-from codemode_mcp.control.endpoints import endpoint_at
-from codemode_mcp.control.protocol import Request
-from codemode_mcp.instance import registry
-from codemode_mcp.nesting import DEPTH_VARIABLE
+from codemode_mcp.process.instance import registry
+from codemode_mcp.server.control.client import NoAnswer, ask, ask_all
+from codemode_mcp.server.control.endpoints import endpoint_at
+from codemode_mcp.server.control.protocol import Request
 from codemode_mcp.server.profiles import traits
-from codemode_mcp.settings import HttpSettings
-from codemode_mcp.text import listed
 from upstream_clients.environment import find_executable, system_variables
 from upstream_clients.private_files import exposure
 from upstream_clients.spec import UpstreamSpec
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.check import Status
     from codemode_mcp.config import Config
     from codemode_mcp.extensions.setup.mcp_clients.own_entries import OwnEntry
-    from codemode_mcp.instance.registry import Record
+    from codemode_mcp.process.instance.registry import Record
 
 
 _PARTS = ("mcp", "wasmtime", "anyio", "pydantic")
@@ -86,7 +86,7 @@ def python() -> Iterable[Check]:
 
 def nesting() -> Iterable[Check]:
     """Check if another `codemode-mcp` has started this process, directly or through other processes."""
-    from codemode_mcp.nesting import DEPTH_VARIABLE, MAX_DEPTH, depth
+    from codemode_mcp.base.nesting import DEPTH_VARIABLE, MAX_DEPTH, depth
 
     deep = depth(os.environ)
     if not deep:
@@ -187,7 +187,7 @@ MIN_FREE: Final = 100 * 1024 * 1024
 
 def check_folders() -> Iterable[Check]:
     """Check the folders for the cache, for logins and for the control socket."""
-    from codemode_mcp.paths import cache_dir
+    from codemode_mcp.base.paths import cache_dir
     from upstream_clients.token_store import logins_folder
 
     without = "every process compiles the engine and starts every server"
@@ -238,7 +238,7 @@ def full_disk(name: str, folder: Path, free: int, reason: str) -> Check:
 
 def control() -> Check:
     """Check the folder for the control socket."""
-    from codemode_mcp.control.endpoints import NoPrivateFolder, new_endpoint
+    from codemode_mcp.server.control.endpoints import NoPrivateFolder, new_endpoint
 
     try:
         endpoint = new_endpoint("json" if sys.platform == "win32" else "sock")

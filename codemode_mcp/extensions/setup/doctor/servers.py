@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import anyio.to_thread
 
+from codemode_mcp.base.display import counted, cut
+from codemode_mcp.base.text import listed
 from codemode_mcp.cli.check import CORRECT, Check, elapsed_ms
-from codemode_mcp.control.display import counted, cut
 from codemode_mcp.extensions.setup.doctor.configuration import hidden, known_of
-from codemode_mcp.text import listed
 from declarations.untrusted_text import escape_line
 from upstream_clients.environment import find_executable, is_passed_on
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from codemode_mcp.config import Config
+    from codemode_mcp.rules.trust.comparison import ItemReport
+    from codemode_mcp.rules.trust.service import Trust
     from codemode_mcp.server.services import App
-    from codemode_mcp.trust.comparison import ItemReport
-    from codemode_mcp.trust.service import Trust
     from upstream_clients.openapi.served import ApiReport
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
@@ -185,8 +185,8 @@ async def _connect(pool: UpstreamPool, spec: UpstreamSpec) -> tuple[UpstreamView
 
 def held(trust: Trust, server: str, title: str) -> Iterable[Check]:
     """Report items of a server that differ from what was accepted."""
-    from codemode_mcp.trust.items import reference
-    from codemode_mcp.trust.state_words import named, state_of
+    from codemode_mcp.rules.trust.items import reference
+    from codemode_mcp.rules.trust.state_words import named, state_of
 
     named_server = shlex.quote(server)
     problem = trust.problem(server)
@@ -343,7 +343,7 @@ def is_stored(pool: UpstreamPool, view: UpstreamView) -> bool:
 
     The connection stores the list too, but possibly later than this call.
     """
-    from codemode_mcp.paths import listings_dir
+    from codemode_mcp.base.paths import listings_dir
     from upstream_clients.listing import ListingCache
 
     spec = pool.spec(view.name)

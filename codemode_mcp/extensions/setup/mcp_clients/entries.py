@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.base.text import listed
 from codemode_mcp.config.expand import Expander
 from codemode_mcp.config.literals import REFERENCE
 from codemode_mcp.config.nodes import ANNOTATION_TESTS, Node, Report, describe, quote
@@ -17,8 +18,7 @@ from codemode_mcp.config.secret_values import SecretValues
 from codemode_mcp.config.server_entry import starts_this_server
 from codemode_mcp.config.servers import read_servers
 from codemode_mcp.extensions.setup.mcp_clients.dialects import TOOL_LIST_KEYS, NotImportable, common_form, variable_name
-from codemode_mcp.policy.policy import SOURCES
-from codemode_mcp.text import listed
+from codemode_mcp.rules.policy.policy import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

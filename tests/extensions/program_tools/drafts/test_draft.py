@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.catalog.saved_programs.program_file import read_program
 from codemode_mcp.extensions.program_tools.drafts import make_draft, skeleton
 from codemode_mcp.extensions.program_tools.drafts.parameters import value_schema
-from codemode_mcp.saved_programs.program_file import read_program
 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from codemode_mcp.base.settings import Language
+    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.extensions.program_tools.drafts import Draft
-    from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.settings import Language
 
 JOIN = Path(__file__).parents[4] / "examples" / "quickstart" / "join.ts"
 

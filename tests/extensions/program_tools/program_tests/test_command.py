@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from codemode_mcp.audit.recordings.format import Clock, encode
 from codemode_mcp.cli.parser import app
-from codemode_mcp.recordings.format import Clock, encode
 from tests.extensions.program_tools.program_tests.recording_files import LIST, Call, record
 
 if TYPE_CHECKING:

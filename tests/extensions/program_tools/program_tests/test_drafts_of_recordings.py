@@ -9,12 +9,12 @@ import anyio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from codemode_mcp.catalog.saved_programs.compiling import ProgramCompiler
+from codemode_mcp.catalog.saved_programs.folder import read_folder
 from codemode_mcp.extensions.program_tools.drafts import make_draft
 from codemode_mcp.extensions.program_tools.program_tests.cases import Case
 from codemode_mcp.extensions.program_tools.program_tests.comparison import Expectation, written
 from codemode_mcp.extensions.program_tools.program_tests.running import Runner
-from codemode_mcp.saved_programs.compiling import ProgramCompiler
-from codemode_mcp.saved_programs.folder import read_folder
 from tests.extensions.program_tools.program_tests.recording_files import Call, record
 from tests.properties import examples
 

@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.audit.recordings.format import NotReadable, recording_of
+from codemode_mcp.audit.recordings.recordings import KeptRecordings, MaskSource, RecordingFolder, Recordings
+from codemode_mcp.audit.recordings.writer import RecordingWriter
+from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.settings import CodeModeSettings, ToolSettings
+from codemode_mcp.catalog.plugins.api import namespace_tool
+from codemode_mcp.catalog.saved_programs.compiling import ProgramCompiler
+from codemode_mcp.catalog.saved_programs.folder import Library
+from codemode_mcp.catalog.saved_programs.program_file import read_program
+from codemode_mcp.catalog.saved_programs.saved_program import program_id
 from codemode_mcp.extensions.program_tools.drafts import make_draft
 from codemode_mcp.extensions.program_tools.program_tests.cases import Case
 from codemode_mcp.extensions.program_tools.program_tests.comparison import Expectation, written
 from codemode_mcp.extensions.program_tools.program_tests.running import Runner
 from codemode_mcp.extensions.program_tools.replay.replay import Options, OtherProgram, replay
-from codemode_mcp.plugins.api import namespace_tool
 from codemode_mcp.program.intl import intl_reader
-from codemode_mcp.recordings.format import NotReadable, recording_of
-from codemode_mcp.recordings.recordings import KeptRecordings, MaskSource, RecordingFolder, Recordings
-from codemode_mcp.recordings.writer import RecordingWriter
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.rendering import render
 from codemode_mcp.sandbox.engine import open_engine
-from codemode_mcp.saved_programs.compiling import ProgramCompiler
-from codemode_mcp.saved_programs.folder import Library
-from codemode_mcp.saved_programs.program_file import read_program
-from codemode_mcp.saved_programs.saved_program import program_id
-from codemode_mcp.settings import CodeModeSettings, ToolSettings
 from tests.conftest import COMPILED
 from tests.extensions.program_tools.replay.programs import PROGRAMS, SAVED
 from tests.programs.test_programs import read_programs
@@ -47,11 +47,11 @@ from upstream_clients.testing import ScriptedSource, text_result
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.audit.recordings.format import Recording
     from codemode_mcp.extensions.program_tools.replay.player import Restores
     from codemode_mcp.extensions.program_tools.replay.script import Divergence
     from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.recordings.format import Recording
+    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
     from tests.runs.bench import Bench
     from upstream_clients.tools import JsonObject, ToolOutcome

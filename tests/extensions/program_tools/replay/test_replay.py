@@ -9,19 +9,19 @@ import pytest
 from msgspec import structs
 from msgspec.json import encode
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.audit.recordings import format as lines
+from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.extensions.program_tools.replay import player
 from codemode_mcp.extensions.program_tools.replay.replay import Options, OtherProgram, replay
 from codemode_mcp.program.inspection import Author, SourceMap
 from codemode_mcp.program.positions import Positions, positions_form
-from codemode_mcp.recordings import format as lines
 from codemode_mcp.sandbox.messages import Load, Timer
 from tests.extensions.program_tools.replay.written import asked, completed, delivered, said, written
 
 if TYPE_CHECKING:
+    from codemode_mcp.audit.recordings.format import Recording
     from codemode_mcp.extensions.program_tools.replay.ending import Replayed
     from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.recordings.format import Recording
     from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio

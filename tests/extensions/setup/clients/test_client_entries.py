@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config import load_config
-from codemode_mcp.errors import ConfigError
 from codemode_mcp.extensions.setup.mcp_clients.client_files import Source
 from codemode_mcp.extensions.setup.mcp_clients.dialects import VariableNames
 from codemode_mcp.extensions.setup.mcp_clients.entries import (

@@ -1,0 +1,549 @@
+"""The settings of all rooms, as frozen values with their documented defaults. Sizes are in bytes.
+
+`config` reads them from a file. The docstrings of fields are also the texts of docs/reference/configuration.md. The
+module is long because it has all of these values in one place.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from codemode_mcp.base.log_level import LogLevel as LogLevel  # noqa: TC001 - it is exported, and msgspec reads it
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from upstream_clients.tools import Annotations
+
+
+# The changes that the configuration makes to one tool of a server.
+
+
+_MIN_SECRET: Final = 4
+"""Minimum length of a text that is replaced in what a server sends."""
+
+CONCEALED: Final = "(a secret of the configuration, not shown)"
+"""The text that stands for a secret argument in a question to a person."""
+
+
+@dataclass(frozen=True)
+class ToolOverride:
+    """One member of `override` in a server entry. Texts and annotations that are None stay as the server lists them.
+
+    An argument is in one of `fixed`, `default` and `hidden` at most.
+
+    Attributes:
+        annotations: annotations of the operator. Those that are None stay as the server declares them.
+        fixed: values of arguments that are sent with every call. Programs neither see nor give them.
+        default: values of arguments that are sent if a program does not give them.
+        hidden: arguments that programs neither see nor give, and that are not sent.
+        secret: the names in `fixed` and `default` whose values are never shown.
+    """
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    annotations: Annotations | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    default: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    hidden: tuple[str, ...] = ()
+    secret: frozenset[str] = frozenset()
+
+    @cached_property
+    def reserved(self) -> frozenset[str]:
+        """The arguments that programs may not give."""
+        return frozenset((*self.fixed, *self.hidden))
+
+    @cached_property
+    def changes_arguments(self) -> bool:
+        """True if programs see other arguments than the server lists."""
+        return bool(self.fixed or self.default or self.hidden)
+
+    @property
+    def secret_texts(self) -> frozenset[str]:
+        """The texts of secret values. Short texts are left out: they are parts of many words."""
+        values = [*self.fixed.items(), *self.default.items()]
+        found = {text for name, value in values if name in self.secret for text in texts_in(value)}
+        return frozenset(text for text in found if len(text) >= _MIN_SECRET)
+
+    def unrecorded_in(self, arguments: Mapping[str, Any]) -> frozenset[str]:
+        """Return the names of arguments that are never recorded: fixed ones, and those with a secret default."""
+        return frozenset(
+            name
+            for name, value in arguments.items()
+            if name in self.fixed or (name in self.secret and value == self.default[name])
+        )
+
+    def concealing_secrets(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments with a text in place of each secret value that the configuration has set."""
+        secret = self.unrecorded_in(arguments) & self.secret
+        return {name: CONCEALED if name in secret else value for name, value in arguments.items()}
+
+
+def leaves_of(value: Any) -> Iterator[Any]:
+    """Yield the values in JSON data that are neither objects nor arrays."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict | list):
+            pending += item.values() if isinstance(item, dict) else item
+        else:
+            yield item
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield the strings and the numbers in JSON data, apart from keys."""
+    return (str(each) for each in leaves_of(value) if each is not None and not isinstance(each, bool))
+
+
+Language = Literal["javascript", "typescript"]
+
+Via = Literal["client", "terminal", "auto"]
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class CodeModeSettings:
+    """`tools.codeMode`."""
+
+    enabled: bool = True
+    """Code mode with `exec` and `wait`. `False` is pass-through: the tools of servers are exposed directly."""
+    languages: tuple[Language, ...] = ("javascript", "typescript")
+    """Languages of `exec`: one of these, or both."""
+    timeout_ms: int = 10_000
+    """Default time limit of one `exec` or `wait`."""
+    memory_limit_bytes: int = 64 * MIB
+    """Memory limit of one program."""
+    max_output_bytes: int = 32 * KIB
+    """Size limit of the value and output in one answer; see `onOutputLimit`. Four common clients cut or hide larger
+    answers."""
+    telemetry: Literal["meta", "result", "off"] = "meta"
+    """Place of telemetry in an answer: `_meta["codemode-mcp/telemetry"]`, the structured result, or nowhere."""
+    max_snapshot_bytes: int = 10 * MIB
+    """Size limit of one suspended program in the store."""
+    max_pending_tool_calls: int = 16
+    """Nested calls of one run that may be in flight."""
+    max_queued_tool_calls: int = 1024
+    """Nested calls of one run that may wait for their turn, first in, first out."""
+    snapshot_ttl_seconds: int = 900
+    """Seconds for which a suspended program is kept after its last suspension."""
+    approval_ttl_seconds: int = 259_200
+    """Seconds for which a suspended program is kept while it waits for a person, instead of `snapshotTtlSeconds`: from
+    its last suspension, and again from each decision."""
+    max_suspended_runs: int = 64
+    """Suspended programs in one store. The store in memory belongs to one process; other stores may be shared."""
+    max_suspended_runs_per_owner: int | None = None
+    """Suspended programs of one owner, or of one address without authentication. None: no separate limit over stdio, a
+    quarter of `maxSuspendedRuns` (at least 8) over HTTP."""
+    max_running_runs: int = field(default_factory=lambda: 2 * (os.cpu_count() or 1))
+    """Programs that compute at the same time; others queue."""
+    max_tool_result_bytes: int = 16 * MIB
+    """Size limit of one result of a server."""
+    store_max_bytes: int = 64 * MIB
+    """Size limit of the offloaded results and `store` values of one owner."""
+    connect_wait_ms: int = 8_000
+    """Time that an `exec` waits for servers that it names and that are still connecting."""
+    max_request_ms: int = 45_000
+    """Time limit of every request. A larger `timeoutMs` is cut to it."""
+    search_default_limit: int = 8
+    """Default number of hits of a search."""
+    max_search_limit: int = 50
+    """Largest number of hits of a search."""
+    check: Literal["off", "note"] = "off"
+    """Type check of programs: none, or a note about type errors. It needs `codemode-mcp setup --check`."""
+    on_output_limit: Literal["offload", "fail"] = "offload"
+    """Reaction to output beyond `maxOutputBytes`: keep it for `load`, or fail the program."""
+    save_programs: bool = True
+    """Programs may propose their text with `save_program`, as a saved program. A person decides about each proposal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clamp:
+    """The range of a numeric setting. A value outside the range is replaced by the nearest bound."""
+
+    lowest: int
+    highest: int
+
+
+CLAMPS: dict[str, Clamp] = {
+    "timeoutMs": Clamp(100, 60_000),
+    "memoryLimitBytes": Clamp(1 * MIB, 1 * GIB),
+    "maxOutputBytes": Clamp(1 * KIB, 10 * MIB),
+    "maxSnapshotBytes": Clamp(1 * KIB, 256 * MIB),
+    "maxPendingToolCalls": Clamp(1, 128),
+    "maxQueuedToolCalls": Clamp(0, 100_000),
+    "snapshotTtlSeconds": Clamp(1, 86_400),
+    "approvalTtlSeconds": Clamp(60, 2_592_000),
+    "maxSuspendedRuns": Clamp(1, 100_000),
+    "maxSuspendedRunsPerOwner": Clamp(1, 100_000),
+    "maxRunningRuns": Clamp(1, 1024),
+    "maxToolResultBytes": Clamp(1 * KIB, 1 * GIB),
+    "storeMaxBytes": Clamp(1 * KIB, 16 * GIB),
+    "connectWaitMs": Clamp(0, 60_000),
+    "maxRequestMs": Clamp(1000, 600_000),
+    "searchDefaultLimit": Clamp(1, 50),
+    "maxSearchLimit": Clamp(1, 50),
+}
+"""Ranges of the numbers in `tools.codeMode`, by key."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRules:
+    """`tools.allow`, `deny`, `ask` and `approved`, as globs on ids or annotation tests; and `--read-only`."""
+
+    allow: tuple[str, ...] | None = None
+    """Allowed tools. None allows all tools, an empty tuple none."""
+    deny: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    approved: tuple[str, ...] = ()
+    read_only: bool = False
+    """Allow only tools with a trusted annotation that marks them as read-only."""
+    distrusted_servers: frozenset[str] = frozenset()
+    """Servers with `trustAnnotations: false`, whose annotations are ignored."""
+    server_allow: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """`allow` of server entries, as pairs of a server and globs on ids. Other tools of such a server are denied."""
+    annotations: tuple[tuple[str, Annotations], ...] = ()
+    """`annotations` of overrides, by the id of the tool. They count before those of the server, and even if the
+    server is not trusted."""
+
+
+ExposeMode = Literal["code", "search", "direct", "auto"]
+
+EXPOSE_MODES: tuple[ExposeMode, ...] = ("code", "search", "direct", "auto")
+
+
+UI_TOOLS = "ui"
+"""The pattern for tools with an app."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExposeSettings:
+    """`expose`, of the file or of a part of it. None: the value of the next wider part; see
+    `server.exposure.selection`.
+    """
+
+    mode: ExposeMode | None = None
+    """Tools that clients get. `code`: `exec` and `wait`. `search`: `search` and `call`. `direct`: `exec` and `wait`,
+    and the tools of `direct`. `auto`: `direct` for a few small tools, otherwise `code`."""
+    prompts: bool | None = None
+    """List the prompts of servers."""
+    resources: bool | None = None
+    """List the resources and resource templates of servers."""
+    programs: bool | None = None
+    """List saved programs as prompts, which clients show as slash commands. Off by default."""
+    direct: tuple[str, ...] | None = None
+    """Tools that are listed with their own schemas, beside those of the mode: globs on ids, annotation tests, and `ui`
+    for tools with an app. None: all tools in the mode `direct`, none in other modes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyContext:
+    """One entry of `tools.contexts`: other rules for some callers.
+
+    Attributes:
+        callers: `stdio`, `stdio:<login name>`, `principal:<name>`, `group:<name>` or `anonymous`, where a name may be a
+            glob. A caller has to match one of them. If there are none, only callers that name the context belong to it.
+        rules: all rules for these callers, including those of `tools` that the context does not replace.
+        own: the lists that the context replaces: `allow`, `deny`, `ask`, `approved`.
+        expose: what these callers see directly.
+    """
+
+    name: str
+    callers: tuple[str, ...]
+    rules: PolicyRules
+    own: frozenset[str] = frozenset()
+    expose: ExposeSettings = ExposeSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateSettings:
+    """`tools.duplicates`: repeated identical calls of a tool that is not read-only."""
+
+    max: int = 3
+    """Identical calls that are made without a warning."""
+    action: Literal["warn", "deny", "off"] = "warn"
+    """Reaction to further identical calls."""
+    window_seconds: int = 600
+    """Seconds for which a call counts, for all programs of its owner. 0: a call counts for its own program only."""
+
+
+DUPLICATE_CLAMPS: dict[str, Clamp] = {"max": Clamp(1, 10_000), "windowSeconds": Clamp(0, 86_400)}
+"""Ranges of the numbers in `tools.duplicates`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSettings:
+    """One entry of `tools.budgets`: how much each caller may use each server in a window of time."""
+
+    name: str
+    server: str = "*"
+    """Glob on names of servers; each server has an account of its own."""
+    callers: tuple[str, ...] = ()
+    """Callers (`for`), as in `tools.contexts`; each has an account of its own. Empty: all callers."""
+    calls: int | None = None
+    """Calls that may be sent."""
+    bytes: int | None = None
+    """Bytes of results, as JSON."""
+    running_ms: int | None = None
+    """Milliseconds in which calls are in flight, added up."""
+    window_seconds: int = 3600
+    """Length of the window, which moves with the time."""
+
+
+BUDGET_CLAMPS: dict[str, Clamp] = {
+    "calls": Clamp(1, 10**9),
+    "bytes": Clamp(1, 10**15),
+    "runningMs": Clamp(1, 10**12),
+    "windowSeconds": Clamp(1, 31 * 86_400),
+}
+"""Ranges of the numbers in an entry of `tools.budgets`, by key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalSettings:
+    """`tools.approval`: how a person is asked to approve calls."""
+
+    via: Via = "auto"
+    """`client`: in a dialog of the client, whose answer is final. `terminal`: in a terminal only. `auto`: in a dialog
+    of the client, and in a terminal if the client dismisses the dialog within a second."""
+    notify: tuple[str, ...] = ()
+    """A program and its arguments, run when calls begin to wait for a person. The run id is added as last argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSettings:
+    """One entry of `plugins`."""
+
+    name: str
+    module: str | None = None
+    """`module:attribute`, or `file.py:attribute` from the folder of the configuration file. None: the entry point of
+    this name in the group `codemode_mcp.plugins`."""
+    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Configuration of the plugin. The plugin checks it."""
+    hooks: tuple[str, ...] = ()
+    """Ids, or globs on ids, of other tools whose calls its `before_tool_call` hooks may see."""
+    middleware: tuple[str, ...] = ()
+    """Ids, or globs on ids, of other tools whose results its middleware may see."""
+    enabled: bool = True
+    """`False` disables the plugin."""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """Secret values in `config`."""
+    unusable: str = ""
+    """The reason why the plugin is refused before it is loaded, such as an unset variable in `config`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSettings:
+    """`audit`."""
+
+    trajectory: str | None = None
+    """The file for events, one line of JSON each. None: events are not recorded."""
+    include_inputs: bool = False
+    """Record arguments and programs in full, not only their shape and digest."""
+    max_bytes: int = 64 * MIB
+    """Size at which the file is renamed to `<file>.1`, `<file>.1` to `<file>.2`, and so on."""
+    files: int = 4
+    """Renamed files to keep; the oldest is deleted."""
+    recordings: str | None = None
+    """A folder for recordings, one file for each program; also `serve --record`. None: no files are written."""
+    recording_files: int = 1000
+    """Files to keep in that folder; the oldest is deleted."""
+    recording_bytes: int = GIB
+    """Size of all files in that folder; the oldest is deleted."""
+    keep_recording_bytes: int = 16 * MIB
+    """Memory for the recordings of the latest programs, which `codemode-mcp runs export` writes to a file. 0: none are
+    kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSettings:
+    """`instance`: the process that serves all clients of this file and user over stdio."""
+
+    shared: bool = True
+    """Serve all clients by one process. False: each client has a process of its own, as with `serve --private`."""
+    idle_seconds: int = 600
+    """Seconds after which the process ends, once its last client has left and no call is in flight; 0: never."""
+
+
+@dataclass(frozen=True, slots=True)
+class UiSettings:
+    """`ui`: the page that `codemode-mcp ui` opens in a browser."""
+
+    enabled: bool = True
+    """False: the page cannot be opened."""
+    decide: bool = True
+    """Let a person decide about calls and change things on the page. False: the page only shows them."""
+    port: int = 0
+    """Port of the page on 127.0.0.1. 0: any free port."""
+
+
+StoreKind = Literal["memory", "sqlite", "postgres"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """`store`: the store of suspended programs and of their `store` values."""
+
+    kind: StoreKind
+    """`memory`: lost when the process exits. `sqlite`: a file, for the processes of one user on one machine.
+    `postgres`: a database, for any number of machines."""
+    path: str | None = None
+    """The file of `sqlite`, relative to the configuration. None: `runs.sqlite3` in the user's state folder."""
+    url: str | None = field(default=None, repr=False)
+    """The database of `postgres`: `postgresql://user:password@host:5432/database`."""
+    encryption_keys: tuple[bytes, ...] = field(default=(), repr=False)
+    """The first key encrypts, and each key decrypts. Without keys nothing is encrypted."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticToken:
+    """One entry of `http.auth.tokens`, with a digest in place of the token."""
+
+    name: str
+    """Name of the principal."""
+    digest: bytes
+    """SHA-256 of the token."""
+    groups: tuple[str, ...] = ()
+    """Groups of the principal for policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerSettings:
+    """`http.auth` with an issuer: access tokens of an authorization server."""
+
+    issuer: str
+    """Issuer exactly as in the tokens."""
+    audience: str
+    """Audience of the tokens: the URL that clients use for this server."""
+    resource: str
+    """URL of this server, if `audience` is not a URL."""
+    scopes: tuple[str, ...] = ()
+    """Scopes that a token must have. All of them are required."""
+    jwks_url: str | None = None
+    """URL of the keys. None: the URL in the issuer's metadata."""
+    groups_claim: str = "groups"
+    """Claim with the groups of the caller, for policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """`http`: authentication and limits of `serve --transport http`."""
+
+    tokens: tuple[StaticToken, ...] = ()
+    """`auth.tokens`."""
+    oauth: IssuerSettings | None = None
+    """`auth` with an issuer."""
+    allow_unauthenticated: bool = False
+    """Serve without authentication on an address that other machines can reach."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Allowed values of the header `Host`, besides the address of the listener: `host` or `host:port`."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of web pages that may send requests and read answers: `https://host`."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies whose header `X-Forwarded-For` is trusted."""
+    max_request_bytes: int = 4 * MIB
+    """Size limit of the body of a request."""
+    request_read_ms: int = 15_000
+    """Time limit for the headers of a request, and again for its body."""
+    requests_per_second: int = 100
+    """Requests of one principal, or of one address without authentication."""
+    request_burst: int = 1000
+    """Requests that may arrive together beyond that rate."""
+    max_connections: int = 2048
+    """Open connections."""
+    max_sessions: int = 2048
+    """Sessions of legacy clients."""
+    session_idle_seconds: int = 1800
+    """Seconds without requests after which a session ends."""
+    shutdown_grace_ms: int = 2000
+    """Time for open calls to end when the server is stopped."""
+
+    @property
+    def authenticates(self) -> bool:
+        """Return True if callers are authenticated."""
+        return bool(self.tokens) or self.oauth is not None
+
+
+AUDIT_CLAMPS: dict[str, Clamp] = {
+    "maxBytes": Clamp(64 * KIB, 16 * GIB),
+    "files": Clamp(1, 1000),
+    "recordingFiles": Clamp(1, 100_000),
+    "recordingBytes": Clamp(1 * MIB, 1024 * GIB),
+    "keepRecordingBytes": Clamp(0, 4 * GIB),
+}
+"""Ranges of the numbers in `audit`, by key."""
+
+UI_CLAMPS: dict[str, Clamp] = {"port": Clamp(0, 65_535)}
+"""Ranges of the numbers in `ui`, by key."""
+
+INSTANCE_CLAMPS: dict[str, Clamp] = {"idleSeconds": Clamp(0, 10**9)}
+"""Ranges of the numbers in `instance`, by key."""
+
+HTTP_CLAMPS: dict[str, Clamp] = {
+    "maxRequestBytes": Clamp(1 * KIB, 256 * MIB),
+    "requestReadMs": Clamp(100, 300_000),
+    "requestsPerSecond": Clamp(1, 100_000),
+    "requestBurst": Clamp(1, 1_000_000),
+    "maxConnections": Clamp(1, 100_000),
+    "maxSessions": Clamp(1, 100_000),
+    "sessionIdleSeconds": Clamp(1, 86_400),
+    "shutdownGraceMs": Clamp(0, 600_000),
+}
+"""Ranges of the numbers in `http`, by key."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """`log`, `--log-level`, `--log-file`."""
+
+    level: LogLevel = "info"
+    """Lowest level of messages in the log; also `--log-level`."""
+    file: str | None = None
+    """A file for the log instead of stderr, relative to the configuration; also `--log-file`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOverride:
+    """One entry of `clients`.
+
+    Attributes:
+        client: a glob on the name in `clientInfo`.
+        values: fields of `server.profiles.Profile` with their values, in a form that can be hashed.
+        expose: what these clients see directly.
+    """
+
+    client: str
+    values: tuple[tuple[str, Any], ...]
+    expose: ExposeSettings = ExposeSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSettings:
+    """`tools`."""
+
+    code_mode: CodeModeSettings = field(default_factory=CodeModeSettings)
+    policy: PolicyRules = field(default_factory=PolicyRules)
+    contexts: tuple[PolicyContext, ...] = ()
+    """Contexts. The first one that matches a caller is used."""
+    duplicates: DuplicateSettings = field(default_factory=DuplicateSettings)
+    budgets: tuple[BudgetSettings, ...] = ()
+    """Budgets. A call must fit into all that apply to its caller and server."""
+    approval: ApprovalSettings = field(default_factory=ApprovalSettings)
+    result_format: Literal["markdown", "plain"] = "markdown"
+    """Format of results for the model."""
+    esbuild: str | None = None
+    """Path of an esbuild binary, to use instead of the bundled or fetched one."""
+    clients: tuple[ProfileOverride, ...] = ()
+    """The top-level section `clients`: changes to the profiles of clients."""
+    overrides: Mapping[str, ToolOverride] = field(default_factory=dict)
+    """`override` of server entries, by the id of the tool."""
+    expose: ExposeSettings = ExposeSettings()
+    """The top-level section `expose`."""
+    expose_servers: Mapping[str, ExposeSettings] = field(default_factory=dict)
+    """`expose` of server entries, by the name of the server."""

@@ -1,0 +1,1 @@
+"""Plugins: what they are written against, and how they are loaded. `codemode_mcp.plugins` exports the interface."""
