@@ -59,6 +59,9 @@ DRAIN_SECONDS: Final = 0.25
 """Seconds to read the rest of a stream of events after the answer. Only a connection whose response was read to its end
 can be used for the next request."""
 
+GIVEN_UP_SECONDS: Final = 10.0
+"""Seconds for which the response to a request that was given up is still read."""
+
 _RECONNECTIONS: Final = 2
 """Attempts in a row to open a stream of events again."""
 
@@ -411,10 +414,12 @@ class DirectPosts(EncodedRequests):
         post = self._posts.get(request_id)
         if post is None:
             return
-        # A legacy server need not stop when the connection is closed, so it is told, and its response is still read.
+        # A legacy server need not stop when the connection is closed, so it is told, and its response is still read
+        # for a while: the server may never have heard of it.
         if not post.begun or post.headers.get(VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS:
             post.scope.cancel()
         else:
+            post.scope.deadline = anyio.current_time() + GIVEN_UP_SECONDS
             self.tell_cancelled(request_id)
 
     async def _exchange(self, post: _DirectPost) -> None:
