@@ -39,6 +39,8 @@ def benchmarks(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(cache))
         patch.syspath_prepend(ROOT / "benchmarks")
+        for name in NAMES:
+            patch.delitem(sys.modules, name, raising=False)  # tests have modules of such names, too
         yield {name: import_module(name) for name in NAMES}
         for name in NAMES:
             del sys.modules[name]

@@ -168,7 +168,8 @@ async def test_a_refused_call_names_every_problem_and_is_not_sent(way: Way) -> N
         return said;
     """)
     first = "MCP.counter.count: invalid arguments, nothing was sent."
-    last = "Signature: MCP.counter.count(input: { name: string }): Promise<McpToolResult>"
+    seen = "/* observed: text, not JSON: one line */ string"
+    last = f"Signature: MCP.counter.count(input: {{ name: string }}): Promise<McpToolResult<{seen}>>"
     assert messages == [
         [f"{first}\n- {problem}\n{last}", False]
         for problem in (

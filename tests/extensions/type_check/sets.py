@@ -38,7 +38,7 @@ KINDS: Final = (
     "array or object",
 )
 
-_PROGRAMS: Final = FOLDER.parent / "programs"
+_PROGRAMS: Final = FOLDER.parents[1] / "programs"
 
 Language = Literal["javascript", "typescript"]
 
