@@ -20,12 +20,12 @@ from typing import Any
 import anyio
 import harness
 import httpx2
-from codemode_mcp.type_check.compiler import find_compiler
 from harness import ECHO, configured, ours, upstream
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from codemode_mcp.base.paths import cache_dir
+from codemode_mcp.extensions.type_check.compiler import find_compiler
 
 Work = Callable[[], Awaitable[object]]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from codemode_mcp.catalog.search.index import compiled
 
-FOLDER = Path(__file__).resolve().parents[1] / "codemode_mcp" / "search"
+FOLDER = Path(__file__).resolve().parents[1] / "codemode_mcp" / "catalog" / "search"
 
 
 def main() -> None:

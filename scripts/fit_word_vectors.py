@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Fit the word vectors that search ships.")
     parser.add_argument("texts", type=Path)
     parser.add_argument("--words", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=ROOT / "codemode_mcp" / "search" / "word_vectors.bin")
+    parser.add_argument("--out", type=Path, default=ROOT / "codemode_mcp" / "catalog" / "search" / "word_vectors.bin")
     given = parser.parse_args()
     texts = given.texts.read_text("utf-8").splitlines()
     words = given.words.read_text("utf-8").split()
@@ -62,7 +62,7 @@ def main() -> None:
 def thesaurus_phrases() -> list[str]:
     """Both sides of every line of the thesaurus."""
     found: dict[str, None] = {}
-    for line in (ROOT / "codemode_mcp" / "search" / "thesaurus.txt").read_text("utf-8").splitlines():
+    for line in (ROOT / "codemode_mcp" / "catalog" / "search" / "thesaurus.txt").read_text("utf-8").splitlines():
         if line and not line.startswith("#"):
             found.update(dict.fromkeys(part.strip() for part in line.replace(">", "|").replace("=", "|").split("|")))
     return list(found)

@@ -291,7 +291,7 @@ def test_the_layers_in_the_architecture_are_those_of_the_import_contracts() -> N
         (found,) = re.findall(rf"^{beginning}((?:.*)(?:\n  →.*)*)", text, re.MULTILINE)
         return [set(re.findall(r"[\w]+", layer)) for layer in found.split("→")]
 
-    assert drawn("(?=__main__ →)") == [set(re.findall(r"\w+", layer)) for layer in layers["Wings of codemode_mcp"]]
+    assert drawn("(?=__main__ →)") == [set(re.findall(r"\w+", layer)) for layer in layers["Rooms of codemode_mcp"]]
 
 
 def dangling(page: str) -> list[str]:

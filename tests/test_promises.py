@@ -29,7 +29,7 @@ from codemode_mcp.rules.policy import approval
 from codemode_mcp.rules.trust import service
 from codemode_mcp.runs import questions as questions_of_runs
 from codemode_mcp.runs import rendering
-from codemode_mcp.runs.run_calls import arguments
+from codemode_mcp.runs.calls import arguments
 from codemode_mcp.runs.store import MemoryStore
 from codemode_mcp.sandbox import guest
 from codemode_mcp.server import descriptions, direct_forms, notifications

@@ -121,9 +121,9 @@ def test_a_log_that_cannot_be_written_says_so_once_and_shows_nothing_of_the_reco
         pytest.skip("this system has no /dev/full")
     with logging_to(LogSettings(level="info", file="/dev/full"), lambda text: text.replace("hunter2", "***")):
         for _ in range(3):
-            logging.getLogger("codemode_mcp.runs.run_calls").info("call of %s", "hunter2")
+            logging.getLogger("codemode_mcp.runs.calls").info("call of %s", "hunter2")
     assert capsys.readouterr().err == (
-        "codemode-mcp: a record of codemode_mcp.runs.run_calls cannot be logged (No space left on device)\n"
+        "codemode-mcp: a record of codemode_mcp.runs.calls cannot be logged (No space left on device)\n"
     )
 
 
@@ -138,5 +138,5 @@ def test_halves_of_characters_are_written_as_escapes(tmp_path: Path, monkeypatch
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # what collects for reports could not pass it on either
     file = tmp_path / "log"
     with logging_to(LogSettings(level="info", file=str(file)), str):
-        logging.getLogger("codemode_mcp.runs.run_calls").info("call of %s", "a\ud800b")
+        logging.getLogger("codemode_mcp.runs.calls").info("call of %s", "a\ud800b")
     assert file.read_text("utf-8").endswith("call of a\\ud800b\n")

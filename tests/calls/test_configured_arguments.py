@@ -251,7 +251,7 @@ async def test_a_secret_that_the_server_repeats_is_replaced_in_progress_notes_an
 
     bench.hub.call_tool = call_tool  # type: ignore[method-assign]
     call = ToolCall(1, ID, json.dumps({"owner": "a", "title": "x"}))
-    with caplog.at_level("DEBUG", "codemode_mcp.runs.run_calls"):
+    with caplog.at_level("DEBUG", "codemode_mcp.runs.calls"):
         end = await bench.dispatcher.call(Calling(call, bench.context, CallRecord(1, ID, 0.0), on_progress, ask))
     assert end.value == '{"action":"decline"}'
     assert seen == [(1, 2, "with ***"), (2, None, None), {"message": "***?", "requestedSchema": {"***": []}}]

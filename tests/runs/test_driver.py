@@ -488,14 +488,14 @@ async def test_a_long_name_that_a_program_makes_up_is_cut_in_the_log(
     caplog.set_level("INFO", "codemode_mcp")
     async with bench(engine, ScriptedSource("s", {})) as it:
         await it.execute("await tools.call('x'.repeat(1000), {}).catch(() => 1)")
-    [logged] = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.runs.run_calls"]
+    [logged] = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.runs.calls"]
     assert logged.startswith("call xxx")
     assert len(logged) < 300
 
 
 async def test_the_log_has_failed_calls_and_at_debug_all(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     def logged() -> list[str]:
-        lines = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.runs.run_calls"]
+        lines = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.runs.calls"]
         caplog.clear()
         return [line.partition(" of run")[0] for line in lines]
 

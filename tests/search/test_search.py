@@ -36,7 +36,7 @@ from codemode_mcp.catalog.search.index import (
 )
 from upstream_clients.tools import Tool
 
-THESAURUS = Path(__file__).parents[2] / "codemode_mcp" / "search" / "thesaurus.txt"
+THESAURUS = Path(__file__).parents[2] / "codemode_mcp" / "catalog" / "search" / "thesaurus.txt"
 
 # words
 

@@ -101,7 +101,7 @@ if TYPE_CHECKING:
     from declarations.operations import Operation
     from upstream_clients.tools import JsonObject, SentFn, TaskOptions, ToolSource, UpstreamView
 
-log = logging.getLogger("codemode_mcp.runs.run_calls")
+log = logging.getLogger("codemode_mcp.runs.calls")
 
 
 class Dispatcher:
