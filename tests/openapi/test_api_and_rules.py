@@ -99,7 +99,7 @@ async def test_an_operation_of_an_api_is_treated_as_every_other_tool(tmp_path: P
         env = {"XDG_STATE_HOME": str(tmp_path / "state"), "API_TOKEN": TOKEN}
         async with serve(config, "--record", str(records), env=env, elicitation_callback=person) as session:
             answer = await session.exec(PROGRAM)
-            while answer.pending == ["mcp:api:send"]:  # the request has ended before the first call
+            while answer.pending in ([], ["mcp:api:send"]):  # the request has ended before the second call
                 answer = await session.wait(answer.run_id)
             assert answer.pending == ["mcp:api:fetch"], answer.structured
             released.set()
