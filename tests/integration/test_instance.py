@@ -71,7 +71,7 @@ async def test_a_server_without_a_folder_starts_beside_the_configuration_or_in_t
     log = tmp_path / "log"
     script.write_text(
         f"import os, runpy, sys\nopen({str(log)!r}, 'a').write(os.getcwd() + chr(10))\n"
-        f"sys.argv = ['counting.py', {str(tmp_path / 'counted')!r}]\n"
+        f"sys.argv = ['counting.py', {str(tmp_path / 'counted')!r}]\nsys.path.insert(0, {str(SERVERS)!r})\n"
         f"runpy.run_path({str(SERVERS / 'counting.py')!r}, run_name='__main__')\n",
         "utf-8",
     )

@@ -591,7 +591,8 @@ async def test_a_server_that_is_slow_to_start_has_a_warning_and_does_not_count_a
     # The first process is as a first start, and the second one as a start on a machine that knows the server.
     once = (
         "import os, runpy, sys; first = not os.path.exists(sys.argv[1]); open(sys.argv[1], 'a').close(); "
-        "first and sys.stdin.read(); runpy.run_path(sys.argv[2], run_name='__main__')"
+        "first and sys.stdin.read(); sys.path.insert(0, os.path.dirname(sys.argv[2])); "
+        "runpy.run_path(sys.argv[2], run_name='__main__')"
     )
     arguments = ["-c", once, str(started), str(SERVERS / "counting.py")]
     slow = {"command": sys.executable, "args": arguments, "connectTimeoutMs": 2500}

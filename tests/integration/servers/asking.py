@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import sys
 
+from bare import send, serve, text
+
 MODERN = sys.argv[1] == "modern"
 CAPABILITIES = {"tools": {"listChanged": False}}
+PRIVATE = {"ttlMs": 0, "cacheScope": "private"} if MODERN else {}
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 ARGUMENTS = {"type": "object", "properties": {"label": {"type": "string"}}}
 TOOLS = [
@@ -22,16 +25,10 @@ asked: dict[str, tuple[object, str]] = {}
 """The call and the label of each question that a legacy server has sent, by the id of the question."""
 
 
-def send(**message: object) -> None:
-    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-    sys.stdout.flush()
-
-
-def answer(request: object, result: dict) -> None:
-    if MODERN:
-        about = {"io.modelcontextprotocol/serverInfo": {"name": "asking", "version": "1"}}
-        result = {"resultType": "complete", **result, "_meta": about}
-    send(id=request, result=result)
+def complete(result: dict) -> dict:
+    """Return a result with what those of its era have."""
+    about = {"io.modelcontextprotocol/serverInfo": {"name": "asking", "version": "1"}}
+    return {"resultType": "complete", **result, "_meta": about} if MODERN else result
 
 
 def question(tool: str, label: str) -> dict:
@@ -48,44 +45,38 @@ def question(tool: str, label: str) -> dict:
     return {"method": "roots/list"}
 
 
-def call(request: object, params: dict) -> None:
+def call(params: dict, request: object) -> dict | None:
     label = params.get("arguments", {}).get("label", "you")
     if not MODERN:
         identity = f"about {request}"
         asked[identity] = request, label
         send(id=identity, **question(params["name"], label))
-    elif "inputResponses" in params:
+        return None
+    if "inputResponses" in params:
         assert params["requestState"] == f"state of {label}"
-        end(request, label, params["inputResponses"]["it"])
+        return told(label, params["inputResponses"]["it"])
+    requests = {"it": question(params["name"], label)}
+    return complete({"resultType": "input_required", "inputRequests": requests, "requestState": f"state of {label}"})
+
+
+def told(label: str, said: object) -> dict:
+    return complete(text(json.dumps({"label": label, "said": said})))
+
+
+def end(response: dict, identity: str) -> None:
+    request, label = asked.pop(identity)
+    if "error" in response:
+        send(id=request, error=response["error"])
     else:
-        requests = {"it": question(params["name"], label)}
-        state = f"state of {label}"
-        answer(request, {"resultType": "input_required", "inputRequests": requests, "requestState": state})
+        send(id=request, result=told(label, response["result"]))
 
 
-def end(request: object, label: str, said: object) -> None:
-    answer(request, {"content": [{"type": "text", "text": json.dumps({"label": label, "said": said})}]})
-
-
-for line in sys.stdin:
-    message = json.loads(line)
-    request = message.get("id")
-    match message.get("method"):
-        case "server/discover" if MODERN:
-            found = {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES}
-            answer(request, {**found, "ttlMs": 0, "cacheScope": "private"})
-        case "initialize" if not MODERN:
-            server = {"name": "asking", "version": "1"}
-            answer(request, {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "serverInfo": server})
-        case "tools/list":
-            answer(request, {"tools": TOOLS, **({"ttlMs": 0, "cacheScope": "private"} if MODERN else {})})
-        case "tools/call":
-            call(request, message["params"])
-        case None:
-            request, label = asked.pop(request)
-            if "error" in message:
-                send(id=request, error=message["error"])
-            else:
-                end(request, label, message["result"])
-        case _ if request is not None:
-            send(id=request, error={"code": -32601, "message": "Method not found"})
+answers: dict = {
+    "tools/list": lambda *_: complete({"tools": TOOLS, **PRIVATE}),
+    "tools/call": call,
+    None: end,
+}
+if MODERN:
+    discovered = {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES, **PRIVATE}
+    answers |= {"server/discover": lambda *_: complete(discovered), "initialize": None}
+serve("asking", answers, capabilities=CAPABILITIES, version="2025-11-25")

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
-log_file = sys.argv[1]
+from bare import note, serve, text
+
 SCHEMA = {"type": "object", "properties": {"bytes": {"type": "integer"}}, "required": ["bytes"]}
+TOOLS = [{"name": "get", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}]
 
 
-def answer(message: dict) -> dict:
-    params = message.get("params") or {}
-    match message["method"]:
-        case "initialize":
-            server = {"name": "bulky", "version": "1"}
-            return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": server}
-        case "tools/list":
-            return {"tools": [{"name": "get", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}]}
-        case _:
-            with open(log_file, "a", encoding="utf-8") as file:
-                file.write("call\n")
-            return {"content": [{"type": "text", "text": "x" * params["arguments"]["bytes"]}]}
+def get(params: dict, _: object) -> dict:
+    note(sys.argv[1], "call")
+    return text("x" * params["arguments"]["bytes"])
 
 
-for line in sys.stdin:
-    received = json.loads(line)
-    if "id" in received:
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": received["id"], "result": answer(received)}) + "\n")
-        sys.stdout.flush()
+serve("bulky", {"tools/list": lambda *_: {"tools": TOOLS}, "tools/call": get})

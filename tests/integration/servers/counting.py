@@ -9,16 +9,18 @@ before that file exists; `release=FILE` releases all held calls as soon as that 
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
 import time
 
+import bare
+from bare import Refused, note, progress, send, serve, text
+
 log_file = sys.argv[1]
 flags = dict(flag.partition("=")[::2] for flag in sys.argv[2:])
-held: dict[object, str] = {}
-progress_tokens: dict[object, object] = {}
+held: dict[object, dict] = {}
+"""Parameters of the calls that are held, by the ids of their requests."""
 
 NAMED = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 NOTHING = {"type": "object", "properties": {}}
@@ -42,101 +44,68 @@ if "tool" in flags:
     TOOLS.append({"name": flags["tool"], "description": "Another one.", "inputSchema": NOTHING})
 if "malformed" in flags:
     TOOLS.insert(1, {"name": 7, "inputSchema": "none"})
+if "junk" in flags:
+    bare.before += b'Listening...\n\xff\xfe\x00\n{"half": \n[]\n42\n'
+if "noise" in flags:
+    bare.before += flags["noise"].encode() + b"\n"
 
 
-def note(text: str) -> None:
-    with open(log_file, "a", encoding="utf-8") as file:
-        file.write(text + "\n")
-
-
-def send(**message: object) -> None:
-    if "junk" in flags:
-        sys.stdout.buffer.write(b'Listening...\n\xff\xfe\x00\n{"half": \n[]\n42\n')
-    if "noise" in flags:
-        sys.stdout.buffer.write(flags["noise"].encode() + b"\n")
-    sys.stdout.buffer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-    sys.stdout.buffer.flush()
-
-
-def answer(request: object, text: str, **more: object) -> None:
-    send(id=request, result={"content": [{"type": "text", "text": text}], **more})
+def name_of(params: dict) -> str:
+    return (params.get("arguments") or {}).get("name", params["name"])
 
 
 def held_as(name: str) -> list[object]:
-    return [request for request, holder in held.items() if holder == name]
+    return [request for request, params in held.items() if name_of(params) == name]
 
 
 def release(name: str) -> None:
     for each in held_as(name):
         del held[each]
-        note(f"end {name}")
-        answer(each, f"{name} is done")
+        note(log_file, f"end {name}")
+        send(id=each, result=text(f"{name} is done"))
 
 
 def release_all() -> None:
     while not os.path.exists(flags["release"]):
         time.sleep(0.02)
-    for name in set(held.values()):
+    for name in {name_of(params) for params in held.values()}:
         release(name)
 
 
-def call(request: object, tool: str, arguments: dict[str, str], token: object) -> None:
-    name = arguments.get("name", tool)
-    note(f"call {name}")
-    match tool:
+def call(params: dict, request: object) -> dict | None:
+    name = name_of(params)
+    note(log_file, f"call {name}")
+    match params["name"]:
         case "hold" | "peek":
-            held[request] = name
-            progress_tokens[request] = token
-            return
+            held[request] = params
+            return None
         case "release":
             release(name)
         case "advance":
             for each in held_as(name):
-                params = {"progressToken": progress_tokens[each], "progress": 1, "total": 2, "message": f"{name} half"}
-                send(method="notifications/progress", params=params)
+                progress(held[each], 1, f"{name} half", total=2)
         case "refuse":
-            answer(request, "the tool says no", isError=True)
-            return
+            return text("the tool says no", isError=True)
         case "reject":
-            send(id=request, error={"code": -32001, "message": "the server says no"})
-            return
+            raise Refused(-32001, "the server says no")
         case "die":
             os._exit(1)
         case "environment":
-            answer(request, "set" if os.environ.get("SECRET") else "not set")
-            return
-    answer(request, name)
+            return text("set" if os.environ.get("SECRET") else "not set")
+    return text(name)
 
 
-def handle(message: dict) -> None:
-    request, params = message.get("id"), message.get("params") or {}
-    match message.get("method"):
-        case "initialize":
-            capabilities = {"tools": {}}
-            server = {"name": "counting", "version": "1"}
-            send(
-                id=request,
-                result={"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": server},
-            )
-        case "tools/list":
-            send(id=request, result={"tools": TOOLS})
-        case "tools/call":
-            call(
-                request, params["name"], params.get("arguments") or {}, (params.get("_meta") or {}).get("progressToken")
-            )
-        case "notifications/cancelled":
-            if (name := held.pop(params["requestId"], None)) is not None:
-                note(f"cancelled {name}")
-        case _ if request is not None:
-            send(id=request, error={"code": -32601, "message": "Method not found"})
+def cancel(params: dict, _: object) -> None:
+    if (of_call := held.pop(params["requestId"], None)) is not None:
+        note(log_file, f"cancelled {name_of(of_call)}")
 
 
-note(f"pid {os.getpid()}")
+note(log_file, f"pid {os.getpid()}")
 if "stderr" in flags:
     print(flags["stderr"], file=sys.stderr, flush=True)
 if "release" in flags:
     threading.Thread(target=release_all, daemon=True).start()
 while "wait_for" in flags and not os.path.exists(flags["wait_for"]):
     time.sleep(0.02)
-for line in sys.stdin:
-    handle(json.loads(line))
+answers = {"tools/list": lambda *_: {"tools": TOOLS}, "tools/call": call, "notifications/cancelled": cancel}
+serve("counting", answers)

@@ -2,8 +2,8 @@
 
 FOLDER/items.json has the lists `prompts`, `resourceTemplates` and `resources`. It is read each time; a list that is
 missing is never answered, and a text in place of a list is the message of an error. `parts` are further URIs in the
-answer to each read. The tool `announce` says that all
-of them have changed. The method of each request about an item becomes a line of FOLDER/called.
+answer to each read. The tool `announce` says that all of them have changed. The method of each request about an item
+becomes a line of FOLDER/called.
 """
 
 from __future__ import annotations
@@ -12,61 +12,49 @@ import json
 import sys
 from pathlib import Path
 
+from bare import Refused, note, send, serve
+
 folder = Path(sys.argv[1])
-LISTS = {
-    "prompts/list": "prompts",
-    "resources/templates/list": "resourceTemplates",
-    "resources/list": "resources",
+CAPABILITIES: dict = {"tools": {}, "prompts": {}, "resources": {"subscribe": True}, "completions": {}}
+
+
+def items() -> dict:
+    return json.loads((folder / "items.json").read_text("utf-8"))
+
+
+def announce(*_: object) -> dict:
+    send(method="notifications/prompts/list_changed")
+    send(method="notifications/resources/list_changed")
+    return {"content": []}
+
+
+def lists(key: str) -> dict | None:
+    found = items().get(key)
+    if isinstance(found, str):
+        raise Refused(-32000, found)
+    return None if found is None else {key: found}
+
+
+def noted(word: str, result: dict) -> dict:
+    note(folder / "called", word)
+    return result
+
+
+def read(params: dict, _: object) -> dict:
+    contents = [{"uri": params["uri"], "text": f"text of {params['uri']}"}]
+    parts = [{"uri": uri, "text": "a part"} for uri in items().get("parts", ())]
+    return noted("read", {"contents": contents + parts})
+
+
+answers = {
+    "tools/list": lambda *_: {"tools": [{"name": "announce", "inputSchema": {"type": "object"}}]},
+    "tools/call": announce,
+    "prompts/list": lambda *_: lists("prompts"),
+    "resources/templates/list": lambda *_: lists("resourceTemplates"),
+    "resources/list": lambda *_: lists("resources"),
+    "prompts/get": lambda params, _: noted("get", {"description": f"prompt {params['name']}", "messages": []}),
+    "resources/read": read,
+    "resources/subscribe": lambda *_: noted("subscribe", {}),
+    "completion/complete": lambda *_: noted("complete", {"completion": {"values": ["a"]}}),
 }
-
-
-def send(**message: object) -> None:
-    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-    sys.stdout.flush()
-
-
-def note(word: str) -> None:
-    with (folder / "called").open("a", encoding="utf-8") as called:
-        called.write(word + "\n")
-
-
-for line in sys.stdin:
-    message = json.loads(line)
-    request, params = message.get("id"), message.get("params") or {}
-    match message.get("method"):
-        case "initialize":
-            capabilities: dict = {"tools": {}, "prompts": {}, "resources": {"subscribe": True}, "completions": {}}
-            server = {"name": "items", "version": "1"}
-            send(
-                id=request,
-                result={"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": server},
-            )
-        case "tools/list":
-            send(id=request, result={"tools": [{"name": "announce", "inputSchema": {"type": "object"}}]})
-        case "tools/call":
-            send(method="notifications/prompts/list_changed")
-            send(method="notifications/resources/list_changed")
-            send(id=request, result={"content": []})
-        case "prompts/list" | "resources/templates/list" | "resources/list" as method:
-            items = json.loads((folder / "items.json").read_text("utf-8"))
-            found = items.get(LISTS[method])
-            if isinstance(found, str):
-                send(id=request, error={"code": -32000, "message": found})
-            elif found is not None:
-                send(id=request, result={LISTS[method]: found})
-        case "prompts/get":
-            note("get")
-            send(id=request, result={"description": f"prompt {params['name']}", "messages": []})
-        case "resources/read":
-            note("read")
-            contents = [{"uri": params["uri"], "text": f"text of {params['uri']}"}]
-            parts = json.loads((folder / "items.json").read_text("utf-8")).get("parts", ())
-            send(id=request, result={"contents": contents + [{"uri": uri, "text": "a part"} for uri in parts]})
-        case "resources/subscribe":
-            note("subscribe")
-            send(id=request, result={})
-        case "completion/complete":
-            note("complete")
-            send(id=request, result={"completion": {"values": ["a"]}})
-        case _ if request is not None:
-            send(id=request, error={"code": -32601, "message": "Method not found"})
+serve("items", answers, capabilities=CAPABILITIES)

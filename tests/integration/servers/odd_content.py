@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-import sys
 import time
+
+from bare import serve
 
 INTEGER = {"type": "integer"}
 
@@ -36,8 +36,9 @@ def image(size: int) -> dict:
     return {"type": "image", "mimeType": "image/png", "data": noise(size)}
 
 
-def result_of(name: str, given: dict) -> dict:
-    match name:
+def call(params: dict, _: object) -> dict:
+    given = params.get("arguments") or {}
+    match params["name"]:
         case "picture":
             return {"content": [{"type": "text", "text": "a picture"}, image(given["bytes"])]}
         case "gallery":
@@ -72,25 +73,4 @@ def result_of(name: str, given: dict) -> dict:
             return {"content": []}
 
 
-def answer(message: dict) -> dict | None:
-    params = message.get("params") or {}
-    match message["method"]:
-        case "initialize":
-            server = {"name": "odd", "version": "1"}
-            return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": server}
-        case "tools/list":
-            return {"tools": TOOLS}
-        case "tools/call":
-            return result_of(params["name"], params.get("arguments") or {})
-    return None
-
-
-UNKNOWN = {"error": {"code": -32601, "message": "Method not found"}}
-
-for line in sys.stdin:
-    received = json.loads(line)
-    if "id" in received:
-        found = answer(received)
-        body = UNKNOWN if found is None else {"result": found}
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": received["id"], **body}) + "\n")
-        sys.stdout.flush()
+serve("odd", {"tools/list": lambda *_: {"tools": TOOLS}, "tools/call": call})

@@ -11,42 +11,29 @@ import json
 import sys
 from pathlib import Path
 
+from bare import Refused, note, progress, send, serve, text
+
 folder = Path(sys.argv[1])
 key = ""
 
 
-def send(**message: object) -> None:
-    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-    sys.stdout.flush()
+def call(params: dict, _: object) -> dict:
+    global key
+    arguments = params.get("arguments") or {}
+    note(folder / "received", json.dumps([params["name"], arguments]))
+    key = arguments.get("key", key)
+    match params["name"]:
+        case "repeat":
+            progress(params, 1, f"using {key}")
+            send(method="notifications/message", params={"level": "warning", "data": f"logged {key}"})
+            return text(f"repeated {key}", structuredContent={key: "x"})
+        case "fail":
+            raise Refused(-32000, f"the key {arguments['key']} was refused")
+    return text("done")
 
 
-for line in sys.stdin:
-    message = json.loads(line)
-    request, params = message.get("id"), message.get("params") or {}
-    match message.get("method"):
-        case "initialize":
-            server = {"name": "recording", "version": "1"}
-            send(
-                id=request,
-                result={"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": server},
-            )
-        case "tools/list":
-            send(id=request, result={"tools": json.loads((folder / "tools.json").read_text("utf-8"))})
-        case "tools/call":
-            arguments = params.get("arguments") or {}
-            with (folder / "received").open("a", encoding="utf-8") as received:
-                received.write(json.dumps([params["name"], arguments]) + "\n")
-            key = arguments.get("key", key)
-            if params["name"] == "repeat":
-                token = (params.get("_meta") or {}).get("progressToken")
-                progress = {"progressToken": token, "progress": 1, "message": f"using {key}"}
-                send(method="notifications/progress", params=progress)
-                send(method="notifications/message", params={"level": "warning", "data": f"logged {key}"})
-                content = [{"type": "text", "text": f"repeated {key}"}]
-                send(id=request, result={"content": content, "structuredContent": {key: "x"}})
-            elif params["name"] == "fail":
-                send(id=request, error={"code": -32000, "message": f"the key {arguments['key']} was refused"})
-            else:
-                send(id=request, result={"content": [{"type": "text", "text": "done"}]})
-        case _ if request is not None:
-            send(id=request, error={"code": -32601, "message": "Method not found"})
+def list_tools(*_: object) -> dict:
+    return {"tools": json.loads((folder / "tools.json").read_text("utf-8"))}
+
+
+serve("recording", {"tools/list": list_tools, "tools/call": call})
