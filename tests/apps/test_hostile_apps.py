@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.apps.hosts import Host
 from tests.apps.listed_servers import (
     app_content,
     app_tool,
@@ -16,11 +18,6 @@ from tests.apps.listed_servers import (
     serving_apps,
     written_server,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.apps.hosts import Host
 
 pytestmark = pytest.mark.anyio
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from tests.apps.hosts import Host
 from tests.apps.listed_servers import published, serving_apps
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.apps.hosts import Host
 
 pytestmark = pytest.mark.anyio
 

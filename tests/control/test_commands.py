@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import typer
@@ -16,11 +17,7 @@ from codemode_mcp.cli.serving_processes import StoreContents
 from codemode_mcp.server.control import client, protocol
 from codemode_mcp.server.control.client import Answers
 from codemode_mcp.server.control.endpoints import Endpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from codemode_mcp.server.control.protocol import Request
+from codemode_mcp.server.control.protocol import Request
 
 ONE = "run_" + "a" * 20 + "one1"
 TWO = "run_" + "a" * 20 + "two2"

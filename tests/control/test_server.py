@@ -7,15 +7,16 @@ import os
 import socket
 import sys
 import tempfile
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
 from codemode_mcp.base.errors import ProgramError, StoreUnavailable
-from codemode_mcp.rules.policy.approval import ApprovalRequest
+from codemode_mcp.rules.policy.approval import ApprovalRequest, Remember
 from codemode_mcp.rules.policy.rules import Effects
 from codemode_mcp.runs.store import Totals
 from codemode_mcp.runs.views import CallView, RunView
@@ -25,11 +26,6 @@ from codemode_mcp.server.control.client import NoAnswer, ask, ask_all
 from codemode_mcp.server.control.endpoints import Endpoint
 from codemode_mcp.server.control.protocol import MAX_ANSWER, MAX_REQUEST, Request, digest_of, encode, encode_request
 from codemode_mcp.server.control.server import listening
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-
-    from codemode_mcp.rules.policy.approval import Remember
 
 pytestmark = pytest.mark.anyio
 

@@ -7,18 +7,16 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from codemode_mcp.base.nesting import DEPTH_VARIABLE
 from codemode_mcp.process.instance import registry
 from tests.instance.fake_instance import FakeInstance, close_all
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pytest
 
 INITIALIZE = {
     "jsonrpc": "2.0",

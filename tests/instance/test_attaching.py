@@ -11,21 +11,16 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp import __version__
 from codemode_mcp.process.instance import attaching, registry
-from codemode_mcp.process.instance.attaching import Client, NoInstance, Refused, attach
-from tests.instance.fake_instance import BOUND, FakeInstance, close_all
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from codemode_mcp.process.instance.attaching import Attached
-    from tests.instance.fake_instance import Connection
+from codemode_mcp.process.instance.attaching import Attached, Client, NoInstance, Refused, attach
+from tests.instance.fake_instance import BOUND, Connection, FakeInstance, close_all
 
 KEY = "0123456789abcdef"
 CLIENT = Client(None, found=False, folder="/work", options={"readOnly": True})

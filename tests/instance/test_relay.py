@@ -9,8 +9,9 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,6 @@ from codemode_mcp.process.instance import attaching, relay, wire
 from codemode_mcp.process.instance.attaching import Attached, NoInstance, Refused
 from codemode_mcp.process.instance.relay import Relay
 from tests.instance.fake_instance import BOUND, Connection, close_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 INITIALIZE = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {}}
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}

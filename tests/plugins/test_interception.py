@@ -7,9 +7,10 @@ import json
 import re
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -19,11 +20,7 @@ from codemode_mcp.base.errors import PluginError, PolicyDenied, ProgramError
 from codemode_mcp.catalog.plugins import running
 from codemode_mcp.catalog.plugins.interception import MAX_TEXT, THREADS, Interceptors, Registered
 from codemode_mcp.plugins import ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from upstream_clients.tools import JsonObject
+from upstream_clients.tools import JsonObject
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -13,9 +14,6 @@ from codemode_mcp.base.settings import PluginSettings
 from codemode_mcp.catalog.plugins import host as host_module
 from codemode_mcp.catalog.plugins.loading import installed, load
 from tests.plugins.host import plugin, plugins
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

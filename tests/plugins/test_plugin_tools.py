@@ -7,7 +7,8 @@ import logging
 import sys
 import textwrap
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -15,19 +16,14 @@ import pytest
 
 from codemode_mcp.base.errors import PolicyDenied
 from codemode_mcp.base.settings import PluginSettings
+from codemode_mcp.catalog.entries import OfferedTool
 from codemode_mcp.catalog.plugins import host as host_module
 from codemode_mcp.catalog.plugins import running
 from codemode_mcp.catalog.plugins.interception import THREADS
 from codemode_mcp.rules.policy.policy import Caller
-from tests.plugins.host import plugin, plugins
+from tests.plugins.host import Host, plugin, plugins
 from upstream_clients.errors import UpstreamCallError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.catalog.entries import OfferedTool
-    from tests.plugins.host import Host
-    from upstream_clients.tools import Tool
+from upstream_clients.tools import Tool
 
 pytestmark = pytest.mark.anyio
 

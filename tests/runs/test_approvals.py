@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import anyio
 import anyio.lowlevel
@@ -16,18 +17,13 @@ from codemode_mcp.base.settings import PolicyRules, ToolSettings
 from codemode_mcp.rules.policy.approval import ApprovalQuestion
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs import questions
+from codemode_mcp.runs.calls.outcome import Outcome
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import ToolCall
 from tests.runs.bench import OWNER, FakeClient, bench, texts
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
-from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import JsonObject
+from upstream_clients.tools import Annotations, JsonObject, Tool
 
 pytestmark = pytest.mark.anyio
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.settings import PolicyRules, ToolSettings
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import bench
 from upstream_clients.testing import ScriptedSource, text_result
-from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import JsonObject, ToolOutcome
+from upstream_clients.tools import Annotations, JsonObject, Tool, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.settings import PolicyRules, ToolSettings
 from codemode_mcp.catalog.client_tools import ClientTools, offered_by_client
-from codemode_mcp.runs.calls.outcome import MAX_NEAREST
+from codemode_mcp.runs.calls.outcome import MAX_NEAREST, Outcome
 from codemode_mcp.runs.rendering import render
 from codemode_mcp.runs.values import MemoryValues
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import Bench, FakeClient, bench, texts
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
-from upstream_clients.tools import Asking, Question
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import JsonObject
+from upstream_clients.tools import Asking, JsonObject, Question
 
 pytestmark = pytest.mark.anyio
 

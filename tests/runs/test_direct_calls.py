@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Unpack
+from pathlib import Path
+from typing import Any, Unpack
 
 import anyio
 import pytest
 
 from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import bench
 from tests.stores.test_runs_that_outlive import replica
 from upstream_clients.eager import Reply
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource
-from upstream_clients.tools import Annotations, Tool, ToolOutcome
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import CallOptions, JsonObject
+from upstream_clients.tools import Annotations, CallOptions, JsonObject, Tool, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 

@@ -5,25 +5,21 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import anyio
 import pytest
 
 from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.program.typescript import Transformed
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs.manager import Cell
-from tests.runs.bench import OWNER, FakeClient, bench, texts
+from codemode_mcp.runs.store import SuspendedRun
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import OWNER, Bench, FakeClient, bench, texts
 from upstream_clients.errors import UpstreamUnavailable
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
-from upstream_clients.tools import Tool
-
-if TYPE_CHECKING:
-    from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.runs.store import SuspendedRun
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.runs.bench import Bench
-    from upstream_clients.tools import JsonObject, ToolOutcome
+from upstream_clients.tools import JsonObject, Tool, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 

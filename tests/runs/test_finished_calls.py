@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
 from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.rules.policy.policy import Caller
+from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.runs.run_recording import LISTED, MAX_CHARACTERS, MAX_RESULTS, RecentResults
 from codemode_mcp.runs.values import MemoryValues
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import OWNER, bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

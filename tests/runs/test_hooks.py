@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import anyio
 import pytest
@@ -16,15 +17,11 @@ from codemode_mcp.plugins import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolC
 from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict
 from codemode_mcp.runs.calls.outcome import Calling, CallRecord
 from codemode_mcp.runs.manager import Cell
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import ToolCall
 from tests.runs.bench import CALLER, OWNER, FakeClient, bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -12,12 +12,9 @@ import pytest
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.store import MemoryStore
-from tests.runs.bench import OWNER, bench, texts
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import OWNER, Bench, bench, texts
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.runs.bench import Bench
 
 pytestmark = pytest.mark.anyio
 

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import CodeModeSettings, PolicyRules, ToolSettings
-from codemode_mcp.runs.calls.outcome import CallRecord, MadeCall
+from codemode_mcp.runs.calls.outcome import CallRecord, MadeCall, Outcome
 from codemode_mcp.runs.rendering import render
 from codemode_mcp.runs.views import MAX_TOOLS, made_text, outcome_of, repeat_note
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import Completion, GuestError
 from tests.runs.bench import bench
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,9 @@ import json
 import re
 import threading
 import time
+from collections.abc import Mapping
 from datetime import date
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import anyio
 import pytest
@@ -21,21 +22,14 @@ from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict
 from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.runs import namespaces as module
 from codemode_mcp.runs.answers import _with_nearest_function
-from codemode_mcp.runs.calls.outcome import Calling, CallRecord
+from codemode_mcp.runs.calls.outcome import CallContext, Calling, CallRecord
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import NamespaceCall, Thrown
-from tests.runs.bench import CALLER, OWNER, bench, texts
+from tests.runs.bench import CALLER, OWNER, Bench, bench, texts
 from tests.runs.fake_plugins import FakePlugins
 from upstream_clients.results import read_outcome
 from upstream_clients.testing import ScriptedSource, text_result
-from upstream_clients.tools import Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from codemode_mcp.runs.calls.outcome import CallContext
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.runs.bench import Bench
-    from upstream_clients.tools import CallOptions, JsonObject, ToolOutcome
+from upstream_clients.tools import CallOptions, JsonObject, Tool, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import anyio
 import anyio.lowlevel
@@ -12,15 +12,10 @@ import pytest
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
-from tests.runs.bench import CALLER, OWNER, FakeClient, bench, texts
+from codemode_mcp.runs.observation import Polled
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import CALLER, OWNER, Bench, FakeClient, bench, texts
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codemode_mcp.runs.observation import Polled
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.runs.bench import Bench
 
 pytestmark = pytest.mark.anyio
 

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import anyio
 import pytest
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.rules.policy.policy import Caller
+from codemode_mcp.runs.questions import Way
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import FakeClient, bench
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.results import read_outcome
 from upstream_clients.testing import ScriptedSource, text_result
-from upstream_clients.tools import Question, Tool
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.questions import Way
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import (
-        Annotations,
-        CallOptions,
-        JsonObject,
-        ToolOutcome,
-    )
+from upstream_clients.tools import (
+    Annotations,
+    CallOptions,
+    JsonObject,
+    Question,
+    Tool,
+    ToolOutcome,
+)
 
 pytestmark = pytest.mark.anyio
 

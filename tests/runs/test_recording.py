@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,16 +26,11 @@ from codemode_mcp.audit.recordings.writer import RecordingWriter
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs.manager import Cell
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import StartParts
 from tests.runs.bench import CALLER, FakeClient, bench
 from tests.runs.test_questions import ASK, YES, AskingSource
 from upstream_clients.testing import ScriptedSource, text_result
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import Any, cast, get_args
 
 import msgspec
 import pytest
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from codemode_mcp.base.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.catalog.entries import OfferedNamespace
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.catalog.plugins.api import namespace_tool
+from codemode_mcp.catalog.plugins.api import NamespaceTool, namespace_tool
 from codemode_mcp.program import prepare as program
 from codemode_mcp.program.esbuild import find_esbuild
 from codemode_mcp.program.inspection import Author, Insertion, SourceMap
@@ -29,6 +30,7 @@ from codemode_mcp.program.typescript import transform
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs import end_records, records
 from codemode_mcp.runs.calls.outcome import CallContext, CallRecord, Outcome, PendingCall, Usage
+from codemode_mcp.runs.live_call import LiveCall
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
 from codemode_mcp.runs.run import Run
 from codemode_mcp.runs.store import StoredCall, bearer_of
@@ -36,12 +38,6 @@ from codemode_mcp.runs.views import Ledger, RunView
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, GuestError, NamespaceCall, Thrown, ToolCall
 from tests.runs.fake_plugins import FakePlugins
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from codemode_mcp.catalog.plugins.api import NamespaceTool
-    from codemode_mcp.runs.live_call import LiveCall
 
 CATALOG = build([], policy=None)  # type: ignore[arg-type]  # nothing is decided of no tools
 CALLER = Caller("owner", "http", "ann", frozenset({"b", "a"}))

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import OWNER, FakeClient, bench
 from tests.runs.test_direct_calls import DirectFake
 from tests.stores.test_runs_that_outlive import fast, replica
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import JsonObject
+from upstream_clients.tools import JsonObject
 
 pytestmark = pytest.mark.anyio
 

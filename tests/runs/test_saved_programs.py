@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
+from codemode_mcp.audit import Event
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.saved_programs.saved_program import FileProblem
 from codemode_mcp.runs.calls.outcome import Calling, CallRecord
 from codemode_mcp.runs.deliveries import PROPOSALS_PER_RUN, bounded_proposal
+from codemode_mcp.runs.run import Run
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import SaveProgram, ToolCall
 from tests.runs.bench import CALLER, OWNER, FakeClient, bench
 from tests.runs.saved_programs import DOUBLE, WORK, library
 from tests.runs.test_approvals import NO, YES
 from upstream_clients.testing import ScriptedSource, SlowSource
-
-if TYPE_CHECKING:
-    from codemode_mcp.audit import Event
-    from codemode_mcp.runs.run import Run
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

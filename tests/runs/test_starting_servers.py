@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from tests.runs.bench import bench
+from codemode_mcp.runs.calls.outcome import Outcome
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import Bench, bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Unpack
-
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.runs.bench import Bench
-    from upstream_clients.tools import CallOptions, JsonObject, ToolOutcome
+from upstream_clients.tools import CallOptions, JsonObject, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Coroutine
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -31,9 +32,6 @@ from codemode_mcp.runs.state import (
     may_send,
 )
 from codemode_mcp.runs.store import Claim, EndedRun, MemoryStore, SuspendedRun
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
 
 EVENTS: tuple[RunEvent, ...] = get_args(RunEvent)
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from codemode_mcp.runs.answers import MAX_HOLLOW, needs_explanation
+from codemode_mcp.runs.calls.outcome import Outcome
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import bench
 from upstream_clients.testing import ScriptedSource, text_result
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

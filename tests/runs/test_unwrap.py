@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.json_text import result_text
+from codemode_mcp.runs.calls.outcome import Outcome
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import bench
 from upstream_clients.testing import ScriptedSource, text_result
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import time
 import tracemalloc
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -15,14 +14,11 @@ from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs import takeover
 from codemode_mcp.runs.calls.outcome import CallRecord
-from codemode_mcp.runs.views import MAX_INPUT, MAX_RUN_CALLS, SHOWN_CALLS, Ledger, Track
+from codemode_mcp.runs.views import MAX_INPUT, MAX_RUN_CALLS, SHOWN_CALLS, Ledger, RunView, Track
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import ToolCall
 from tests.runs.bench import bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.views import RunView
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

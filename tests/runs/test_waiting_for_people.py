@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -14,22 +16,16 @@ import pytest
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import CodeModeSettings, PolicyRules
+from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.runs.rendering import next_step
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
-from tests.runs.bench import FakeClient, bench
+from tests.runs.bench import Bench, FakeClient, bench
 from tests.runs.test_approvals import LateClient
 from upstream_clients.testing import AskingSource, ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.runs.bench import Bench
 
 pytestmark = pytest.mark.anyio
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from tests.stores.shared_database import SharedPostgres, SharedSqlite
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.stores.shared_database import SharedDatabase
+from tests.stores.shared_database import SharedDatabase, SharedPostgres, SharedSqlite
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

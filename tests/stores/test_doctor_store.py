@@ -6,20 +6,15 @@ import sqlite3
 import sys
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from codemode_mcp.base.settings import StoreSettings
 from codemode_mcp.config import Config
-from codemode_mcp.extensions.setup.doctor import engine
+from codemode_mcp.extensions.setup.doctor import Check, engine
 from codemode_mcp.extensions.setup.doctor.engine import Contents, check_store, in_words, permissions
 from codemode_mcp.stores.opening import open_database
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.extensions.setup.doctor import Check
 
 pytestmark = pytest.mark.anyio
 

@@ -3,8 +3,9 @@ calls."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -18,13 +19,8 @@ from codemode_mcp.runs.views import RunView
 from codemode_mcp.sandbox.messages import Completion
 from codemode_mcp.stores import suspending
 from codemode_mcp.stores.seal import Seal
-from codemode_mcp.stores.work import Query
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codemode_mcp.stores.work import Database, Work
-    from tests.stores.shared_database import Process, SharedDatabase
+from codemode_mcp.stores.work import Database, Query, Work
+from tests.stores.shared_database import Process, SharedDatabase
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -12,16 +13,11 @@ import pytest
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs.store import EndedRun
-from tests.runs.bench import OWNER
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import OWNER, Bench
 from tests.stores.test_runs_that_outlive import READ, WRITE, answer, fast, replica, slow
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import Tool
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.runs.bench import Bench
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,10 @@ import logging
 import os
 import sys
 import time
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -18,13 +19,7 @@ from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
 from codemode_mcp.base.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores import opening
 from codemode_mcp.stores.opening import ReopenedDatabase, kind_of_mount, name_of, open_store, why_unusable
-from codemode_mcp.stores.work import Now
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from contextlib import AbstractAsyncContextManager
-
-    from codemode_mcp.stores.work import Result, Work
+from codemode_mcp.stores.work import Now, Result, Work
 
 
 class Fake:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+from codemode_mcp.audit.events import Event
 from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.cli.serving_processes import StoreContents, read_store
 from codemode_mcp.runs import manager, observation
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.stores.opening import ReopenedDatabase
 from tests.runs.bench import OWNER, FakeClient, bench
 from tests.stores.test_opening import Opening, now, running
 from tests.stores.test_runs_that_outlive import fast, replica, slow, until_done
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.audit.events import Event
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import CALLER, OWNER, FakeClient, texts
 from tests.runs.test_polling import poll, poll_to_end, polling_client
 from tests.stores.test_runs_that_outlive import replica, slow
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

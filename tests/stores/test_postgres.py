@@ -6,25 +6,20 @@ import logging
 import socket
 import sys
 import traceback
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from subprocess import DEVNULL
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
 from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
-from codemode_mcp.stores.postgres import open_postgres
+from codemode_mcp.stores.postgres import PostgresDatabase, open_postgres
 from codemode_mcp.stores.schema import Lease
-from codemode_mcp.stores.work import Alive, Notify, Now, Query
+from codemode_mcp.stores.work import Alive, Notify, Now, Query, Work
+from tests.stores.postgres_server import PostgresServer
 from tests.stores.relay import relay
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from codemode_mcp.stores.postgres import PostgresDatabase
-    from codemode_mcp.stores.work import Work
-    from tests.stores.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import FakeClient
 from tests.runs.test_questions import YES, AskingSource
 from tests.stores.test_runs_that_outlive import fast, replica
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,14 +16,9 @@ from codemode_mcp.audit.recordings.recordings import KeptRecordings, MaskSource,
 from codemode_mcp.audit.recordings.writer import RecordingWriter
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.extensions.program_tools.replay.replay import Options, replay
+from codemode_mcp.sandbox.engine import Engine
 from tests.stores.test_runs_that_outlive import fast, replica, slow, until_done
 from upstream_clients.testing import ScriptedSource, SlowSource
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,11 @@ import hashlib
 import re
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import anyio
 import pytest
@@ -17,23 +19,16 @@ from codemode_mcp.base.errors import CodeModeError, ProgramError, ShuttingDown, 
 from codemode_mcp.base.settings import CodeModeSettings, PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs import records
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.values import StoredValues
-from codemode_mcp.stores.work import Query
-from tests.runs.bench import OWNER, FakeClient, bench, texts
+from codemode_mcp.stores.work import Query, Work
+from tests.runs.bench import OWNER, Bench, FakeClient, bench, texts
 from tests.runs.test_questions import NO, YES, AskingSource
 from upstream_clients.testing import ScriptedSource, SlowSource
 from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.stores.work import Work
-    from tests.runs.bench import Bench
 
 pytestmark = pytest.mark.anyio
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.saved_programs import DOUBLE, WORK, library
 from tests.stores.test_runs_that_outlive import fast, replica, slow, until_done
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from codemode_mcp.base.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores.opening import open_store
 from codemode_mcp.stores.seal import Seal, shared_secret
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.stores.shared_database import SharedDatabase
+from tests.stores.shared_database import SharedDatabase
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -21,12 +22,7 @@ import pytest
 from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.stores import schema, sqlite
 from codemode_mcp.stores.sqlite import ProcessLock, SqliteDatabase, open_sqlite, problem
-from codemode_mcp.stores.work import Alive, Notify, Query
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.stores.work import Work
+from codemode_mcp.stores.work import Alive, Notify, Query, Work
 
 pytestmark = pytest.mark.anyio
 

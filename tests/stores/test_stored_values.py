@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import anyio
 import pytest
@@ -19,14 +22,8 @@ from codemode_mcp.stores.postgres import open_postgres
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.values import DAY, RESULT_DAYS, STORED_DAYS, StoredValues
+from codemode_mcp.stores.work import Database
 from tests.stores.direct import Direct
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from codemode_mcp.stores.work import Database
 
 pytestmark = pytest.mark.anyio
 

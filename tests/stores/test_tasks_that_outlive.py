@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Unpack
 
 import anyio
 import pytest
 
+from codemode_mcp.audit.events import Event
 from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.runs import persisting
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.stores.runs import DurableStore
 from tests.runs.bench import FakeClient, bench
 from tests.stores.test_runs_that_outlive import READ, WRITE, replica, until_done
 from upstream_clients.errors import TaskLost, UpstreamCallError
 from upstream_clients.testing import ScriptedSource
-from upstream_clients.tools import Question, TaskOptions, ToolOutcome
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from codemode_mcp.audit.events import Event
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import CallOptions, JsonObject
+from upstream_clients.tools import CallOptions, JsonObject, Question, TaskOptions, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 

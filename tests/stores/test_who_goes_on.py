@@ -3,7 +3,9 @@ ever, nothing is sent twice, and no one keeps what is not theirs any more. And w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -12,14 +14,9 @@ from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs import persisting, run_calls
 from codemode_mcp.runs.store import Fenced
+from codemode_mcp.sandbox.engine import Engine
 from tests.stores.test_runs_that_outlive import READ, WRITE, fast, replica, slow, until_done
 from upstream_clients.testing import ScriptedSource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 
