@@ -12,7 +12,7 @@ import pytest
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import bench
-from tests.stores.test_runs_that_outlive import replica
+from tests.stores.replicas import replica
 from upstream_clients.eager import Reply
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource

@@ -12,7 +12,7 @@ from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import OWNER, FakeClient, bench
 from tests.runs.test_direct_calls import DirectFake
-from tests.stores.test_runs_that_outlive import fast, replica
+from tests.stores.replicas import fast, replica
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import JsonObject
 

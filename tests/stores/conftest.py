@@ -1,4 +1,4 @@
-"""A database of either kind, for the tests of what is kept in it."""
+"""A database of either kind, and processes that share one, for the tests of what is kept."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from codemode_mcp.sandbox.engine import Engine
+from tests.stores.replicas import Replicas
 from tests.stores.shared_database import SharedDatabase, SharedPostgres, SharedSqlite
 
 
@@ -19,3 +21,8 @@ async def shared(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     else:
         async with SharedPostgres(request.getfixturevalue("postgres_url")) as database:
             yield database
+
+
+@pytest.fixture
+def replicas(engine: Engine, tmp_path: Path) -> Replicas:
+    return Replicas(engine, tmp_path)

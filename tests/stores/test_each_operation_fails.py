@@ -25,7 +25,7 @@ from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.values import StoredValues
 from codemode_mcp.stores.work import Database, Result, Work
 from tests.runs.bench import Bench, bench
-from tests.stores.test_runs_that_outlive import READ, WRITE, answer
+from tests.stores.replicas import READ, WRITE, answer
 from upstream_clients.testing import SlowSource
 
 pytestmark = pytest.mark.anyio
