@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from codemode_mcp.sandbox.engine import Engine
-from tests.runs.bench import bench
+from tests.runs.bench import bench, ran
 from upstream_clients.testing import ScriptedSource
 
 pytestmark = pytest.mark.anyio
@@ -61,5 +61,4 @@ async def test_other_resources_are_read(engine: Engine) -> None:
     ],
 )
 async def test_apps_are_not_in_the_lists_of_programs(engine: Engine, code: str, expected: Any) -> None:
-    async with bench(engine, clock()) as it:
-        assert (await it.execute(f"return {code}")).value == expected
+    assert (await ran(engine, f"return {code}", clock())).value == expected

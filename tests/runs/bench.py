@@ -232,6 +232,20 @@ async def bench(
         yield opened
 
 
+async def ran(
+    engine: Engine,
+    code: str,
+    *sources: ToolSource,
+    client: Client | None = None,
+    caller: Caller = CALLER,
+    on_output: Callable[[list[JsonObject]], None] | None = None,
+    **options: Any,
+) -> Outcome:
+    """Return the answer to a program on a bench of its own, which takes the other options."""
+    async with bench(engine, *sources, **options) as it:
+        return await it.execute(code, caller=caller, client=client, on_output=on_output)
+
+
 def texts(outcome: Outcome) -> list[str]:
     """The text outputs."""
     return [item["text"] for item in outcome.outputs]

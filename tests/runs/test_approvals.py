@@ -20,7 +20,7 @@ from codemode_mcp.runs import questions
 from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import ToolCall
-from tests.runs.bench import OWNER, FakeClient, bench, texts
+from tests.runs.bench import OWNER, FakeClient, bench, ran, texts
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, JsonObject, Tool
@@ -75,8 +75,7 @@ async def until(happened: Callable[[], bool]) -> None:
 
 async def test_a_call_that_a_rule_asks_for_is_made_once_the_user_approved(engine: Engine) -> None:
     source, client = files(), FakeClient("ask", replies=[YES])
-    async with bench(engine, source, rules=RULES) as it:
-        outcome = await it.execute(REMOVE, client=client)
+    outcome = await ran(engine, REMOVE, source, client=client, rules=RULES)
     assert (outcome.status, outcome.value) == ("completed", "removed")
     assert source.calls == [("remove", {"path": "a"})]
     message = message_of(client.asked[0])
@@ -89,8 +88,7 @@ async def test_a_call_that_a_rule_asks_for_is_made_once_the_user_approved(engine
 
 async def test_what_the_user_denies_is_not_sent_and_the_program_is_told(engine: Engine) -> None:
     source = files()
-    async with bench(engine, source, rules=RULES) as it:
-        outcome = await it.execute(REMOVE, client=FakeClient("ask", replies=[NO]))
+    outcome = await ran(engine, REMOVE, source, client=FakeClient("ask", replies=[NO]), rules=RULES)
     assert (outcome.status, outcome.code) == ("failed", "nested_tool_failed")
     assert "MCP.files.remove was not approved: the user denied it" in outcome.error
     assert source.calls == []
@@ -98,8 +96,7 @@ async def test_what_the_user_denies_is_not_sent_and_the_program_is_told(engine: 
 
 async def test_calls_without_an_ask_rule_are_made_without_a_question(engine: Engine) -> None:
     client = FakeClient("ask")
-    async with bench(engine, files(), rules=RULES) as it:
-        outcome = await it.execute("return unwrap(await MCP.files.look({}))", client=client)
+    outcome = await ran(engine, "return unwrap(await MCP.files.look({}))", files(), client=client, rules=RULES)
     assert (outcome.value, client.asked) == ("seen", [])
 
 
@@ -142,8 +139,7 @@ async def test_whatever_is_not_exactly_an_approval_denies(engine: Engine, answer
 
 async def test_all_calls_of_a_turn_are_one_question(engine: Engine) -> None:
     source, client = files(), FakeClient("ask", replies=[YES])
-    async with bench(engine, source, rules=RULES) as it:
-        outcome = await it.execute(REMOVE_THREE, client=client)
+    outcome = await ran(engine, REMOVE_THREE, source, client=client, rules=RULES)
     assert outcome.value == ["fulfilled"] * 3
     (question,) = client.asked
     assert "these 3 tool calls" in message_of(question)
@@ -153,8 +149,7 @@ async def test_all_calls_of_a_turn_are_one_question(engine: Engine) -> None:
 async def test_calls_that_wait_for_their_turn_come_up_too(engine: Engine) -> None:
     source, client = files(), FakeClient("ask", replies=[YES])
     code = "return (await Promise.all([1, 2, 3, 4, 5, 6, 7, 8].map((n) => MCP.files.remove({ n })))).map(unwrap).length"
-    async with bench(engine, source, rules=RULES, max_pending_tool_calls=1) as it:
-        outcome = await it.execute(code, client=client)
+    outcome = await ran(engine, code, source, client=client, rules=RULES, max_pending_tool_calls=1)
     assert outcome.value == 8
     (question,) = client.asked
     assert "these 8 tool calls" in message_of(question)
@@ -209,8 +204,7 @@ async def test_more_calls_than_one_question_has_room_for_are_asked_for_one_quest
         "const all = await Promise.allSettled(Array.from({ length: 50 }, (_, n) => MCP.files.remove({ n })));"
         "return all.filter((each) => each.status === 'fulfilled').length"
     )
-    async with bench(engine, source, rules=RULES) as it:
-        outcome = await it.execute(code, client=client)
+    outcome = await ran(engine, code, source, client=client, rules=RULES)
     assert len(client.asked) == 3
     assert "30 more calls wait" in message_of(client.asked[0])
     assert outcome.value == 30
@@ -446,8 +440,7 @@ async def test_an_approval_for_the_run_counts_for_later_calls_of_the_same_tool_a
 async def test_an_approval_for_the_run_counts_for_those_that_wait_already(engine: Engine) -> None:
     source, client = files(), FakeClient("ask", replies=[remembering("run")])
     code = "return (await Promise.all(Array.from({ length: 50 }, (_, n) => MCP.files.remove({ n })))).length"
-    async with bench(engine, source, rules=RULES) as it:
-        assert (await it.execute(code, client=client)).value == 50
+    assert (await ran(engine, code, source, client=client, rules=RULES)).value == 50
     assert len(client.asked) == 1
 
 
@@ -506,8 +499,7 @@ async def test_an_approval_that_cannot_be_kept_still_counts_for_the_program_whic
 ) -> None:
     client = FakeClient("ask", replies=[remembering("always")])
     code = "const done = unwrap(await MCP.files.remove({})); await MCP.files.look({}); return done"
-    async with bench(engine, files(), rules=RULES, remember=Memory(error)) as it:
-        outcome = await it.execute(code, client=client)
+    outcome = await ran(engine, code, files(), client=client, rules=RULES, remember=Memory(error))
     assert outcome.value == "removed"
     assert any("valid for this program only" in note for note in outcome.notes)
     assert not any("boom" in note for note in outcome.notes)
@@ -519,8 +511,7 @@ async def test_a_program_that_does_not_accept_a_denial_cannot_ask_forever(engine
         "let last; for (let n = 0; n < 50; n++) { try { await MCP.files.remove({ n }); } catch (e) { last = e } }"
         "return last.message"
     )
-    async with bench(engine, source, rules=RULES) as it:
-        outcome = await it.execute(code, client=client)
+    outcome = await ran(engine, code, source, client=client, rules=RULES)
     assert len(client.asked) == 3
     assert "no person is asked after 3 denials in this program" in outcome.value
     assert source.calls == []
@@ -818,8 +809,7 @@ async def test_nothing_in_the_arguments_can_be_taken_for_part_of_the_question(en
 
 async def test_what_is_cut_says_so_with_its_size_and_digest(engine: Engine) -> None:
     code = "return MCP.files.remove({ path: 'b' + 'x'.repeat(50_000) + 'e', then: '/' })"
-    async with bench(engine, files(), rules=RULES) as it:
-        _, question = only_question(await it.execute(code, client=FakeClient("return")))
+    _, question = only_question(await ran(engine, code, files(), client=FakeClient("return"), rules=RULES))
     cut = r"\[cut: 48,\d{3} characters are not shown here; the whole is 50,004 bytes of JSON, SHA-256 [0-9a-f]{64}\]"
     assert re.search(cut, question.message)
     assert '"then": "/"' in question.message
@@ -908,14 +898,12 @@ async def test_a_question_that_is_dismissed_after_a_second_was_dismissed_by_a_pe
 
 
 async def test_a_decline_is_final_however_fast_it_comes(engine: Engine) -> None:
-    async with bench(engine, files(), rules=RULES) as it:
-        outcome = await it.execute(REMOVE, client=FakeClient("ask", replies=[{"action": "decline"}]))
+    outcome = await ran(engine, REMOVE, files(), client=FakeClient("ask", replies=[{"action": "decline"}]), rules=RULES)
     assert "the user declined" in outcome.error
 
 
 async def test_with_via_terminal_no_client_is_asked(engine: Engine) -> None:
     client = FakeClient("ask", replies=[YES])
-    async with bench(engine, files(), rules=RULES, via="terminal") as it:
-        waiting = await it.execute(REMOVE, client=client)
+    waiting = await ran(engine, REMOVE, files(), client=client, rules=RULES, via="terminal")
     assert (waiting.status, client.asked) == ("waiting", [])
     assert "Approvals are given in a terminal here" in waiting.asked[0]

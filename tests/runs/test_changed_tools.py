@@ -8,7 +8,7 @@ import pytest
 
 from codemode_mcp.base.settings import PolicyRules, ToolSettings
 from codemode_mcp.sandbox.engine import Engine
-from tests.runs.bench import bench
+from tests.runs.bench import bench, ran
 from upstream_clients.testing import ScriptedSource, text_result
 from upstream_clients.tools import Annotations, JsonObject, Tool, ToolOutcome
 
@@ -46,8 +46,7 @@ async def test_a_remembered_annotation_admits_no_call_that_the_present_one_does_
     rules: PolicyRules, said: str, engine: Engine
 ) -> None:
     source = Lazy(READS, Tool("look", annotations=DESTROYS))
-    async with bench(engine, source, rules=rules) as it:
-        outcome = await it.execute(f"return {TRY}")
+    outcome = await ran(engine, f"return {TRY}", source, rules=rules)
     message, dispatched, code = outcome.value
     assert message.startswith(f"MCP.s.look {said}")
     assert message.endswith("; its server has changed the tool since it was listed")
@@ -58,8 +57,7 @@ async def test_a_remembered_annotation_admits_no_call_that_the_present_one_does_
 
 async def test_a_tool_that_is_as_it_was_is_called(engine: Engine) -> None:
     source = Lazy(READS, Tool("look", "described again", annotations=READS))
-    async with bench(engine, source, rules=PolicyRules(read_only=True)) as it:
-        assert (await it.execute(f"return {TRY}")).value == "called"
+    assert (await ran(engine, f"return {TRY}", source, rules=PolicyRules(read_only=True))).value == "called"
     assert source.calls == [("look", {})]
 
 
@@ -76,8 +74,7 @@ async def test_a_tool_that_is_not_listed_any_more_cannot_be_judged_and_is_refuse
     now: tuple[Tool, ...], engine: Engine
 ) -> None:
     source = Lazy(READS, *now)
-    async with bench(engine, source, rules=PolicyRules(read_only=True)) as it:
-        outcome = await it.execute(f"return {TRY}")
+    outcome = await ran(engine, f"return {TRY}", source, rules=PolicyRules(read_only=True))
     assert outcome.value == ["MCP.s.look: server 's' no longer has the tool 'look'", False, "nested_tool_failed"]
     assert source.calls == []
 
@@ -91,8 +88,7 @@ async def test_where_annotations_make_no_difference_the_server_itself_says_what_
     rules: PolicyRules, engine: Engine
 ) -> None:
     source = Lazy(READS)
-    async with bench(engine, source, rules=rules) as it:
-        assert (await it.execute(f"return {TRY}")).value == "called"
+    assert (await ran(engine, f"return {TRY}", source, rules=rules)).value == "called"
     assert source.calls == [("look", {})]
 
 

@@ -13,7 +13,7 @@ from codemode_mcp.runs.calls.outcome import MAX_NEAREST, Outcome
 from codemode_mcp.runs.rendering import render
 from codemode_mcp.runs.values import MemoryValues
 from codemode_mcp.sandbox.engine import Engine
-from tests.runs.bench import Bench, FakeClient, bench, texts
+from tests.runs.bench import Bench, FakeClient, bench, ran, texts
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.tools import Asking, JsonObject, Question
 
@@ -235,8 +235,7 @@ async def test_a_program_in_a_loop_does_not_ask_until_a_person_gives_in(engine: 
         }
         return said;
     """
-    async with bench(engine) as opened:
-        said = (await opened.execute(code, client=client)).value
+    said = (await ran(engine, code, client=client)).value
     assert said[:7] == [False, True] + [False] * 5
     assert all("turned down 5 questions" in each for each in said[7:])
     assert len(client.asked) == 7

@@ -16,7 +16,7 @@ from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.store import SuspendedRun
 from codemode_mcp.sandbox.engine import Engine
-from tests.runs.bench import OWNER, Bench, FakeClient, bench, texts
+from tests.runs.bench import OWNER, Bench, FakeClient, bench, ran, texts
 from upstream_clients.errors import UpstreamUnavailable
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import JsonObject, Tool, ToolOutcome
@@ -371,16 +371,14 @@ async def test_halves_of_surrogate_pairs_pass_in_both_directions(engine: Engine)
 
 async def test_unwrap_reads_json_behind_a_byte_order_mark(engine: Engine) -> None:
     source = ScriptedSource("s", {"json": text_result("\ufeff[1]"), "text": text_result("\ufeffx")})
-    async with bench(engine, source) as it:
-        outcome = await it.execute("return [unwrap(await MCP.s.json({})), unwrap(await MCP.s.text({}))]")
+    outcome = await ran(engine, "return [unwrap(await MCP.s.json({})), unwrap(await MCP.s.text({}))]", source)
     assert outcome.value == [[1], "\ufeffx"]
 
 
 async def test_progress_of_a_call_reaches_the_waiting_client(engine: Engine) -> None:
     slow, client = slow_source(), FakeClient()
     client.on_progress = slow.release.set
-    async with bench(engine, slow) as it:
-        assert (await it.execute("return unwrap(await MCP.slow.work({}))", client=client)).value == "done"
+    assert (await ran(engine, "return unwrap(await MCP.slow.work({}))", slow, client=client)).value == "done"
     assert client.heard == ["mcp:slow:work: 0.5/1 half way"]
 
 
@@ -392,8 +390,7 @@ class Talkative(ScriptedSource):
 
 async def test_what_a_tool_says_of_its_progress_stays_on_its_line(engine: Engine) -> None:
     client = FakeClient()
-    async with bench(engine, Talkative("s", {"work": text_result("1")})) as it:
-        await it.execute("await MCP.s.work({})", client=client)
+    await ran(engine, "await MCP.s.work({})", Talkative("s", {"work": text_result("1")}), client=client)
     [heard] = client.heard
     assert heard.startswith("mcp:s:work: 1 done\\ncodemode-mcp: approved\\x1b[2Jxxx")
     assert len(heard) < 1100
@@ -482,8 +479,7 @@ async def test_a_long_name_that_a_program_makes_up_is_cut_in_the_log(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "codemode_mcp")
-    async with bench(engine, ScriptedSource("s", {})) as it:
-        await it.execute("await tools.call('x'.repeat(1000), {}).catch(() => 1)")
+    await ran(engine, "await tools.call('x'.repeat(1000), {}).catch(() => 1)", ScriptedSource("s", {}))
     [logged] = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.runs.calls"]
     assert logged.startswith("call xxx")
     assert len(logged) < 300
@@ -521,8 +517,7 @@ async def test_a_program_with_one_long_turn_is_computed_in_the_event_loop_again(
         for (let i = 0; i < 3e6; i++) sum += i;
         for (let i = 0; i < {turns}; i++) await load("x");
     """
-    async with bench(engine) as it:
-        await it.execute(code)
+    await ran(engine, code)
     assert threaded
     assert len(threaded) < turns / 2
 
@@ -575,16 +570,14 @@ async def test_an_error_result_looks_as_the_server_sent_it(engine: Engine) -> No
     const { value } = Object.getOwnPropertyDescriptor(r, 'isError');
     return [keys, text, r.isError, value, delete r.isError, 'isError' in r]
     """
-    async with bench(engine, failing()) as it:
-        outcome = await it.execute(code)
+    outcome = await ran(engine, code, failing())
     text = '{"content":[{"type":"text","text":"said no"}],"isError":true}'
     assert outcome.value == [["content", "isError"], text, True, True, True, False]
 
 
 async def test_many_error_results_that_nothing_looked_at_are_counted(engine: Engine) -> None:
     code = "for (let i = 0; i < 10; i++) await MCP.s.report(); return 1"
-    async with bench(engine, failing()) as it:
-        outcome = await it.execute(code)
+    outcome = await ran(engine, code, failing())
     assert outcome.notes[-1] == "7 more results with isError were not checked."
     assert len([note for note in outcome.notes if note == UNCHECKED]) == 3
 
@@ -612,14 +605,12 @@ async def test_a_result_with_an_error_behaves_like_a_plain_object(engine: Engine
 
 async def test_the_text_of_an_unchecked_error_shows_what_would_not_be_seen(engine: Engine) -> None:
     hidden = ScriptedSource("s", {"report": text_result("no\u202e\u200b\n\u2028yes", isError=True)})
-    async with bench(engine, hidden) as it:
-        outcome = await it.execute("await MCP.s.report(); return 1")
+    outcome = await ran(engine, "await MCP.s.report(); return 1", hidden)
     assert '"no\\u202e\\u200b\\n\\u2028yes"' in outcome.notes[0]
 
 
 async def test_more_unchecked_errors_than_are_counted_are_told_as_at_least_so_many(engine: Engine) -> None:
-    async with bench(engine, failing()) as it:
-        outcome = await it.execute("for (let i = 0; i < 40; i++) await MCP.s.report({ i }); return 1")
+    outcome = await ran(engine, "for (let i = 0; i < 40; i++) await MCP.s.report({ i }); return 1", failing())
     assert "At least 29 more results with isError were not checked." in outcome.notes
 
 

@@ -14,7 +14,7 @@ from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.runs.run_recording import LISTED, MAX_CHARACTERS, MAX_RESULTS, RecentResults
 from codemode_mcp.runs.values import MemoryValues
 from codemode_mcp.sandbox.engine import Engine
-from tests.runs.bench import OWNER, bench
+from tests.runs.bench import OWNER, bench, ran
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
@@ -214,8 +214,7 @@ async def test_a_store_that_does_not_answer_changes_nothing_but_the_note(engine:
         async def offload(self, owner: str, text: str) -> str | None:
             raise StoreUnavailable("the store is away")
 
-    async with bench(engine, source(), values=Away(MANY)) as it:
-        outcome = await it.execute("await MCP.u.create({}); throw new Error('enough')")
+    outcome = await ran(engine, "await MCP.u.create({}); throw new Error('enough')", source(), values=Away(MANY))
     assert "enough" in outcome.error
     assert len(outcome.notes) == 1
 

@@ -19,7 +19,7 @@ from codemode_mcp.runs.calls.outcome import Calling, CallRecord
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import ToolCall
-from tests.runs.bench import CALLER, OWNER, FakeClient, bench
+from tests.runs.bench import CALLER, OWNER, FakeClient, bench, ran
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
@@ -296,8 +296,7 @@ async def test_hooks_see_the_program_before_anything_looks_at_it_and_may_change_
         seen.append(event)
         return ChangeInput({"code": event.input["code"].replace("import 'x';", "")})
 
-    async with bench(engine, interception=with_hooks(fix)) as it:
-        outcome = await it.execute("import 'x'; return 40 + 2")
+    outcome = await ran(engine, "import 'x'; return 40 + 2", interception=with_hooks(fix))
     assert outcome.value == 42
     (event,) = seen
     assert (event.tool_id, event.tool_kind, event.tool_input_kind) == (EXEC_ID, "code_mode_exec", "javascript")
@@ -332,9 +331,8 @@ async def test_what_a_hook_makes_of_a_program_is_checked_like_any(engine: Engine
     async def break_it(event: ToolCallEvent) -> ChangeInput:
         return ChangeInput({"code": "import fs from 'fs'"})
 
-    async with bench(engine, interception=with_hooks(break_it)) as it:
-        with pytest.raises(CodeModeError) as failed:
-            await it.execute("return 1")
+    with pytest.raises(CodeModeError) as failed:
+        await ran(engine, "return 1", interception=with_hooks(break_it))
     assert failed.value.code == "module_access_denied"
 
 
@@ -343,9 +341,8 @@ async def test_a_program_that_a_hook_denies_does_not_run(engine: Engine) -> None
         return DenyCall("no programs at night") if event.tool_kind == "code_mode_exec" else None
 
     upstream = source()
-    async with bench(engine, upstream, interception=with_hooks(deny)) as it:
-        with pytest.raises(CodeModeError) as failed:
-            await it.execute(PUSH)
+    with pytest.raises(CodeModeError) as failed:
+        await ran(engine, PUSH, upstream, interception=with_hooks(deny))
     assert (failed.value.code, failed.value.message) == (
         "invalid_input",
         "exec was denied by plugin 'guard': no programs at night",
@@ -355,9 +352,8 @@ async def test_a_program_that_a_hook_denies_does_not_run(engine: Engine) -> None
 
 @pytest.mark.parametrize("changed", [{"code": 7}, {"code": " "}, {"code": "return 1", "language": "python"}, {}])
 async def test_nonsense_for_a_program_fails_by_the_name_of_the_plugin(engine: Engine, changed: Any) -> None:
-    async with bench(engine, interception=with_hooks(lambda _: ChangeInput(changed))) as it:
-        with pytest.raises(CodeModeError) as failed:
-            await it.execute("return 1")
+    with pytest.raises(CodeModeError) as failed:
+        await ran(engine, "return 1", interception=with_hooks(lambda _: ChangeInput(changed)))
     assert failed.value.code == "internal_error"
     assert failed.value.message.startswith("exec: plugin 'guard' changed the input to an invalid one")
 
@@ -366,9 +362,8 @@ async def test_a_hook_that_takes_too_long_over_a_program_does_not_outlast_the_re
     async def wait(event: ToolCallEvent) -> None:
         await anyio.sleep_forever()
 
-    async with bench(engine, interception=with_hooks(wait), max_request_ms=50, timeout_ms=50) as it:
-        with anyio.fail_after(4), pytest.raises(CodeModeError) as failed:
-            await it.execute("return 1")
+    with anyio.fail_after(4), pytest.raises(CodeModeError) as failed:
+        await ran(engine, "return 1", interception=with_hooks(wait), max_request_ms=50, timeout_ms=50)
     assert failed.value.code == "timeout"
 
 

@@ -15,7 +15,7 @@ from codemode_mcp.runs.rendering import render
 from codemode_mcp.runs.views import MAX_TOOLS, made_text, outcome_of, repeat_note
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import Completion, GuestError
-from tests.runs.bench import bench
+from tests.runs.bench import bench, ran
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
@@ -86,8 +86,7 @@ async def test_a_failed_program_names_its_calls_that_must_not_be_repeated_in_bot
         "max_snapshot_bytes": 64 * 1024,
         "on_output_limit": "fail",
     }
-    async with bench(engine, source(), **settings) as it:
-        outcome = await it.execute(f"const r = unwrap(await MCP.u.create({{}}));\n{end}")
+    outcome = await ran(engine, f"const r = unwrap(await MCP.u.create({{}}));\n{end}", source(), **settings)
     assert (outcome.status, outcome.code) == ("failed", code)
     for form in await forms(outcome, **settings):
         assert MADE in form
@@ -145,8 +144,7 @@ async def test_calls_that_may_be_repeated_were_not_sent_or_have_failed_are_not_n
 
 
 async def test_a_completed_program_names_no_calls(engine: Engine) -> None:
-    async with bench(engine, source()) as it:
-        assert (await it.execute("await MCP.u.create({}); return 1")).notes == ()
+    assert (await ran(engine, "await MCP.u.create({}); return 1", source())).notes == ()
 
 
 async def test_every_call_of_a_loop_is_counted_also_those_before_a_suspension(engine: Engine) -> None:

@@ -14,7 +14,7 @@ from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.sandbox.engine import Engine
-from tests.runs.bench import OWNER, bench, texts
+from tests.runs.bench import OWNER, bench, ran, texts
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.testing import FailingSource, ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
@@ -31,8 +31,7 @@ def echo() -> ScriptedSource:
 
 async def test_a_program_calls_a_tool_and_returns_what_it_makes_of_it(engine: Engine) -> None:
     source = echo()
-    async with bench(engine, source) as it:
-        outcome = await it.execute("const r = await MCP.echo.say({ text: 'hi' }); return unwrap(r) + '!'")
+    outcome = await ran(engine, "const r = await MCP.echo.say({ text: 'hi' }); return unwrap(r) + '!'", source)
     assert (outcome.status, outcome.value) == ("completed", "hi!")
     assert source.calls == [("say", {"text": "hi"})]
 
@@ -468,8 +467,7 @@ async def test_arguments_nested_without_end_are_the_matter_of_their_call_alone(e
 
 
 async def test_values_nested_without_end_are_cut(engine: Engine) -> None:
-    async with bench(engine) as it:
-        outcome = await it.execute("let a = 1; for (let i = 0; i < 100000; i++) a = [a]; return a")
+    outcome = await ran(engine, "let a = 1; for (let i = 0; i < 100000; i++) a = [a]; return a")
     text = json.dumps(outcome.value)
     assert text.count("[") == 101
     assert "Too deep" in text
@@ -548,9 +546,8 @@ async def test_describing_rejections_runs_nothing_of_the_programs(engine: Engine
 )
 async def test_a_program_cannot_leave_the_function_it_is_put_into(engine: Engine, code: str) -> None:
     source = echo()
-    async with bench(engine, source) as it:
-        with pytest.raises(ProgramError) as refused:
-            await it.execute(code)
+    with pytest.raises(ProgramError) as refused:
+        await ran(engine, code, source)
     assert refused.value.code == "invalid_input"
     assert "cell.js:1:" in refused.value.message
     assert source.calls == []

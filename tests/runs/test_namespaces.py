@@ -25,7 +25,7 @@ from codemode_mcp.runs.answers import _with_nearest_function
 from codemode_mcp.runs.calls.outcome import CallContext, Calling, CallRecord
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import NamespaceCall, Thrown
-from tests.runs.bench import CALLER, OWNER, Bench, bench, texts
+from tests.runs.bench import CALLER, OWNER, Bench, bench, ran, texts
 from tests.runs.fake_plugins import FakePlugins
 from upstream_clients.results import read_outcome
 from upstream_clients.testing import ScriptedSource, text_result
@@ -96,10 +96,9 @@ async def test_a_namespace_is_a_global_and_a_member_of_namespaces_with_data_and_
 
 
 async def test_without_plugins_namespaces_holds_the_servers_alone(engine: Engine) -> None:
-    async with bench(engine) as it:
-        outcome = await it.execute(
-            "return [Object.keys(namespaces), namespaces.MCP === MCP, Object.isFrozen(namespaces), typeof issues]"
-        )
+    outcome = await ran(
+        engine, "return [Object.keys(namespaces), namespaces.MCP === MCP, Object.isFrozen(namespaces), typeof issues]"
+    )
     assert outcome.value == [["MCP"], True, True, "undefined"]
 
 
@@ -333,8 +332,7 @@ async def test_a_scope_that_cannot_be_used_ends_its_namespace_and_not_the_run(en
 
 async def test_a_failure_that_is_not_caught_names_the_plugin(engine: Engine) -> None:
     plugins, _ = tracker(_raises(RuntimeError()))
-    async with bench(engine, plugins=plugins) as it:
-        outcome = await it.execute("await issues.list()")
+    outcome = await ran(engine, "await issues.list()", plugins=plugins)
     assert (outcome.status, outcome.code) == ("failed", "nested_tool_failed")
     assert "issues.list: the namespace cannot be used in this run: plugin 'tracker' failed" in outcome.error
 

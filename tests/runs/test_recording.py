@@ -28,7 +28,7 @@ from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import StartParts
-from tests.runs.bench import CALLER, FakeClient, bench
+from tests.runs.bench import CALLER, FakeClient, bench, ran
 from tests.runs.test_questions import ASK, YES, AskingSource
 from upstream_clients.testing import ScriptedSource, text_result
 
@@ -106,8 +106,7 @@ def test_a_start_line_has_every_part_of_the_start_message() -> None:
 )
 async def test_a_failed_run_has_the_error_at_its_end(engine: Engine, code: str, error: str) -> None:
     recordings = kept()
-    async with bench(engine, echo(), recordings=recordings, timeout_ms=300) as it:
-        outcome = await it.execute(code)
+    outcome = await ran(engine, code, echo(), recordings=recordings, timeout_ms=300)
     end = exported(recordings, outcome.run_id).end
     assert end is not None
     assert (end.status, end.code) == ("failed", error)
@@ -177,8 +176,7 @@ async def test_decisions_of_a_person_are_recorded(engine: Engine) -> None:
 
 async def test_questions_of_servers_and_their_answers_are_recorded(engine: Engine) -> None:
     recordings = kept()
-    async with bench(engine, AskingSource(), recordings=recordings) as it:
-        outcome = await it.execute(ASK, client=FakeClient("ask", replies=[YES]))
+    outcome = await ran(engine, ASK, AskingSource(), client=FakeClient("ask", replies=[YES]), recordings=recordings)
     assert outcome.value == YES
     steps = exported(recordings, outcome.run_id).steps
     (question,) = [step for step in steps if isinstance(step, recorded.Question)]
@@ -190,10 +188,8 @@ async def test_questions_of_servers_and_their_answers_are_recorded(engine: Engin
 
 async def test_the_same_program_sees_the_same_with_and_without_a_recording(engine: Engine) -> None:
     code = "const r = await MCP.srv.echo({n: 1}); return [r, Object.keys(globalThis).length, args]"
-    async with bench(engine, echo()) as it:
-        plain = await it.execute(code)
-    async with bench(engine, echo(), recordings=kept()) as it:
-        recorded_run = await it.execute(code)
+    plain = await ran(engine, code, echo())
+    recorded_run = await ran(engine, code, echo(), recordings=kept())
     assert plain.value == recorded_run.value
 
 
@@ -206,8 +202,7 @@ async def test_secrets_are_masked_in_all_lines(engine: Engine) -> None:
         await load('{SECRET}');
         throw new Error(result.content[0].text);
     """
-    async with bench(engine, source, recordings=recordings) as it:
-        outcome = await it.execute(code)
+    outcome = await ran(engine, code, source, recordings=recordings)
     text = recordings.export(outcome.run_id).decode()
     assert SECRET not in text
     assert text.count("__SECRET_github_TOKEN__") >= 6

@@ -10,7 +10,7 @@ import pytest
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.sandbox.engine import Engine
-from tests.runs.bench import OWNER, FakeClient, bench
+from tests.runs.bench import OWNER, FakeClient, bench, ran
 from tests.runs.test_direct_calls import DirectFake
 from tests.stores.replicas import fast, replica
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
@@ -62,8 +62,7 @@ def logging_source(log: list[object]) -> ScriptedSource:
 async def test_the_run_is_named_first_and_its_first_call_is_noted_once_before_it_is_sent(engine: Engine) -> None:
     log: list[object] = []
     client, _ = relayed(log)
-    async with bench(engine, logging_source(log)) as it:
-        outcome = await it.execute("await MCP.up.a({}); await MCP.up.b({}); return 1", client=client)
+    outcome = await ran(engine, "await MCP.up.a({}); await MCP.up.b({}); return 1", logging_source(log), client=client)
     assert log == [(outcome.run_id, False), (outcome.run_id, True), "sent", "sent"]
 
 

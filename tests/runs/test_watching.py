@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from codemode_mcp.sandbox.engine import Engine
-from tests.runs.bench import bench, texts
+from tests.runs.bench import bench, ran, texts
 from upstream_clients.testing import ScriptedSource, text_result
 
 pytestmark = pytest.mark.anyio
@@ -48,15 +48,13 @@ async def test_a_watcher_that_fails_does_no_harm(engine: Engine, caplog: pytest.
     def fail(outputs: object) -> None:
         raise ValueError("no room")
 
-    async with bench(engine) as it:
-        outcome = await it.execute('text("a"); return 1', on_output=fail)
+    outcome = await ran(engine, 'text("a"); return 1', on_output=fail)
     assert (outcome.status, texts(outcome)) == ("completed", ["a"])
     assert "could not be shown" in caplog.text
 
 
 async def test_what_was_printed_before_the_time_was_over_is_shown(engine: Engine) -> None:
     shown: list[Any] = []
-    async with bench(engine, timeout_ms=300) as it:
-        outcome = await it.execute('text("a"); for (;;);', on_output=shown.extend)
+    outcome = await ran(engine, 'text("a"); for (;;);', on_output=shown.extend, timeout_ms=300)
     assert outcome.code == "timeout"
     assert shown == list(outcome.outputs) == [{"type": "text", "text": "a"}]

@@ -13,7 +13,7 @@ from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.runs import persisting
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.stores.runs import DurableStore
-from tests.runs.bench import FakeClient, bench
+from tests.runs.bench import FakeClient, ran
 from tests.stores.replicas import READ, WRITE, Replicas, until_done
 from upstream_clients.errors import TaskLost, UpstreamCallError
 from upstream_clients.testing import ScriptedSource
@@ -209,8 +209,7 @@ async def test_a_task_is_recorded_later_if_the_store_does_not_answer(
 
 async def test_a_task_of_a_program_that_ends_with_its_process_is_cancelled(engine: Engine) -> None:
     source = TaskSource()
-    async with bench(engine, source, timeout_ms=200) as it:
-        assert (await it.execute(CODE % "write")).status == "waiting"
+    assert (await ran(engine, CODE % "write", source, timeout_ms=200)).status == "waiting"
     assert (source.cancelled, source.left) == (1, 0)
 
 
