@@ -22,11 +22,7 @@ INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 0,
     "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
 }
 
 
@@ -46,14 +42,8 @@ class User:
 
     def serve(self, *options: str, **environ: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "codemode_mcp", "serve", *options]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=self.work,
-            env={**os.environ, **environ},
-        )
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        process = subprocess.Popen(command, cwd=self.work, env={**os.environ, **environ}, **pipes)
         self.processes.append(process)
         return process
 

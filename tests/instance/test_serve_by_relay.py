@@ -33,21 +33,8 @@ def test_the_client_and_its_options_are_introduced_and_lines_passed_on(user: Use
     config = user.home / "some.json"
     config.write_text('{"instance": {"shared": true}}', "utf-8")
     user.publish(config)
-    process = user.serve(
-        *(
-            "--config",
-            "../some.json",
-            "--read-only",
-            "--locked",
-            "--context",
-            "careful",
-            "--log-level",
-            "error",
-            "--log-file",
-            "l",
-        ),
-        SOME_TOKEN="secret",
-    )
+    options = "--config ../some.json --read-only --locked --context careful --log-level error --log-file l"
+    process = user.serve(*options.split(), SOME_TOKEN="secret")
     relay = user.fake.relay()
     assert relay.attach["pid"] == process.pid
     assert (relay.attach["config"], relay.attach["found"]) == (str(config), False)
