@@ -22,6 +22,7 @@ from codemode_mcp.catalog.plugins import running
 from codemode_mcp.catalog.plugins.interception import THREADS
 from codemode_mcp.rules.policy.policy import Caller
 from tests.plugins.host import Host, plugin, plugins
+from tests.waiting import until
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.tools import Tool
 
@@ -283,9 +284,7 @@ async def t(input):
 """
     async with plugins(tmp_path, plugin("p", tool("run=t", before))) as host, anyio.create_task_group() as group:
         group.start_soon(host.call, "plugin:p:t")
-        with anyio.fail_after(10):
-            while not seen:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: seen)
         group.cancel_scope.cancel()
     assert seen == ["started", "cancelled"]
 

@@ -12,6 +12,7 @@ import anyio
 
 from codemode_mcp.audit import Auditor
 from codemode_mcp.audit.recordings.recordings import Recordings
+from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.base.settings import ApprovalSettings, CodeModeSettings, PolicyRules, ToolSettings, Via
 from codemode_mcp.catalog import client_tools
 from codemode_mcp.catalog.catalog import Catalog
@@ -243,7 +244,11 @@ async def ran(
 ) -> Outcome:
     """Return the answer to a program on a bench of its own, which takes the other options."""
     async with bench(engine, *sources, **options) as it:
-        return await it.execute(code, caller=caller, client=client, on_output=on_output)
+        try:
+            return await it.execute(code, caller=caller, client=client, on_output=on_output)
+        except CodeModeError as error:  # raised in a task group, it would come in a group
+            failed = error
+    raise failed
 
 
 def texts(outcome: Outcome) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import ToolCall
 from tests.runs.bench import OWNER, Bench, FakeClient, bench, ran, texts
+from tests.waiting import refusal, until
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, JsonObject, Tool
@@ -69,12 +70,6 @@ def only_question(outcome: Outcome) -> tuple[str, ApprovalQuestion]:
 
 def needing(outcome: Outcome) -> list[str]:
     return [call.tool for call in outcome.pending if call.status == "needs_approval"]
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not happened():
-            await anyio.lowlevel.checkpoint()
 
 
 @asynccontextmanager
@@ -608,9 +603,7 @@ async def test_a_run_that_expires_waits_for_no_approval_any_more(engine: Engine)
         waiting = await it.execute(REMOVE, client=FakeClient("return"))
         it.clock.advance(61)
         await it.manager.sweep()
-        with pytest.raises(ProgramError) as raised:
-            await answered(it, waiting, YES)
-        assert raised.value.code == "snapshot_expired"
+        assert (await refusal(answered(it, waiting, YES))).code == "snapshot_expired"
         with pytest.raises(ProgramError):
             it.manager.operator.decide(waiting.run_id, None, approved=True, by="a test")
     assert source.calls == []

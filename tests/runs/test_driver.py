@@ -17,6 +17,7 @@ from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.store import SuspendedRun
 from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import OWNER, Bench, FakeClient, bench, ran, texts
+from tests.waiting import refusal, until
 from upstream_clients.errors import UpstreamUnavailable
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import JsonObject, Tool, ToolOutcome
@@ -78,29 +79,24 @@ async def test_code_that_parses_as_javascript_is_not_transformed(engine: Engine)
 async def test_code_named_javascript_is_never_tried_as_typescript(engine: Engine) -> None:
     async with bench(engine) as it:
         types = with_types(it)
-        with pytest.raises(ProgramError) as refused:
-            await in_language(it, "const n: number = 20; return n", "javascript")
-        assert refused.value.code == "invalid_input"
+        assert (await refusal(in_language(it, "const n: number = 20; return n", "javascript"))).code == "invalid_input"
         assert types.asked == []
 
 
 async def test_code_that_is_neither_gets_the_engines_verdict_with_the_line(engine: Engine) -> None:
     async with bench(engine) as it:
         with_types(it)
-        with pytest.raises(ProgramError) as refused:
-            await in_language(it, "const a = 1;\nconst b = !!;\nreturn a", None)
-        assert refused.value.code == "invalid_input"
-        assert "SyntaxError" in refused.value.message
-        assert "cell.js:2:" in refused.value.message
-        assert "2 | const b = !!;" in refused.value.message
+        refused = await refusal(in_language(it, "const a = 1;\nconst b = !!;\nreturn a", None))
+        assert refused.code == "invalid_input"
+        assert "SyntaxError" in refused.message
+        assert "cell.js:2:" in refused.message
+        assert "2 | const b = !!;" in refused.message
 
 
 async def test_a_language_that_is_not_enabled_is_refused(engine: Engine) -> None:
     async with bench(engine, languages=("javascript",)) as it:
         types = with_types(it)
-        with pytest.raises(ProgramError) as refused:
-            await in_language(it, "return 1", "typescript")
-        assert refused.value.code == "unsupported_language"
+        assert (await refusal(in_language(it, "return 1", "typescript"))).code == "unsupported_language"
         with pytest.raises(ProgramError):
             await in_language(it, "const n: number = 20; return n", None)
         assert types.asked == []
@@ -147,9 +143,7 @@ async def test_cancelling_a_run_that_a_request_waits_for_ends_both_requests_alik
             with anyio.fail_after(20):
                 ends.append(await it.observe(suspended.run_id, cancel=True))
         assert [(end.status, end.code) for end in ends] == [("failed", "aborted")] * 2
-        with anyio.fail_after(20):
-            while not slow.cancelled:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: slow.cancelled)
 
 
 async def test_a_run_that_its_owner_waits_for_cannot_be_cancelled_by_another(engine: Engine) -> None:
@@ -164,9 +158,8 @@ async def test_a_run_that_its_owner_waits_for_cannot_be_cancelled_by_another(eng
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
-            with pytest.raises(ProgramError) as refused:
-                await it.observe(suspended.run_id, owner="another owner", cancel=True)
-            assert refused.value.message.startswith("there is no run")
+            refused = await refusal(it.observe(suspended.run_id, owner="another owner", cancel=True))
+            assert refused.message.startswith("there is no run")
             slow.release.set()
         assert [end.value for end in ends] == ["mine"]
 
@@ -221,9 +214,7 @@ async def test_what_settled_while_a_program_was_suspended_is_delivered_once_and_
             "await yield_control(); await Promise.all(all); await yield_control(); return seen"
         )
         slow.release.set()
-        with anyio.fail_after(20):
-            while len(slow.calls) < 3:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: len(slow.calls) >= 3)
         again = await it.observe(suspended.run_id)
         assert (again.status, again.pending) == ("waiting", ())
         assert (await it.observe(suspended.run_id)).value == 3
@@ -247,9 +238,7 @@ async def test_each_answer_has_the_output_since_the_last_and_from_start_all_of_i
 async def test_the_end_of_a_program_that_was_never_suspended_is_not_kept(engine: Engine) -> None:
     async with bench(engine) as it:
         outcome = await it.execute("return 1")
-        with pytest.raises(ProgramError) as refused:
-            await it.observe(outcome.run_id)
-        assert refused.value.code == "invalid_input"
+        assert (await refusal(it.observe(outcome.run_id))).code == "invalid_input"
 
 
 async def test_an_end_is_forgotten_when_its_time_is_over(engine: Engine) -> None:
@@ -405,9 +394,7 @@ async def test_queued_calls_are_dispatched_while_the_program_is_suspended(engine
         )
         assert [call.status for call in suspended.pending] == ["executing", "queued", "queued"]
         slow.release.set()
-        with anyio.fail_after(20):
-            while len(slow.calls) < 3:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: len(slow.calls) >= 3)
         assert (await it.observe(suspended.run_id)).value == [1, 2, 3]
 
 

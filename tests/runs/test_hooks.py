@@ -20,6 +20,7 @@ from codemode_mcp.runs.manager import Cell
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import ToolCall
 from tests.runs.bench import CALLER, OWNER, FakeClient, bench, ran
+from tests.waiting import refusal
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
@@ -331,9 +332,8 @@ async def test_what_a_hook_makes_of_a_program_is_checked_like_any(engine: Engine
     async def break_it(event: ToolCallEvent) -> ChangeInput:
         return ChangeInput({"code": "import fs from 'fs'"})
 
-    with pytest.raises(CodeModeError) as failed:
-        await ran(engine, "return 1", interception=with_hooks(break_it))
-    assert failed.value.code == "module_access_denied"
+    failed = await refusal(ran(engine, "return 1", interception=with_hooks(break_it)), CodeModeError)
+    assert failed.code == "module_access_denied"
 
 
 async def test_a_program_that_a_hook_denies_does_not_run(engine: Engine) -> None:
@@ -341,9 +341,8 @@ async def test_a_program_that_a_hook_denies_does_not_run(engine: Engine) -> None
         return DenyCall("no programs at night") if event.tool_kind == "code_mode_exec" else None
 
     upstream = source()
-    with pytest.raises(CodeModeError) as failed:
-        await ran(engine, PUSH, upstream, interception=with_hooks(deny))
-    assert (failed.value.code, failed.value.message) == (
+    failed = await refusal(ran(engine, PUSH, upstream, interception=with_hooks(deny)), CodeModeError)
+    assert (failed.code, failed.message) == (
         "invalid_input",
         "exec was denied by plugin 'guard': no programs at night",
     )
@@ -376,9 +375,8 @@ async def test_programs_wait_until_it_is_known_who_sees_them(engine: Engine) -> 
     async with bench(engine, interception=unready) as it:
 
         async def execute() -> None:
-            with pytest.raises(CodeModeError) as failed:
-                await it.execute("return 1")
-            errors.append(failed.value.message)
+            failed = await refusal(it.execute("return 1"), CodeModeError)
+            errors.append(failed.message)
 
         async with anyio.create_task_group() as group:
             group.start_soon(execute)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import anyio
 import pytest
 
 from codemode_mcp.base.errors import ProgramError
@@ -16,6 +15,7 @@ from codemode_mcp.runs.views import MAX_TOOLS, made_text, outcome_of, repeat_not
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import Completion, GuestError
 from tests.runs.bench import bench, ran
+from tests.waiting import refusal, until
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
@@ -194,14 +194,11 @@ async def test_an_expired_run_names_its_calls_and_is_never_said_to_be_started_ag
         for swept, pay in ((False, "in flight"), (True, "outcome unknown")):
             if swept:
                 await it.manager.sweep()
-                with anyio.fail_after(20):
-                    while slow.pending:
-                        await anyio.lowlevel.checkpoint()
-            with pytest.raises(ProgramError) as raised:
-                await it.observe(waiting.run_id)
-            assert raised.value.code == "snapshot_expired"
-            assert f"these calls were made: mcp:u:create (completed), mcp:slow:pay ({pay});" in raised.value.message
-            assert "start the program again" not in raised.value.message
+                await until(lambda: not slow.pending)
+            raised = await refusal(it.observe(waiting.run_id))
+            assert raised.code == "snapshot_expired"
+            assert f"these calls were made: mcp:u:create (completed), mcp:slow:pay ({pay});" in raised.message
+            assert "start the program again" not in raised.message
             with pytest.raises(ProgramError, match="60 s and was dropped; start the program again"):
                 await it.observe(reading.run_id)
 
@@ -211,9 +208,7 @@ async def test_a_call_that_was_approved_and_made_before_the_run_expired_is_named
         waiting = await it.execute("await MCP.u.create({}); return 'done'")
         assert it.manager.operator.decide(waiting.run_id, None, approved=True, by="a test") == [1]
         (run,) = it.manager._live.runs.values()
-        with anyio.fail_after(20):
-            while run.calls:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: not run.calls)
         it.clock.advance(2_592_001)
         with pytest.raises(ProgramError, match=r"these calls were made: mcp:u:create \(completed\)"):
             await it.observe(waiting.run_id)

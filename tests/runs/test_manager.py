@@ -15,6 +15,7 @@ from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import OWNER, bench, ran, texts
+from tests.waiting import refusal, until
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.testing import FailingSource, ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
@@ -45,8 +46,7 @@ async def test_parallel_calls_are_in_flight_at_the_same_time(engine: Engine) -> 
             outcomes.append(await it.execute("return (await Promise.all([1,2,3].map(() => MCP.slow.work({})))).length"))
 
         group.start_soon(run)
-        with anyio.fail_after(20):
-            await slow.wait_pending(3)
+        await until(lambda: slow.pending >= 3)
         slow.release.set()
     assert [outcome.value for outcome in outcomes] == [3]
 
@@ -84,9 +84,7 @@ async def test_a_call_of_a_suspended_run_continues_without_a_wait(engine: Engine
     async with bench(engine, slow, timeout_ms=100) as it:
         suspended = await it.execute("return unwrap(await MCP.slow.work({}))")
         slow.release.set()
-        with anyio.fail_after(20):
-            while not slow.calls:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: slow.calls)
         assert (await it.observe(suspended.run_id)).value == "done"
 
 
@@ -106,9 +104,7 @@ async def test_a_timer_survives_a_suspension(engine: Engine) -> None:
         suspended = await it.execute("await new Promise((r) => setTimeout(r, 3600_000)); return 'woken'")
         assert [call.tool for call in suspended.pending] == ["core:timer"]
         it.clock.advance(3600)
-        with pytest.raises(ProgramError) as raised:
-            await it.observe(suspended.run_id)
-        assert raised.value.code == "snapshot_expired"
+        assert (await refusal(it.observe(suspended.run_id))).code == "snapshot_expired"
         suspended = await it.execute("await new Promise((r) => setTimeout(r, 600_000)); return 'woken'")
         it.clock.advance(600)
         assert (await it.observe(suspended.run_id)).value == "woken"
@@ -135,13 +131,11 @@ async def test_a_second_wait_is_refused_while_the_first_is_open(engine: Engine) 
 async def test_a_run_of_another_owner_looks_like_one_that_does_not_exist(engine: Engine) -> None:
     async with bench(engine) as it:
         suspended = await it.execute("await yield_control(); return 1")
-        with pytest.raises(ProgramError) as foreign:
-            await it.observe(suspended.run_id, owner="another owner")
+        foreign = await refusal(it.observe(suspended.run_id, owner="another owner"))
         unknown = "run_" + "x" * (len(suspended.run_id) - 4)
-        with pytest.raises(ProgramError) as missing:
-            await it.observe(unknown)
-        assert foreign.value.message.replace(suspended.run_id, unknown) == missing.value.message
-        assert foreign.value.code == missing.value.code == "invalid_input"
+        missing = await refusal(it.observe(unknown))
+        assert foreign.message.replace(suspended.run_id, unknown) == missing.message
+        assert foreign.code == missing.code == "invalid_input"
 
 
 async def test_cancelling_exec_cancels_its_calls_upstream(engine: Engine) -> None:
@@ -149,12 +143,9 @@ async def test_cancelling_exec_cancels_its_calls_upstream(engine: Engine) -> Non
     async with bench(engine, slow) as it:
         async with anyio.create_task_group() as group:
             group.start_soon(it.execute, "await MCP.slow.work({})")
-            with anyio.fail_after(20):
-                await slow.wait_pending(1)
+            await until(lambda: slow.pending >= 1)
             group.cancel_scope.cancel()
-        with anyio.fail_after(20):
-            while not slow.cancelled:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: slow.cancelled)
     assert slow.cancelled == 1
 
 
@@ -193,9 +184,7 @@ async def test_wait_with_cancel_ends_the_run_and_its_calls(engine: Engine) -> No
         suspended = await it.execute("await MCP.slow.work({})")
         ended = await it.observe(suspended.run_id, cancel=True)
         assert (ended.status, ended.code) == ("failed", "aborted")
-        with anyio.fail_after(20):
-            while not slow.cancelled:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: slow.cancelled)
         assert (await it.observe(suspended.run_id)).code == "aborted"
 
 
@@ -205,12 +194,8 @@ async def test_a_suspended_run_past_its_time_is_dropped_and_its_calls_are_cancel
         suspended = await it.execute("await MCP.slow.work({})")
         it.clock.advance(61)
         await it.manager.sweep()
-        with pytest.raises(ProgramError) as raised:
-            await it.observe(suspended.run_id)
-        assert raised.value.code == "snapshot_expired"
-        with anyio.fail_after(20):
-            while not slow.cancelled:
-                await anyio.lowlevel.checkpoint()
+        assert (await refusal(it.observe(suspended.run_id))).code == "snapshot_expired"
+        await until(lambda: slow.cancelled)
 
 
 async def test_calls_beyond_the_concurrent_ones_queue_in_order(engine: Engine) -> None:
@@ -223,8 +208,7 @@ async def test_calls_beyond_the_concurrent_ones_queue_in_order(engine: Engine) -
             outcomes.append(await it.execute(code))
 
         group.start_soon(run)
-        with anyio.fail_after(20):
-            await slow.wait_pending(2)
+        await until(lambda: slow.pending >= 2)
         await anyio.wait_all_tasks_blocked()
         assert slow.pending == 2
         slow.release.set()
@@ -253,9 +237,7 @@ async def test_read_only_calls_are_cancelled_when_their_program_is_over_and_othe
             "Not waited for, never sent: mcp:slow:look; await such calls",
         )
         slow.release.set()
-        with anyio.fail_after(20):
-            while not slow.calls:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: slow.calls)
     assert [tool for tool, _ in slow.calls] == ["change"]
 
 
@@ -280,8 +262,7 @@ async def test_a_call_that_fails_after_its_program_is_told_with_the_next_answer(
     async with bench(engine, slow) as it:
         it.auditor.add(heard.append)
         first = await it.execute("MCP.slow.change({}); return 'over'")
-        with anyio.fail_after(20):
-            await slow.wait_pending(1)
+        await until(lambda: slow.pending >= 1)
         slow.release.set()
         await anyio.wait_all_tasks_blocked()
         (event,) = [each for each in heard if each.kind == "call_ended"]
@@ -300,8 +281,7 @@ async def test_what_failed_late_is_told_with_an_end_that_is_given_again_and_to_n
         first = await it.execute("await yield_control(); MCP.slow.change({}); return 'over'")
         ended = await it.observe(first.run_id)
         assert (ended.value, len(ended.notes)) == ("over", 1)
-        with anyio.fail_after(20):
-            await slow.wait_pending(1)
+        await until(lambda: slow.pending >= 1)
         slow.release.set()
         await anyio.wait_all_tasks_blocked()
         assert (await it.execute("return 2", caller=Caller("another"))).notes == ()
@@ -370,9 +350,7 @@ async def test_a_program_too_large_to_suspend_leaves_calls_that_may_change_somet
         )
         assert outcome.code == "snapshot_limit_exceeded"
         slow.release.set()
-        with anyio.fail_after(20):
-            while not slow.calls:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: slow.calls)
     assert [tool for tool, _ in slow.calls] == ["change"]
 
 
@@ -493,8 +471,7 @@ async def test_what_is_there_at_the_deadline_is_delivered_before_the_program_is_
             outcomes.append(await it.execute("return unwrap(await MCP.slow.work({}))"))
 
         group.start_soon(run)
-        with anyio.fail_after(20):
-            await slow.wait_pending(1)
+        await until(lambda: slow.pending >= 1)
         await anyio.wait_all_tasks_blocked()
         (suspended,) = it.manager._live.runs.values()
         assert suspended.observation is not None
@@ -546,10 +523,9 @@ async def test_describing_rejections_runs_nothing_of_the_programs(engine: Engine
 )
 async def test_a_program_cannot_leave_the_function_it_is_put_into(engine: Engine, code: str) -> None:
     source = echo()
-    with pytest.raises(ProgramError) as refused:
-        await ran(engine, code, source)
-    assert refused.value.code == "invalid_input"
-    assert "cell.js:1:" in refused.value.message
+    refused = await refusal(ran(engine, code, source))
+    assert refused.code == "invalid_input"
+    assert "cell.js:1:" in refused.message
     assert source.calls == []
 
 
@@ -581,8 +557,7 @@ async def test_notes_about_late_failures_reach_the_client_that_had_the_program(e
     mine, other = Caller(OWNER, share="client 1"), Caller(OWNER, share="client 2")
     async with bench(engine, slow) as it:
         await it.execute("MCP.slow.change({}); return 'over'", caller=mine)
-        with anyio.fail_after(20):
-            await slow.wait_pending(1)
+        await until(lambda: slow.pending >= 1)
         slow.release.set()
         await anyio.wait_all_tasks_blocked()
         assert (await it.execute("return 1", caller=other)).notes == ()

@@ -27,6 +27,7 @@ from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import NamespaceCall, Thrown
 from tests.runs.bench import CALLER, OWNER, Bench, bench, ran, texts
 from tests.runs.fake_plugins import FakePlugins
+from tests.waiting import until
 from upstream_clients.results import read_outcome
 from upstream_clients.testing import ScriptedSource, text_result
 from upstream_clients.tools import CallOptions, JsonObject, Tool, ToolOutcome
@@ -568,9 +569,7 @@ async def test_a_suspended_run_keeps_its_functions_and_not_its_data(engine: Engi
     async with bench(engine, plugins=plugins) as it:
         suspended = await it.execute("await yield_control(); await issues.list(); return issues.large.length")
         run = it.manager._live.runs[suspended.run_id]
-        with anyio.fail_after(10):
-            while run.namespaces.text != "[]":
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: run.namespaces.text == "[]")
         gc.collect()
         assert (await it.observe(suspended.run_id)).value == 200_000
 

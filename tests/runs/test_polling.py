@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import anyio
 import anyio.lowlevel
@@ -15,6 +14,7 @@ from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs.observation import Polled
 from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import CALLER, OWNER, Bench, FakeClient, bench, texts
+from tests.waiting import refusal, until
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 
 pytestmark = pytest.mark.anyio
@@ -42,12 +42,6 @@ def polling_client() -> FakeClient:
 async def poll(it: Bench, run_id: str, seconds: float = 10.0, caller: Caller = CALLER) -> Polled:
     with anyio.fail_after(10):
         return await it.manager.polling.poll(run_id, caller.owner, caller, polling_client(), seconds)
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not happened():
-            await anyio.lowlevel.checkpoint()
 
 
 async def poll_to_end(it: Bench, run_id: str) -> Polled:
@@ -98,9 +92,7 @@ async def test_a_run_that_is_polled_no_longer_is_suspended_and_dropped(engine: E
         run = it.manager._live.runs[waiting.run_id]
         await until(lambda: run.observation is None)
         it.clock.advance(it.settings.snapshot_ttl_seconds + 1)
-        with pytest.raises(ProgramError) as refused:
-            await poll(it, waiting.run_id)
-        assert refused.value.code == "snapshot_expired"
+        assert (await refusal(poll(it, waiting.run_id))).code == "snapshot_expired"
 
 
 async def test_a_run_of_another_owner_is_unknown(engine: Engine) -> None:

@@ -23,13 +23,13 @@ from codemode_mcp.audit.recordings.recordings import (
     use_folder,
 )
 from codemode_mcp.audit.recordings.writer import RecordingWriter
-from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import StartParts
 from tests.runs.bench import CALLER, FakeClient, bench, ran
 from tests.runs.test_questions import ASK, YES, AskingSource
+from tests.waiting import refusal
 from upstream_clients.testing import ScriptedSource, text_result
 
 pytestmark = pytest.mark.anyio
@@ -116,12 +116,11 @@ async def test_a_failed_run_has_the_error_at_its_end(engine: Engine, code: str, 
 async def test_a_program_that_the_engine_refuses_has_the_reason_at_its_end(engine: Engine) -> None:
     recordings = kept()
     async with bench(engine, echo(), recordings=recordings) as it:
-        with pytest.raises(ProgramError) as refused:
-            await it.execute("return (")
+        refused = await refusal(it.execute("return ("))
         (view,) = it.manager.operator.views()
     end = exported(recordings, view.id).end
     assert end is not None
-    assert (end.code, end.error) == (refused.value.code, refused.value.message)
+    assert (end.code, end.error) == (refused.code, refused.message)
 
 
 async def test_a_cancelled_run_has_an_end(engine: Engine) -> None:

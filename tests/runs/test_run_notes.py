@@ -13,6 +13,7 @@ from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import OWNER, FakeClient, bench, ran
 from tests.runs.test_direct_calls import DirectFake
 from tests.stores.replicas import fast, replica
+from tests.waiting import until
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import JsonObject
 
@@ -139,8 +140,7 @@ async def test_a_call_that_is_sent_after_the_program_has_ended_is_noted(engine: 
     async with bench(engine, source) as it:
         outcome = await it.execute("MCP.up.a({}); return 1", client=client)
         assert outcome.value == 1
-        with anyio.fail_after(20):
-            await source.wait_pending(1)
+        await until(lambda: source.pending >= 1)
         assert log == [(outcome.run_id, False), (outcome.run_id, True)]
         source.release.set()
 

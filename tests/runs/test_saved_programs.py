@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from codemode_mcp.audit import Event
-from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.saved_programs.saved_program import FileProblem
 from codemode_mcp.runs.calls.outcome import Calling, CallRecord
@@ -20,6 +19,7 @@ from codemode_mcp.sandbox.messages import SaveProgram, ToolCall
 from tests.runs.bench import CALLER, OWNER, FakeClient, bench
 from tests.runs.saved_programs import DOUBLE, WORK, library
 from tests.runs.test_approvals import NO, YES
+from tests.waiting import refusal
 from upstream_clients.testing import ScriptedSource, SlowSource
 
 pytestmark = pytest.mark.anyio
@@ -173,17 +173,15 @@ async def test_a_program_whose_file_is_broken_is_named_only_to_callers_that_poli
     advice = "its file has a problem; ask the user to run: codemode-mcp programs check"
     async with bench(engine) as it:
         it.library = files
-        with pytest.raises(ProgramError) as refused:
-            await it.execute("return await programs.bad2()")
-        assert refused.value.message == f"programs.bad2 cannot be used (cell.js:1:14): {advice}"
+        refused = await refusal(it.execute("return await programs.bad2()"))
+        assert refused.message == f"programs.bad2 cannot be used (cell.js:1:14): {advice}"
         saved = await it.execute("return await programs.outer()")
         assert f"({advice})" in saved.error
         assert "nearest" not in saved.error
     async with bench(engine, rules=PolicyRules(deny=("program:saved:bad2",))) as it:
         it.library = files
-        with pytest.raises(ProgramError) as refused:
-            await it.execute("return await programs.bad2()")
-        assert refused.value.message == "programs.bad2 does not exist (cell.js:1:14). Nearest: programs.bad1."
+        refused = await refusal(it.execute("return await programs.bad2()"))
+        assert refused.message == "programs.bad2 does not exist (cell.js:1:14). Nearest: programs.bad1."
         assert advice not in (await it.execute("return await programs.outer()")).error
 
 

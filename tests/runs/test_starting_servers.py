@@ -12,6 +12,7 @@ import pytest
 from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import Bench, bench
+from tests.waiting import until
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import CallOptions, JsonObject, ToolOutcome
 
@@ -24,9 +25,7 @@ async def pass_time(it: Bench, seconds: float, outcomes: list[Outcome]) -> None:
     it.clock.advance(seconds)
     (run,) = it.manager._live.runs.values()
     run.change()
-    with anyio.fail_after(20):
-        while not outcomes:
-            await anyio.lowlevel.checkpoint()
+    await until(lambda: outcomes)
 
 
 class StartingSource(ScriptedSource):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
 from tests.runs.bench import Bench, FakeClient, bench
 from tests.runs.test_approvals import LateClient
+from tests.waiting import until
 from upstream_clients.testing import AskingSource, ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
@@ -38,12 +39,6 @@ SOON = {"timeout_ms": 100, "snapshot_ttl_seconds": 900}
 def files() -> ScriptedSource:
     tools = [Tool("remove"), Tool("look", annotations=Annotations(read_only=True))]
     return ScriptedSource("files", {"remove": text_result("removed"), "look": text_result("seen")}, tools=tools)
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not happened():
-            await anyio.lowlevel.checkpoint()
 
 
 def left(it: Bench, run_id: str) -> float:

@@ -7,7 +7,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from codemode_mcp.base.errors import ProgramError
@@ -15,6 +14,7 @@ from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs.store import EndedRun
 from tests.runs.bench import OWNER, Bench
 from tests.stores.replicas import READ, WRITE, Replicas, answer, fast, slow
+from tests.waiting import refusal, until
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import Tool
 
@@ -32,17 +32,14 @@ def age(path: Path, seconds: float = LONG) -> None:
 
 
 async def expiry(it: Bench, run_id: str) -> str:
-    with pytest.raises(ProgramError) as raised:
-        await it.observe(run_id)
-    assert raised.value.code == "snapshot_expired"
-    return raised.value.message
+    raised = await refusal(it.observe(run_id))
+    assert raised.code == "snapshot_expired"
+    return raised.message
 
 
 async def settled(it: Bench, run_id: str) -> None:
     """Wait until no call of a run is in flight."""
-    with anyio.fail_after(20):
-        while it.manager._live.runs[run_id].calls:  # noqa: ASYNC110
-            await anyio.sleep(0.01)
+    await until(lambda: not it.manager._live.runs[run_id].calls)
 
 
 async def approved_and_made(it: Bench) -> str:

@@ -20,6 +20,7 @@ from codemode_mcp.base.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores import opening
 from codemode_mcp.stores.opening import ReopenedDatabase, kind_of_mount, name_of, open_store, why_unusable
 from codemode_mcp.stores.work import Now, Result, Work
+from tests.waiting import refusal, until
 
 
 class Fake:
@@ -74,12 +75,6 @@ class Opening:
 
 def now() -> Work[float]:
     return (yield Now())  # type: ignore[no-any-return]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not condition():
-            await anyio.lowlevel.checkpoint()
 
 
 @asynccontextmanager
@@ -240,9 +235,8 @@ async def test_a_file_that_cannot_be_opened_keeps_nothing_from_starting(tmp_path
     ) as opened:
         assert opened.durable
         assert not opened.runs.claims_are_valid()
-        with pytest.raises(StoreUnavailable) as caught:
-            await opened.runs.totals()
-        assert str(tmp_path / "file") in caught.value.detail
+        caught = await refusal(opened.runs.totals(), StoreUnavailable)
+        assert str(tmp_path / "file") in caught.detail
 
 
 MOUNTS = """\
@@ -291,9 +285,8 @@ async def test_what_is_kept_outlives_the_process_and_needs_its_key(tmp_path: Pat
         assert await store.values.load("me", ref) == '"a text that no other may read"'
     for keys in ((), (new,)):
         async with opened(*keys) as store:
-            with pytest.raises(CodeModeError) as caught:
-                await store.values.load("me", ref)
-            assert "encrypted" in caught.value.message
+            caught = await refusal(store.values.load("me", ref), CodeModeError)
+            assert "encrypted" in caught.message
 
 
 @pytest.mark.anyio

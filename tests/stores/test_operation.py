@@ -19,6 +19,7 @@ from codemode_mcp.stores.opening import ReopenedDatabase
 from tests.runs.bench import OWNER, FakeClient, bench
 from tests.stores.replicas import Replicas, fast, slow, until_done
 from tests.stores.test_opening import Opening, now, running
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -105,9 +106,7 @@ async def test_who_takes_a_run_over_and_who_leaves_it_is_told(replicas: Replicas
         async with replicas(fast()) as second:
             second.auditor.add(listen("second"))
             assert (await until_done(second, waiting.run_id)).value == 1
-            with anyio.fail_after(10):
-                while ("first", "left") not in told:
-                    await anyio.lowlevel.checkpoint()
+            await until(lambda: ("first", "left") in told)
         suspended = await first.execute("await yield_control(); return 1")
     assert [each for each in told if each[0] == "second"] == [("second", "taken_over"), ("second", "run_ended")]
     assert [each for each in told if each[0] == "first"] == [("first", "parked"), ("first", "left")] * 2

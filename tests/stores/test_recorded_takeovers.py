@@ -17,6 +17,7 @@ from codemode_mcp.audit.recordings.writer import RecordingWriter
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.extensions.program_tools.replay.replay import Options, replay
 from tests.stores.replicas import Replicas, fast, slow
+from tests.waiting import until
 from upstream_clients.testing import ScriptedSource, SlowSource
 
 pytestmark = pytest.mark.anyio
@@ -81,8 +82,7 @@ async def test_what_a_process_did_after_its_last_checkpoint_is_left_out(replicas
 
             async with anyio.create_task_group() as group:
                 group.start_soon(wait)
-                with anyio.fail_after(20):
-                    await source.wait_pending(1)
+                await until(lambda: source.pending >= 1)
                 first.manager.close()
     before = recording_in(folder)
     assert [type(step).__name__ for step in before.steps].count("Checkpoint") == 1

@@ -22,6 +22,7 @@ from codemode_mcp.stores.work import Query, Work
 from tests.runs.bench import OWNER, Bench, FakeClient, texts
 from tests.runs.test_questions import NO, YES, AskingSource
 from tests.stores.replicas import READ, SETTINGS, Replicas, answer, fast, slow, until_done
+from tests.waiting import until
 from upstream_clients.testing import ScriptedSource
 
 pytestmark = pytest.mark.anyio
@@ -331,9 +332,7 @@ async def test_a_call_that_waits_for_a_person_waits_again_after_a_restart(replic
     async with replicas(source, rules=rules) as second:
         assert not second.manager.operator.approvals(waiting.run_id)
         assert await second.manager.operator.take_over(waiting.run_id)
-        with anyio.fail_after(20):
-            while not second.manager.operator.approvals(waiting.run_id):
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: second.manager.operator.approvals(waiting.run_id))
         second.manager.operator.decide(waiting.run_id, None, approved=True, remember="run", by="a test")
         outcome = await until_done(second, waiting.run_id)
         assert outcome.value == ["done 1", "done 2"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Unpack
 
 import anyio
@@ -15,6 +14,7 @@ from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.stores.runs import DurableStore
 from tests.runs.bench import FakeClient, ran
 from tests.stores.replicas import READ, WRITE, Replicas, until_done
+from tests.waiting import until
 from upstream_clients.errors import TaskLost, UpstreamCallError
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import CallOptions, JsonObject, Question, TaskOptions, ToolOutcome
@@ -26,12 +26,6 @@ UNKNOWN = (
     "try { await MCP.files.write({n: 1}); return 'made' }"
     "catch (error) { return [error.code, error.data.dispatched, error.data.outcome, error.message] }"
 )
-
-
-async def until(true: Callable[[], bool]) -> None:
-    with anyio.fail_after(10):
-        while not true():
-            await anyio.lowlevel.checkpoint()
 
 
 class TaskSource(ScriptedSource):

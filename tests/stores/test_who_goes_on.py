@@ -3,7 +3,6 @@ ever, nothing is sent twice, and no one keeps what is not theirs any more. And w
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -14,6 +13,7 @@ from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs import persisting, run_calls
 from codemode_mcp.runs.store import Fenced
 from tests.stores.replicas import READ, WRITE, Replicas, fast, slow, until_done
+from tests.waiting import until
 from upstream_clients.testing import ScriptedSource
 
 pytestmark = pytest.mark.anyio
@@ -31,12 +31,6 @@ def failing(store: Any, name: str, *errors: Exception) -> None:
         return await method(*args)
 
     setattr(store, name, fails)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    with anyio.fail_after(10):
-        while not true():
-            await anyio.lowlevel.checkpoint()
 
 
 async def test_the_last_calls_of_a_program_are_not_sent_when_another_process_has_it_by_then(
