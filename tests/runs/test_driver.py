@@ -17,7 +17,7 @@ from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.store import SuspendedRun
 from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import OWNER, Bench, FakeClient, bench, ran, texts
-from tests.waiting import refusal, until
+from tests.waiting import answering, refusal, until
 from upstream_clients.errors import UpstreamUnavailable
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import JsonObject, Tool, ToolOutcome
@@ -61,19 +61,16 @@ def with_types(it: Bench) -> Types:
     return types
 
 
-async def test_code_without_a_language_that_only_parses_as_typescript_runs_as_typescript(engine: Engine) -> None:
-    async with bench(engine) as it:
-        types = with_types(it)
-        outcome = await in_language(it, "const n: number = 20;\nreturn n + 1", None)
-        assert outcome.value == 21
-        assert len(types.asked) >= 1
-
-
-async def test_code_that_parses_as_javascript_is_not_transformed(engine: Engine) -> None:
+async def test_the_language_of_code_that_names_none_is_found(engine: Engine) -> None:
     async with bench(engine) as it:
         types = with_types(it)
         assert (await in_language(it, "return 1", None)).value == 1
-        assert types.asked == []
+        assert types.asked == [], "it parses as JavaScript"
+        assert (await in_language(it, "const n: number = 20;\nreturn n + 1", None)).value == 21
+        assert len(types.asked) >= 1
+        refused = await refusal(in_language(it, "const a = 1;\nconst b = !!;\nreturn a", None))
+        assert refused.code == "invalid_input"
+        assert all(part in refused.message for part in ("SyntaxError", "cell.js:2:", "2 | const b = !!;"))
 
 
 async def test_code_named_javascript_is_never_tried_as_typescript(engine: Engine) -> None:
@@ -81,16 +78,6 @@ async def test_code_named_javascript_is_never_tried_as_typescript(engine: Engine
         types = with_types(it)
         assert (await refusal(in_language(it, "const n: number = 20; return n", "javascript"))).code == "invalid_input"
         assert types.asked == []
-
-
-async def test_code_that_is_neither_gets_the_engines_verdict_with_the_line(engine: Engine) -> None:
-    async with bench(engine) as it:
-        with_types(it)
-        refused = await refusal(in_language(it, "const a = 1;\nconst b = !!;\nreturn a", None))
-        assert refused.code == "invalid_input"
-        assert "SyntaxError" in refused.message
-        assert "cell.js:2:" in refused.message
-        assert "2 | const b = !!;" in refused.message
 
 
 async def test_a_language_that_is_not_enabled_is_refused(engine: Engine) -> None:
@@ -132,17 +119,11 @@ async def test_cancelling_a_run_that_a_request_waits_for_ends_both_requests_alik
     slow = slow_source()
     async with bench(engine, slow, timeout_ms=5_000) as it:
         suspended = await it.execute("const p = MCP.slow.work({}); await yield_control(); return await p")
-        ends: list[Any] = []
-
-        async def wait() -> None:
-            ends.append(await it.observe(suspended.run_id))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(wait)
+        async with answering(it.observe(suspended.run_id)) as ends:
             await anyio.wait_all_tasks_blocked()
             with anyio.fail_after(20):
-                ends.append(await it.observe(suspended.run_id, cancel=True))
-        assert [(end.status, end.code) for end in ends] == [("failed", "aborted")] * 2
+                cancelled = await it.observe(suspended.run_id, cancel=True)
+        assert [(end.status, end.code) for end in (*ends, cancelled)] == [("failed", "aborted")] * 2
         await until(lambda: slow.cancelled)
 
 
@@ -150,13 +131,7 @@ async def test_a_run_that_its_owner_waits_for_cannot_be_cancelled_by_another(eng
     slow = slow_source()
     async with bench(engine, slow) as it:
         suspended = await it.execute("const p = MCP.slow.work({}); await yield_control(); await p; return 'mine'")
-        ends: list[Any] = []
-
-        async def wait() -> None:
-            ends.append(await it.observe(suspended.run_id))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(wait)
+        async with answering(it.observe(suspended.run_id)) as ends:
             await anyio.wait_all_tasks_blocked()
             refused = await refusal(it.observe(suspended.run_id, owner="another owner", cancel=True))
             assert refused.message.startswith("there is no run")
@@ -228,11 +203,8 @@ async def test_each_answer_has_the_output_since_the_last_and_from_start_all_of_i
     async with bench(engine) as it:
         code = "text('a'); await yield_control(); text('b'); await yield_control(); text('c'); return 1"
         first = await it.execute(code)
-        second = await it.observe(first.run_id, from_start=True)
-        third = await it.observe(first.run_id)
-        assert [texts(each) for each in (first, second, third)] == [["a"], ["a", "b"], ["c"]]
-        assert texts(await it.observe(first.run_id)) == ["c"]
-        assert texts(await it.observe(first.run_id, from_start=True)) == ["a", "b", "c"]
+        answers = [first, *[await it.observe(first.run_id, from_start=each) for each in (True, False, False, True)]]
+        assert [texts(each) for each in answers] == [["a"], ["a", "b"], ["c"], ["c"], ["a", "b", "c"]]
 
 
 async def test_the_end_of_a_program_that_was_never_suspended_is_not_kept(engine: Engine) -> None:
@@ -254,9 +226,9 @@ async def test_an_end_is_forgotten_when_its_time_is_over(engine: Engine) -> None
 
 
 async def test_timers_do_not_hold_a_program_that_is_over(engine: Engine) -> None:
-    async with bench(engine) as it:
-        outcome = await it.execute("setTimeout(() => text('late'), 60_000); setInterval(() => {}, 1); return 'over'")
-        assert (outcome.status, outcome.value, texts(outcome)) == ("completed", "over", [])
+    code = "setTimeout(() => text('late'), 60_000); setInterval(() => {}, 1); return 'over'"
+    outcome = await ran(engine, code)
+    assert (outcome.status, outcome.value, texts(outcome)) == ("completed", "over", [])
 
 
 async def test_timers_run_in_the_order_of_their_times_and_clearing_holds_in_the_host_too(engine: Engine) -> None:
@@ -432,15 +404,13 @@ async def test_a_call_is_queued_and_not_dispatched_until_its_request_is_sent(eng
 async def test_a_call_that_is_given_up_before_it_was_sent_was_not_dispatched(engine: Engine) -> None:
     late = LateSource()
     code = "try { await MCP.late.work({}, { timeoutMs: 20 }) } catch (e) { return [e.data.dispatched, e.message] }"
-    async with bench(engine, late, timeout_ms=2_000) as it:
-        ended = await it.execute(code)
-        assert ended.value == [False, "MCP.late.work: busy; nothing was sent"]
-        assert [call.dispatched for call in ended.usage.calls] == [False]
+    ended = await ran(engine, code, late, timeout_ms=2_000)
+    assert ended.value == [False, "MCP.late.work: busy; nothing was sent"]
     async with bench(engine, late, timeout_ms=100) as it:
         suspended = await it.execute("return unwrap(await MCP.late.work({}))")
         aborted = await it.observe(suspended.run_id, cancel=True)
-        assert aborted.code == "aborted"
-        assert [call.dispatched for call in aborted.usage.calls] == [False]
+    assert aborted.code == "aborted"
+    assert [call.dispatched for each in (ended, aborted) for call in each.usage.calls] == [False, False]
 
 
 async def test_a_flood_of_look_ups_leaves_the_event_loop_to_others(engine: Engine) -> None:
@@ -467,25 +437,24 @@ async def test_a_long_name_that_a_program_makes_up_is_cut_in_the_log(
 ) -> None:
     caplog.set_level("INFO", "codemode_mcp")
     await ran(engine, "await tools.call('x'.repeat(1000), {}).catch(() => 1)", ScriptedSource("s", {}))
-    [logged] = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.runs.calls"]
+    [logged] = logged_calls(caplog)
     assert logged.startswith("call xxx")
     assert len(logged) < 300
 
 
-async def test_the_log_has_failed_calls_and_at_debug_all(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    def logged() -> list[str]:
-        lines = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.runs.calls"]
-        caplog.clear()
-        return [line.partition(" of run")[0] for line in lines]
+def logged_calls(caplog: pytest.LogCaptureFixture) -> list[str]:
+    lines = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.runs.calls"]
+    caplog.clear()
+    return lines
 
+
+async def test_the_log_has_failed_calls_and_at_debug_all(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     code = "await MCP.s.work({}); await tools.call('mcp:s:rest', {}).catch(() => 1)"
     async with bench(engine, ScriptedSource("s", {"work": text_result("done")})) as it:
-        caplog.set_level("INFO", "codemode_mcp")
-        await it.execute(code)
-        assert logged() == ["call mcp:s:rest"]
-        caplog.set_level("DEBUG", "codemode_mcp")
-        await it.execute(code)
-        assert logged() == ["call mcp:s:work", "call mcp:s:rest"]
+        for level, calls in (("INFO", ["mcp:s:rest"]), ("DEBUG", ["mcp:s:work", "mcp:s:rest"])):
+            caplog.set_level(level, "codemode_mcp")
+            await it.execute(code)
+            assert [line.partition(" of run")[0] for line in logged_calls(caplog)] == [f"call {call}" for call in calls]
 
 
 async def test_a_program_with_one_long_turn_is_computed_in_the_event_loop_again(
@@ -562,13 +531,6 @@ async def test_an_error_result_looks_as_the_server_sent_it(engine: Engine) -> No
     assert outcome.value == [["content", "isError"], text, True, True, True, False]
 
 
-async def test_many_error_results_that_nothing_looked_at_are_counted(engine: Engine) -> None:
-    code = "for (let i = 0; i < 10; i++) await MCP.s.report(); return 1"
-    outcome = await ran(engine, code, failing())
-    assert outcome.notes[-1] == "7 more results with isError were not checked."
-    assert len([note for note in outcome.notes if note == UNCHECKED]) == 3
-
-
 async def test_what_a_program_does_to_a_result_with_an_error_changes_no_note(engine: Engine) -> None:
     async with bench(engine, failing()) as it:
         for change in (
@@ -582,23 +544,17 @@ async def test_what_a_program_does_to_a_result_with_an_error_changes_no_note(eng
 
 
 async def test_a_result_with_an_error_behaves_like_a_plain_object(engine: Engine) -> None:
-    async with bench(engine, failing()) as it:
-        outcome = await it.execute(
-            "const r = await MCP.s.report(), heir = Object.create(r); heir.isError = false;"
-            " return [Object.hasOwn(heir, 'isError'), heir.isError, r.isError]"
-        )
-    assert outcome.value == [True, False, True]
+    code = (
+        "const r = await MCP.s.report(), heir = Object.create(r); heir.isError = false;"
+        " return [Object.hasOwn(heir, 'isError'), heir.isError, r.isError]"
+    )
+    assert (await ran(engine, code, failing())).value == [True, False, True]
 
 
 async def test_the_text_of_an_unchecked_error_shows_what_would_not_be_seen(engine: Engine) -> None:
     hidden = ScriptedSource("s", {"report": text_result("no\u202e\u200b\n\u2028yes", isError=True)})
     outcome = await ran(engine, "await MCP.s.report(); return 1", hidden)
     assert '"no\\u202e\\u200b\\n\\u2028yes"' in outcome.notes[0]
-
-
-async def test_more_unchecked_errors_than_are_counted_are_told_as_at_least_so_many(engine: Engine) -> None:
-    outcome = await ran(engine, "for (let i = 0; i < 40; i++) await MCP.s.report({ i }); return 1", failing())
-    assert "At least 29 more results with isError were not checked." in outcome.notes
 
 
 # authentication challenges
@@ -627,3 +583,11 @@ async def test_an_answer_has_a_bounded_number_of_challenges(engine: Engine) -> N
     code = "for (let i = 0; i < 20; i++) await MCP.locked.read(); return 1"
     async with bench(engine, challenging(*(f"Bearer realm=r{number}" for number in range(20)))) as it:
         assert len((await it.execute(code)).challenges) == 8
+
+
+async def test_unchecked_errors_are_counted(engine: Engine) -> None:
+    for number, said in ((10, "7 more results with isError were"), (40, "At least 29 more results with isError were")):
+        code = f"for (let i = 0; i < {number}; i++) await MCP.s.report({{ i }}); return 1"
+        notes = (await ran(engine, code, failing())).notes
+        assert f"{said} not checked." in notes
+        assert sum("did not check it" in note for note in notes) == 3
