@@ -370,9 +370,7 @@ PROBLEMS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("schema", "value", "problem"), PROBLEMS, ids=[problem for *_, problem in PROBLEMS])
-def test_a_problem_has_its_path_the_expected_and_the_given_value(
-    schema: dict[str, Any], value: dict[str, Any], problem: str
-) -> None:
+def test_a_problem_has_its_path_and_both_values(schema: dict[str, Any], value: dict[str, Any], problem: str) -> None:
     place = "input" if problem.startswith((":", "[")) else "input."
     assert complaint(schema, json.dumps(value, ensure_ascii=False)) == [f"- {place}{problem}"]
 
@@ -622,9 +620,7 @@ def test_a_default_that_fits_nothing_else_is_no_problem_of_the_call() -> None:
         *("one of two", "required", "required, of another type", "required, null", "required by allOf", "needed by b"),
     ],
 )
-def test_an_argument_with_a_default_may_be_left_out_and_is_not_sent(
-    schema: dict[str, Any], given_: dict[str, Any]
-) -> None:
+def test_an_argument_with_a_default_may_be_left_out(schema: dict[str, Any], given_: dict[str, Any]) -> None:
     assert prepare(schema, json.dumps(given_)) == given_
 
 
@@ -668,9 +664,7 @@ OPTIONS = [f"option{n}" for n in range(20_000)]
     ],
     ids=["enum", "doubling", "tree", "closed", "open", "unique", "oneOf", "names", "self", "const", "pattern", "wide"],
 )
-def test_hostile_schemas_and_values_give_short_messages_in_bounded_time(
-    schema: dict[str, Any], value: dict[str, Any]
-) -> None:
+def test_hostile_schemas_and_values_give_short_messages_soon(schema: dict[str, Any], value: dict[str, Any]) -> None:
     text = json.dumps(value)
     began = time.thread_time()
     problems = []
@@ -766,9 +760,7 @@ def test_any_schema_and_argument_give_an_object_or_a_refusal(schema: dict[str, A
 
 @settings(max_examples=examples(100), deadline=None, derandomize=True, database=None)
 @given(schema=schemas, given_=st.dictionaries(st.sampled_from("abcde"), plain, max_size=4))
-def test_every_problem_is_a_short_line_on_a_given_or_missing_value(
-    schema: dict[str, Any], given_: dict[str, Any]
-) -> None:
+def test_every_problem_is_a_short_line_on_one_value(schema: dict[str, Any], given_: dict[str, Any]) -> None:
     try:
         compile_schema(schema)
     except UnusableSchema:

@@ -223,9 +223,7 @@ async def test_a_secret_that_the_server_repeats_is_replaced_in_results_and_error
     assert completion.error.message == "MCP.hub.createIssue: the key *** was refused"
 
 
-async def test_a_secret_that_the_server_repeats_is_replaced_in_progress_notes_and_questions(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_secret_that_the_server_repeats_is_replaced_in_what_it_asks(caplog: pytest.LogCaptureFixture) -> None:
     override = ToolOverride(default={"repo_name": SECRET}, secret=frozenset({"repo_name"}))
     bench = Bench(override)
     seen: list[object] = []

@@ -200,9 +200,7 @@ def test_without_a_server_the_store_is_shown_and_nothing_is_decided(servers: Ser
     assert person == [], "no person was asked"
 
 
-def test_a_run_that_only_the_store_knows_is_shown_with_the_calls_that_may_have_changed_something(
-    servers: Servers,
-) -> None:
+def test_a_run_that_only_the_store_knows_is_shown_with_its_calls(servers: Servers) -> None:
     made = [
         {"tool": "mcp:shop:create\u202e", "outcome": "completed", "times": 1},
         {"tool": "mcp:shop:pay", "outcome": "outcome unknown", "times": 2},
@@ -218,9 +216,7 @@ def test_a_run_that_only_the_store_knows_is_shown_with_the_calls_that_may_have_c
         assert said in servers.printed().out
 
 
-def test_the_time_until_which_a_run_waits_for_a_person_is_shown_and_told_with_the_decision(
-    servers: Servers, person: list[str]
-) -> None:
+def test_the_time_until_which_a_run_waits_for_a_person_is_shown(servers: Servers, person: list[str]) -> None:
     servers.runs = [[run(ONE, approvals=1, expiresMs=3 * 24 * 3600 * 1000)]]
     servers.waiting = [waiting(1, {"a": 1})]
     until = r"20\d\d-\d\d-\d\d \d\d:\d\d UTC"
@@ -247,9 +243,7 @@ def test_a_process_of_another_configuration_is_not_asked_to_resume_a_run(servers
     assert servers.decided == person == []
 
 
-def test_a_run_of_a_process_that_cannot_be_asked_is_not_decided_but_cancelled(
-    servers: Servers, person: list[str]
-) -> None:
+def test_a_run_of_a_process_that_cannot_be_asked_is_only_cancelled(servers: Servers, person: list[str]) -> None:
     servers.runs = [[run(ONE, where="elsewhere", observed=True, state="running")]]
     assert "decide there" in servers.refused(cli_runs.approve, ONE)
     cli_runs.cancel(ONE)
@@ -356,9 +350,7 @@ def test_a_line_that_a_program_made_up_is_behind_the_margin(servers: Servers, pe
     assert all(len(line) <= 80 for line in screen.splitlines())
 
 
-def test_a_run_without_waiting_calls_or_that_has_ended_has_nothing_to_decide(
-    servers: Servers, person: list[str]
-) -> None:
+def test_a_run_without_waiting_calls_has_nothing_to_decide(servers: Servers, person: list[str]) -> None:
     assert "no call" in servers.refused(cli_runs.approve, ONE)
     servers.runs = [[run(ONE, endedMs=5, state="completed")]]
     assert "has ended" in servers.refused(cli_runs.cancel, ONE)

@@ -217,9 +217,7 @@ def test_a_line_without_an_end_is_refused(folder: Path, loopback: bool) -> None:
 
 
 @pytest.mark.parametrize("loopback", DOORS)
-def test_a_process_that_never_answers_or_answers_forever_is_given_up(
-    folder: Path, loopback: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_never_answers_is_left(folder: Path, loopback: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attaching, "ATTACH_SECONDS", 0.3)
 
     def drip(relay: Connection) -> None:
@@ -270,9 +268,7 @@ def test_a_squatter_on_a_port_learns_nothing_and_is_refused_by_name(folder: Path
 
 
 @unix
-def test_a_program_with_the_port_of_an_instance_that_was_killed_is_no_obstacle(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_program_at_the_port_is_no_obstacle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     stale = FakeInstance(folder / "control", loopback=True, name="stale")
@@ -306,9 +302,7 @@ class Starter:
 
 @pytest.mark.parametrize("loopback", DOORS)
 @pytest.mark.parametrize("before", ["nothing", "a refused connection", "no endpoint", "a damaged record"])
-def test_an_instance_that_has_ended_is_replaced(
-    folder: Path, loopback: bool, before: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ended_one_is_replaced(folder: Path, loopback: bool, before: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if before != "nothing":
         fake = FakeInstance(folder / "control", loopback=loopback)
         publish(fake)
@@ -337,9 +331,7 @@ def test_of_many_relays_one_starts_the_instance(folder: Path, monkeypatch: pytes
         each.connection.close()
 
 
-def test_an_instance_that_is_leaving_is_waited_for_and_not_doubled(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_leaving_instance_is_waited_for_and_not_doubled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leaving = {"ok": False, "code": "leaving", "lines": ["a newer version takes over"]}
     fake = FakeInstance(folder / "control", loopback=True, refusals=(leaving,) * 1000)
     publish(fake)

@@ -345,9 +345,7 @@ def test_instances_that_all_end_soon_are_given_up(client: Client, monkeypatch: p
     assert "of them have ended within" in client.says[0]
 
 
-def test_an_instance_that_has_answered_is_not_counted_with_those_that_end_soon(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_instance_that_has_answered_does_not_end_soon(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attaching, "START_SECONDS", 0.3)
     for number in range(12):
         client.send(request(number, "ping"))

@@ -172,9 +172,7 @@ async def test_an_input_changed_in_place_is_not_what_is_sent(interceptors: Inter
     assert EVENT.input == {"branch": "main", "tags": ["a"]}
 
 
-async def test_the_program_gets_the_reason_of_a_denial_and_later_hooks_are_not_asked(
-    interceptors: Interceptors,
-) -> None:
+async def test_a_denial_gives_its_reason_and_later_hooks_are_not_asked(interceptors: Interceptors) -> None:
     asked = []
     interceptors.apply([hook(lambda _: DenyCall("not on a Friday")), hook(asked.append)], [])
     with pytest.raises(PolicyDenied) as denied:
@@ -191,9 +189,7 @@ async def test_a_note_names_its_plugin_and_the_call_continues(interceptors: Inte
     assert len(notes[1]) < MAX_TEXT + 100
 
 
-async def test_a_changed_input_that_does_not_fit_fails_the_call_by_the_name_of_the_plugin(
-    interceptors: Interceptors,
-) -> None:
+async def test_a_changed_input_that_does_not_fit_names_the_plugin(interceptors: Interceptors) -> None:
     interceptors.apply([hook(lambda _: ChangeInput({"bad": 1}))], [])
     with pytest.raises(PluginError, match="plugin 'guard' changed the input to an invalid one: bad is not declared"):
         await ask(interceptors)
@@ -222,9 +218,7 @@ CYCLE["self"] = CYCLE
     ],
     ids=lambda answer: re.sub(" at 0x[0-9a-f]+", "", str(answer)),
 )
-async def test_an_answer_that_is_none_fails_the_call_by_the_name_of_the_plugin(
-    interceptors: Interceptors, answer: Any
-) -> None:
+async def test_an_answer_that_is_none_names_the_plugin(interceptors: Interceptors, answer: Any) -> None:
     interceptors.apply([hook(lambda _: answer)], [])
     with pytest.raises(PluginError, match=r"MCP\.git\.push: plugin 'guard' failed: its hook"):
         await ask(interceptors)
@@ -290,9 +284,7 @@ async def test_what_hangs_in_a_coroutine_fails_its_call_when_its_time_is_over(in
             await calling
 
 
-async def test_what_hangs_in_threads_fails_its_own_calls_alone_and_takes_no_more_threads(
-    interceptors: Interceptors,
-) -> None:
+async def test_what_hangs_in_threads_fails_its_own_calls_alone(interceptors: Interceptors) -> None:
     let_go = threading.Event()
 
     def hang(event: ToolCallEvent) -> None:
@@ -349,9 +341,7 @@ async def test_cancelling_a_call_ends_its_hook(interceptors: Interceptors) -> No
     assert ended == [True]
 
 
-async def test_a_callable_object_and_a_function_that_returns_an_awaitable_are_awaited(
-    interceptors: Interceptors,
-) -> None:
+async def test_callable_objects_and_awaitables_of_functions_are_awaited(interceptors: Interceptors) -> None:
     class Guard:
         async def __call__(self, event: ToolCallEvent) -> DenyCall:
             return DenyCall("object")
@@ -393,9 +383,7 @@ async def test_middleware_may_change_a_result_in_place(interceptors: Interceptor
     [object(), {"content": {1, 2}}, {("a", "b"): 1}, CYCLE, b"bytes", None, [], "text", {"content": "text"}],
     ids=lambda value: type(value).__name__,
 )
-async def test_a_result_of_an_mcp_tool_that_is_none_fails_the_call_by_the_name_of_the_plugin(
-    interceptors: Interceptors, nonsense: Any
-) -> None:
+async def test_a_result_of_an_mcp_tool_that_is_none_names_the_plugin(interceptors: Interceptors, nonsense: Any) -> None:
     async def replace_it(event: ToolCallEvent, result: Any) -> Any:
         return nonsense
 
@@ -413,9 +401,7 @@ async def test_middleware_of_other_tools_may_return_any_json(interceptors: Inter
     assert await finish(interceptors, [1, 2, 3], event) == 3
 
 
-async def test_a_result_that_middleware_made_too_large_fails_the_call_by_the_name_of_the_plugin(
-    interceptors: Interceptors,
-) -> None:
+async def test_a_result_that_middleware_made_too_large_names_the_plugin(interceptors: Interceptors) -> None:
     async def swell(event: ToolCallEvent, result: Any) -> Any:
         return {"content": [{"type": "text", "text": "é" * (LIMIT // 2)}]}
 

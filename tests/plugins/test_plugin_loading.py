@@ -75,9 +75,7 @@ async def test_a_plugin_whose_code_fails_is_refused_and_says_where(tmp_path: Pat
         ("zzz", "it has: before_tool_call, config, name, namespace, on_unload, tool, tool_result_middleware, tools"),
     ],
 )
-async def test_a_misspelt_method_of_the_api_is_answered_with_the_nearest(
-    tmp_path: Path, attribute: str, words: str
-) -> None:
+async def test_a_misspelt_method_is_answered_with_the_nearest(tmp_path: Path, attribute: str, words: str) -> None:
     why = await refusal(tmp_path, f"def register(api): api.{attribute}(print)")
     assert words in why
     assert "(bad.py:4)" in why
@@ -209,9 +207,7 @@ async def test_nothing_can_be_registered_after_register_has_returned(tmp_path: P
         assert await host.ids() == ["plugin:p:later"]
 
 
-async def test_what_is_registered_after_its_loading_was_given_up_leaves_no_stack_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_what_is_registered_too_late_leaves_no_stack_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """End the server while its plugins are being loaded."""
     began, proceed = threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
@@ -256,9 +252,7 @@ async def test_a_plugin_that_hangs_is_refused_in_time_and_what_it_registers_late
         assert await host.ids() == ["plugin:good:hello"]
 
 
-async def test_what_a_plugin_prints_while_it_is_loaded_does_not_get_onto_standard_output(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_what_a_plugin_prints_is_no_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with plugins(tmp_path, plugin("p", "print('from the module')\ndef register(api): print('from register')")):
         pass
     captured = capsys.readouterr()
@@ -338,9 +332,7 @@ def distribution(folder: Path, name: str, *entries: str) -> None:
     (info / "entry_points.txt").write_text("\n".join(["[codemode_mcp.plugins]", *entries, ""]), "utf-8")
 
 
-async def test_without_a_module_the_entry_point_of_the_plugins_name_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_a_module_an_entry_point_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     distribution(tmp_path / "site", "acme-plugin", "acme = acme_plugin_of_a_test:setup")
     (tmp_path / "site" / "acme_plugin_of_a_test.py").write_text(
@@ -458,9 +450,7 @@ async def test_grants_count_immediately_and_load_nothing_again(tmp_path: Path) -
         assert not asked.has_middleware("mcp:github:x")
 
 
-async def test_what_is_asked_for_while_plugins_are_being_loaded_counts_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_asked_for_during_loading_counts_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, proceed = threading.Event(), threading.Event()
     monkeypatch.setattr(sys, "started", started, raising=False)
     monkeypatch.setattr(sys, "proceed", proceed, raising=False)
@@ -496,9 +486,7 @@ async def test_the_end_does_not_wait_for_a_plugin_that_will_not_go(
             pass
 
 
-async def test_calls_know_who_sees_them_only_when_all_plugins_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_calls_wait_until_it_is_known_who_sees_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proceed = threading.Event()
     monkeypatch.setattr(sys, "proceed", proceed, raising=False)
     async with plugins(tmp_path, plugin("p", "def register(api): sys.proceed.wait(10)"), wait=False) as host:

@@ -486,9 +486,7 @@ async def test_a_tool_whose_name_would_be_another_rule_is_not_remembered_for_eve
 
 
 @pytest.mark.parametrize("error", [ConfigError(("it is read-only",)), RuntimeError("boom")], ids=["known", "unknown"])
-async def test_an_approval_that_cannot_be_kept_still_counts_for_the_program_which_says_so(
-    engine: Engine, error: Exception
-) -> None:
+async def test_an_approval_that_cannot_be_kept_counts_for_the_program_alone(engine: Engine, error: Exception) -> None:
     client = FakeClient("ask", replies=[remembering("always")])
     code = "const done = unwrap(await MCP.files.remove({})); await MCP.files.look({}); return done"
     outcome = await ran(engine, code, files(), client=client, rules=RULES, remember=Memory(error))
@@ -519,9 +517,7 @@ async def test_a_denial_of_the_rules_that_comes_meanwhile_counts(engine: Engine,
 
 
 @pytest.mark.parametrize("ask", [(), ("mcp:files:resources/list",)], ids=["allowed", "approved"])
-async def test_a_denial_that_comes_while_a_server_connects_counts_for_resources_too(
-    engine: Engine, ask: tuple[str, ...]
-) -> None:
+async def test_a_denial_while_a_server_connects_counts_for_resources_too(engine: Engine, ask: tuple[str, ...]) -> None:
     rules = PolicyRules(ask=ask)
 
     class Connecting(ScriptedSource):

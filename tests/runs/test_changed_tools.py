@@ -42,9 +42,7 @@ class Lazy(ScriptedSource):
         (PolicyRules(server_allow=(("s", ("readOnly",)),)), "may not be called: not among the tools allowed"),
     ],
 )
-async def test_a_remembered_annotation_admits_no_call_that_the_present_one_does_not(
-    rules: PolicyRules, said: str, engine: Engine
-) -> None:
+async def test_a_remembered_annotation_admits_no_call(rules: PolicyRules, said: str, engine: Engine) -> None:
     source = Lazy(READS, Tool("look", annotations=DESTROYS))
     outcome = await ran(engine, f"return {TRY}", source, rules=rules)
     message, dispatched, code = outcome.value
@@ -70,9 +68,7 @@ async def test_a_tool_that_has_become_harmless_is_still_judged_by_what_the_progr
 
 
 @pytest.mark.parametrize("now", [(), (Tool("other", annotations=READS),)], ids=["nothing", "others"])
-async def test_a_tool_that_is_not_listed_any_more_cannot_be_judged_and_is_refused(
-    now: tuple[Tool, ...], engine: Engine
-) -> None:
+async def test_a_tool_that_is_not_listed_any_more_is_refused(now: tuple[Tool, ...], engine: Engine) -> None:
     source = Lazy(READS, *now)
     outcome = await ran(engine, f"return {TRY}", source, rules=PolicyRules(read_only=True))
     assert outcome.value == ["MCP.s.look: server 's' no longer has the tool 'look'", False, "nested_tool_failed"]
@@ -84,9 +80,7 @@ async def test_a_tool_that_is_not_listed_any_more_cannot_be_judged_and_is_refuse
     [PolicyRules(allow=("mcp:s:*",)), PolicyRules(deny=("readOnly",), distrusted_servers=frozenset({"s"}))],
     ids=["by id", "not trusted"],
 )
-async def test_where_annotations_make_no_difference_the_server_itself_says_what_it_has(
-    rules: PolicyRules, engine: Engine
-) -> None:
+async def test_where_annotations_do_not_count_the_server_says_what_it_has(rules: PolicyRules, engine: Engine) -> None:
     source = Lazy(READS)
     assert (await ran(engine, f"return {TRY}", source, rules=rules)).value == "called"
     assert source.calls == [("look", {})]

@@ -194,9 +194,7 @@ async def test_a_program_is_suspended_with_a_call_in_flight_and_resumed_with_its
         assert (await it.observe(waiting.run_id)).value == "a"
 
 
-async def test_the_end_of_a_call_that_a_store_has_is_stored_before_its_program_gets_it(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_the_end_of_a_stored_call_is_stored_before_its_program_gets_it(engine: Engine, tmp_path: Path) -> None:
     source = DirectFake()
     async with replica(engine, tmp_path, source) as it:
         waiting = await it.execute("return (await MCP.up.write({text: 'once'})).content[0].text")

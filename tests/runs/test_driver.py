@@ -432,9 +432,7 @@ async def test_a_flood_of_look_ups_leaves_the_event_loop_to_others(engine: Engin
     assert longest < 1, "seconds of processor time"
 
 
-async def test_a_long_name_that_a_program_makes_up_is_cut_in_the_log(
-    engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_long_name_of_a_program_is_cut_in_the_log(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "codemode_mcp")
     await ran(engine, "await tools.call('x'.repeat(1000), {}).catch(() => 1)", ScriptedSource("s", {}))
     [logged] = logged_calls(caplog)

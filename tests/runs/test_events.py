@@ -129,9 +129,7 @@ async def test_suspending_and_restoring_is_reported_once_each(engine: Engine) ->
         ("return !!;", "failed", "invalid_input"),
     ],
 )
-async def test_every_run_that_began_has_one_end_with_its_code(
-    engine: Engine, code: str, status: str, error: str | None
-) -> None:
+async def test_every_run_has_one_end_with_its_code(engine: Engine, code: str, status: str, error: str | None) -> None:
     async with bench(engine, source()) as it:
         heard = listen(it)
         with suppress(ProgramError):

@@ -61,9 +61,7 @@ def key(outcome: Outcome) -> str:
         "await Promise.all([MCP.u.read({ n: 11, m: 1 }, 1), MCP.u.fail({})])",
     ],
 )
-async def test_the_next_program_loads_the_results_of_a_failed_one_instead_of_calling_again(
-    engine: Engine, end: str
-) -> None:
+async def test_the_next_program_loads_the_results_of_a_failed_one(engine: Engine, end: str) -> None:
     upstream = source()
     settings = {"timeout_ms": 1_000 if "while (true) {}" in end else 20_000, "memory_limit_bytes": 32 * 1024 * 1024}
     async with bench(engine, upstream, **settings) as it:
@@ -139,9 +137,7 @@ async def test_results_of_before_a_suspension_are_kept_until_the_run_ends(engine
         assert key(again) == key(outcome)
 
 
-async def test_a_program_cancelled_by_wait_keeps_its_work_and_a_cancelled_exec_that_has_no_reader_does_not(
-    engine: Engine,
-) -> None:
+async def test_a_program_cancelled_by_wait_keeps_its_work_and_a_cancelled_exec_does_not(engine: Engine) -> None:
     slow = SlowSource("slow", {"wait": text_result("slow")})
     values = MemoryValues(MANY)
     async with bench(engine, source(), slow, timeout_ms=200, values=values) as it:

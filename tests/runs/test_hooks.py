@@ -153,9 +153,7 @@ async def test_rules_that_come_to_ask_while_a_hook_thinks_let_nothing_through_un
     assert upstream.calls == []
 
 
-async def test_a_denial_that_comes_while_a_hook_thinks_keeps_a_question_of_the_program_from_the_client(
-    engine: Engine,
-) -> None:
+async def test_a_denial_while_a_hook_thinks_keeps_a_question_from_the_client(engine: Engine) -> None:
     client = FakeClient("ask", supported=["elicitation/create"])
 
     async def think(event: ToolCallEvent) -> None:
@@ -220,9 +218,7 @@ async def test_a_denied_call_rejects_with_the_reason_and_the_others_continue(eng
     assert [arguments["branch"] for _, arguments in upstream.calls] == ["dev"]
 
 
-async def test_middleware_replaces_what_the_program_gets_and_a_failure_says_that_the_call_was_made(
-    engine: Engine,
-) -> None:
+async def test_middleware_replaces_results_and_a_failure_says_that_the_call_was_made(engine: Engine) -> None:
     async def middle(event: ToolCallEvent, result: Any) -> Any:
         if event.tool_id == "mcp:git:log":
             raise ValueError("no")

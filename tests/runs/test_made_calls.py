@@ -76,9 +76,7 @@ async def forms(outcome: Outcome, **settings: Any) -> tuple[str, str]:
         ),
     ],
 )
-async def test_a_failed_program_names_its_calls_that_must_not_be_repeated_in_both_forms(
-    engine: Engine, end: str, code: str
-) -> None:
+async def test_a_failed_program_names_its_calls_that_must_not_be_repeated(engine: Engine, end: str, code: str) -> None:
     settings: dict[str, Any] = {
         "timeout_ms": 1_000 if code == "timeout" else 20_000,
         "memory_limit_bytes": 32 * 1024 * 1024,
@@ -103,9 +101,7 @@ async def test_a_program_whose_result_is_too_large_names_them_too(engine: Engine
             assert MADE in structured
 
 
-async def test_a_cancelled_program_names_the_calls_that_were_made_and_those_whose_outcome_is_unknown(
-    engine: Engine,
-) -> None:
+async def test_a_cancelled_program_names_its_calls_made_and_of_unknown_outcome(engine: Engine) -> None:
     slow = SlowSource("slow", {"pay": text_result("paid")})
     async with bench(engine, source(), slow, timeout_ms=100) as it:
         waiting = await it.execute("await MCP.u.create({}); await MCP.slow.pay({})")

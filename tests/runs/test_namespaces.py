@@ -227,9 +227,7 @@ async def test_a_namespace_is_hidden_where_policy_hides_a_tool_that_it_requires(
 @pytest.mark.parametrize(
     "others", [{}, {"another": ["list", "add"]}, {"tracker2": ["list", "add"], "tracker": ["list"]}]
 )
-async def test_a_namespace_is_hidden_where_its_tools_are_missing_or_another_plugins(
-    engine: Engine, others: dict[str, list[str]]
-) -> None:
+async def test_a_namespace_without_its_own_tools_is_hidden(engine: Engine, others: dict[str, list[str]]) -> None:
     plugins = FakePlugins()
     for plugin, tools in others.items():
         plugins.add_tools(plugin, *tools)

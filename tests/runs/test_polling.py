@@ -147,9 +147,7 @@ async def test_an_answer_reaches_a_run_that_another_request_drives(engine: Engin
         assert "remove" in [tool for tool, _ in source.calls]
 
 
-async def test_a_person_may_dismiss_a_question_that_was_polled_just_now(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_person_may_dismiss_a_question_just_polled(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench(engine, files(), rules=ASKED) as it:
         waiting = await it.execute(REMOVE, client=polling_client())
         await poll(it, waiting.run_id)

@@ -264,9 +264,7 @@ async def test_a_folder_is_bounded_by_bytes_while_programs_write(engine: Engine,
     assert "it is larger than 100000 bytes" in found.notes[0]
 
 
-async def test_a_recording_that_cannot_be_written_does_not_disturb_the_program(
-    engine: Engine, tmp_path: Path, caplog: Any
-) -> None:
+async def test_a_recording_that_cannot_be_written_disturbs_nothing(engine: Engine, tmp_path: Path, caplog: Any) -> None:
     with in_folder(tmp_path / "recordings") as recordings:
         (tmp_path / "recordings").rmdir()
         async with bench(engine, echo(), recordings=recordings) as it:

@@ -254,9 +254,7 @@ async def test_a_program_that_changes_built_ins_changes_neither_calls_nor_result
         assert (outcome.error, outcome.value) == ("", [{"twice": 4}, True, True])
 
 
-async def test_an_error_names_its_line_and_without_time_for_searches_its_function(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_error_names_its_line_or_its_function(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "\n".join(f"  const a{n} = {{ b: {n} }};" for n in range(200))  # searched in a thread
     async with bench(engine) as it:
         it.library = library(fails=f"export default () => {{\n{lines}\n  const c = undefined.x;\n}}")

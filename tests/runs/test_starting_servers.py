@@ -71,9 +71,7 @@ async def test_the_start_of_a_server_does_not_count_as_time_of_the_program(engin
     assert outcomes[0].status == "completed"
 
 
-async def test_the_time_after_the_start_of_a_server_counts_and_no_request_is_answered_later_than_allowed(
-    engine: Engine,
-) -> None:
+async def test_the_time_after_the_start_of_a_server_counts_and_requests_end_in_time(engine: Engine) -> None:
     outcomes: list[Outcome] = []
 
     async def execute(it: Bench, code: str = "await MCP.slow.one({})") -> None:

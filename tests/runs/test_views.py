@@ -280,9 +280,7 @@ def test_a_ledger_does_not_grow_with_runs_that_are_forgotten() -> None:
     assert len(lasting.views(2.0)) == 5
 
 
-async def test_of_runs_that_are_not_listed_any_more_no_calls_are_remembered(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_calls_of_runs_that_are_not_listed_are_kept(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(takeover, "SHOWN_ENDED", 5)
     async with bench(engine, echo()) as it:
         for number in range(8):

@@ -148,9 +148,7 @@ async def test_a_question_of_a_server_is_kept_for_days_too(engine: Engine) -> No
         assert deadline_in(waiting) == pytest.approx(time.time() + 3 * DAY, abs=120)
 
 
-async def test_a_run_that_was_resumed_and_waits_for_no_person_any_more_is_kept_for_the_ordinary_time(
-    engine: Engine,
-) -> None:
+async def test_a_resumed_run_that_waits_for_no_person_is_kept_for_the_ordinary_time(engine: Engine) -> None:
     async with bench(engine, files(), rules=RULES, **SOON) as it:
         waiting = await it.execute(f"await MCP.files.remove({{}}); await yield_control(); {REMOVE}")
         await approve(it, waiting.run_id)
@@ -196,9 +194,7 @@ class Clocks:
         return time.monotonic() + self.ahead
 
 
-async def test_a_decision_after_days_is_stored_so_that_the_next_process_resumes_the_run(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_a_decision_after_days_is_stored_for_the_next_process(engine: Engine, tmp_path: Path) -> None:
     settings = CodeModeSettings(**SOON)
     clocks = Clocks()
 

@@ -29,9 +29,7 @@ async def test_output_is_shown_when_its_turn_ends_and_before_the_next_call_is_an
     assert [item["type"] for item in shown] == ["text", "json", "text"]
 
 
-async def test_output_is_shown_once_also_of_a_run_that_is_suspended_and_waited_for_from_its_start(
-    engine: Engine,
-) -> None:
+async def test_output_is_shown_once_also_after_a_suspension_and_a_wait_from_the_start(engine: Engine) -> None:
     shown: list[Any] = []
     async with bench(engine) as it:
         code = 'text("a"); await yield_control(); text("b"); await yield_control(); text("c"); throw new Error("x")'

@@ -178,9 +178,7 @@ async def test_of_two_requests_of_one_process_one_gets_a_run(shared: SharedDatab
     assert sorted(isinstance(each, Claim) for each in found) == [False, True]
 
 
-async def test_a_process_that_claims_a_run_before_its_suspension_was_heard_of_resumes_it(
-    shared: SharedDatabase,
-) -> None:
+async def test_a_process_that_claims_a_run_while_it_suspends_it_resumes_it(shared: SharedDatabase) -> None:
     process = await shared.process()
     await process.store.suspend(suspended(process))
     await claimed(process)
@@ -441,9 +439,7 @@ async def test_an_end_reaches_the_process_that_continues(shared: SharedDatabase)
     assert (await first.store.news_of("run_a")).fenced
 
 
-async def test_a_claim_of_this_process_is_not_taken_for_that_of_another(
-    shared: SharedDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_own_claim_does_not_fence(shared: SharedDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store has its new token before the process has the answer to the claim."""
     process = await shared.process()
     await process.store.suspend(suspended(process, "run_a", ONCE))
@@ -504,9 +500,7 @@ async def test_suspending_takes_nothing_back_of_what_happened_to_a_call_meanwhil
 
 
 @pytest.mark.parametrize("when", ["before the claim", "while it is resumed"])
-async def test_calls_of_a_dead_process_are_made_again_only_where_that_does_no_harm(
-    shared: SharedDatabase, when: str
-) -> None:
+async def test_calls_of_a_dead_process_are_made_again_where_it_is_safe(shared: SharedDatabase, when: str) -> None:
     first, second = await shared.process(), await shared.process()
     third = StoredCall(3, "mcp:files:delete", "queued", repeatable=False, body="{}")
     await first.store.suspend(suspended(first, "run_a", ONCE, AGAIN, third))
@@ -580,9 +574,7 @@ async def test_the_task_of_a_call_of_a_dead_process_is_followed_by_the_next(
     ]
 
 
-async def test_a_task_that_a_claim_has_found_is_followed_even_if_the_answer_to_the_claim_was_lost(
-    shared: SharedDatabase,
-) -> None:
+async def test_a_task_of_a_claim_whose_answer_was_lost_is_followed(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first, "run_a", StoredCall(1, "t", "dispatched", False, task="the task")))
     await shared.kill(first)
@@ -857,9 +849,7 @@ async def test_nothing_waits_for_a_person_in_a_run_that_has_expired(shared: Shar
     assert (found.state, found.approvals, found.questions, found.timers) == ("expired", 0, 0, 0)
 
 
-async def test_a_call_that_was_sent_or_has_ended_is_not_counted_as_waiting_for_an_approval(
-    shared: SharedDatabase,
-) -> None:
+async def test_a_call_that_was_sent_or_ended_does_not_count_as_an_approval(shared: SharedDatabase) -> None:
     killed, other = await shared.process(), await shared.process()
     view = RunView("run_a", "waiting", "http", "ann", 5000, approvals=2)
     await killed.store.suspend(suspended(killed, "run_a", ONCE, AGAIN, view=view))
@@ -950,9 +940,7 @@ async def test_a_damaged_row_is_refused_by_name(shared: SharedDatabase, damage: 
     assert said in refused.value.message
 
 
-async def test_an_expired_run_names_its_calls_that_were_made_before_and_after_its_suspension(
-    shared: SharedDatabase,
-) -> None:
+async def test_an_expired_run_names_its_calls_before_and_after_its_suspension(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     sent = replace(ONCE, id=3, tool="mcp:files:pay")
     view = RunView("run_a", "waiting", "stdio", "ann", 5000, made=(MadeCall("mcp:files:write", "completed", 2),))
@@ -973,9 +961,7 @@ async def test_an_expired_run_names_its_calls_that_were_made_before_and_after_it
     )
 
 
-async def test_a_run_is_kept_longer_by_the_process_that_has_suspended_it_and_by_no_other(
-    shared: SharedDatabase,
-) -> None:
+async def test_a_run_is_kept_longer_by_the_process_that_suspended_it_alone(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first))
     for process, seconds, kept in ((second, 5000, 900), (first, 100, 900), (first, 5000, 5000)):

@@ -70,9 +70,7 @@ async def test_an_approved_and_made_call_is_named_when_its_run_has_expired(repli
         assert (view.state, view.made) == ("expired", (("mcp:files:write", "completed", 1),))
 
 
-async def test_calls_before_and_in_the_suspension_are_counted_together_and_reads_are_left_out(
-    replicas: Replicas,
-) -> None:
+async def test_calls_before_and_in_the_suspension_count_together_without_reads(replicas: Replicas) -> None:
     code = """
         for (let n = 0; n < 12; n++) await MCP.files.write({n});
         await MCP.files.read({});
@@ -120,9 +118,7 @@ async def test_a_run_of_an_earlier_version_is_not_said_to_have_made_no_calls(rep
 
 
 @pytest.mark.parametrize("where", ["snapshot", "record"])
-async def test_a_run_that_cannot_be_restored_names_its_calls_and_is_not_said_to_be_started_again(
-    replicas: Replicas, where: str
-) -> None:
+async def test_a_run_that_cannot_be_restored_names_its_calls(replicas: Replicas, where: str) -> None:
     async with replicas(fast(), rules=ASKS) as first:
         made = await approved_and_made(first)
         reading = (await first.execute("await MCP.files.read({}); await yield_control()")).run_id

@@ -174,9 +174,7 @@ async def chosen(folder: Path, settings: StoreSettings | None = None, *, durable
 
 
 @pytest.mark.anyio
-async def test_where_nothing_is_said_a_server_uses_a_file_in_the_users_folder_and_others_memory(
-    tmp_path: Path,
-) -> None:
+async def test_by_default_a_server_uses_a_file_of_the_user_and_others_memory(tmp_path: Path) -> None:
     folder = tmp_path / "state" / "codemode-mcp"
     assert await chosen(folder, durable=False) == ("memory", False)
     assert not folder.exists()
@@ -186,9 +184,7 @@ async def test_where_nothing_is_said_a_server_uses_a_file_in_the_users_folder_an
 
 
 @pytest.mark.anyio
-async def test_where_the_folder_cannot_be_used_it_is_memory_and_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_the_folder_it_is_memory_and_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     assert await chosen(tmp_path / "file" / "codemode-mcp") == ("memory", False)
     (record,) = caplog.records
@@ -206,9 +202,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
     assert why_unusable(tmp_path) is None
 
 
-def test_a_folder_that_cannot_be_written_is_used_all_the_same_where_there_is_a_file_already(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_used_for_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "state"
     folder.mkdir(mode=0o700)
     monkeypatch.setattr("os.access", lambda *_: False)

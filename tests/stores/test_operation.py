@@ -27,9 +27,7 @@ WRITE = "return unwrap(await MCP.files.write({n: 1})).text"
 ASKS = PolicyRules(ask=("mcp:files:write",))
 
 
-async def test_a_run_without_a_process_is_listed_and_once_adopted_its_calls_wait_for_approval(
-    replicas: Replicas,
-) -> None:
+async def test_a_run_without_a_process_is_listed_and_its_calls_can_be_approved(replicas: Replicas) -> None:
     code = "return (await Promise.all([...Array(60).keys()].map((n) => MCP.files.write({n})))).length"
     async with replicas(fast(), rules=ASKS) as first:
         waiting = await first.execute(code, client=FakeClient("none"))
@@ -114,9 +112,7 @@ async def test_who_takes_a_run_over_and_who_leaves_it_is_told(replicas: Replicas
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
-async def test_what_a_store_has_is_measured_as_often_as_it_is_swept(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch, durable: bool
-) -> None:
+async def test_what_a_store_has_is_measured(replicas: Replicas, monkeypatch: pytest.MonkeyPatch, durable: bool) -> None:
     monkeypatch.setattr(manager, "SWEEP_SECONDS", 0.01)
     found = anyio.Event()
     measured: dict[str, Any] = {}

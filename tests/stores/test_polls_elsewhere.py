@@ -13,9 +13,7 @@ pytestmark = pytest.mark.anyio
 PROGRAM = "text('first'); await MCP.files.read({n: 1}); text('second'); return 'done'"
 
 
-async def test_a_run_that_another_process_drives_works_until_that_process_has_suspended_or_ended_it(
-    replicas: Replicas,
-) -> None:
+async def test_a_run_that_another_process_drives_works_until_that_one_lets_go(replicas: Replicas) -> None:
     here, there = slow(), slow()
     async with replicas(here) as first, replicas(there, timeout_ms=60_000) as second:
         waiting = await first.execute(PROGRAM, client=polling_client())

@@ -334,9 +334,7 @@ async def _held(database: PostgresDatabase) -> bool:
 # a server that goes away
 
 
-async def test_a_server_that_stops_is_missed_immediately_and_found_again(
-    postgres: PostgresServer, postgres_url: str
-) -> None:
+async def test_a_server_that_stops_is_missed_and_found_again(postgres: PostgresServer, postgres_url: str) -> None:
     async with counters(postgres_url, lease=SHORT) as database:
         await database.execute(put("a", 1))
         await anyio.to_thread.run_sync(postgres.stop)
@@ -351,9 +349,7 @@ async def test_a_server_that_stops_is_missed_immediately_and_found_again(
         assert database.is_alive()
 
 
-async def test_a_server_that_crashes_in_the_middle_of_work_has_done_nothing_of_it(
-    postgres: PostgresServer, postgres_url: str
-) -> None:
+async def test_a_server_that_crashes_in_work_has_done_nothing(postgres: PostgresServer, postgres_url: str) -> None:
     async with counters(postgres_url, lease=SHORT) as database:
 
         def work() -> Work[None]:
@@ -369,9 +365,7 @@ async def test_a_server_that_crashes_in_the_middle_of_work_has_done_nothing_of_i
         assert await value(database, "a") is None
 
 
-async def test_connections_that_an_operator_ends_are_made_again_unnoticed(
-    postgres: PostgresServer, postgres_url: str
-) -> None:
+async def test_connections_that_an_operator_ends_are_made_again(postgres: PostgresServer, postgres_url: str) -> None:
     async with counters(postgres_url, connections=2) as database:
         await database.execute(put("a", 1))
         assert await anyio.to_thread.run_sync(postgres.cut_off) >= 2
@@ -463,9 +457,7 @@ async def test_a_commit_whose_answer_is_lost_is_looked_up(
             assert await value(database, "a") == (1 if done else 0)
 
 
-async def test_a_caller_who_leaves_during_the_commit_is_told_what_was_done(
-    postgres: PostgresServer, postgres_url: str
-) -> None:
+async def test_a_caller_who_leaves_during_the_commit_is_told(postgres: PostgresServer, postgres_url: str) -> None:
     async with counters(postgres_url) as database:
         with anyio.CancelScope() as scope:
 

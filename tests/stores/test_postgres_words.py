@@ -69,9 +69,7 @@ def test_an_ended_lease_is_not_held() -> None:
     ),
     drift=st.floats(0.9, 1.1),
 )
-def test_a_process_that_holds_a_lease_is_alive_to_all_others(
-    events: list[tuple[float, float, float, bool]], drift: float
-) -> None:
+def test_a_process_with_a_lease_lives_for_others(events: list[tuple[float, float, float, bool]], drift: float) -> None:
     """Renewals that take their time to the database and back, or are lost, over clocks that run differently fast."""
     lease = Lease(valid=8, every=2, margin=1)
     true = 1000.0

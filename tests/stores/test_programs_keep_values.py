@@ -69,9 +69,7 @@ async def test_what_is_stored_and_loaded_together_takes_one_transaction(engine: 
         assert (await it.execute("return await load('l99')")).value == 99
 
 
-async def test_look_ups_and_values_settle_in_the_order_in_which_they_were_asked_for(
-    engine: Engine, database: Direct
-) -> None:
+async def test_look_ups_and_values_settle_in_the_order_of_their_requests(engine: Engine, database: Direct) -> None:
     async with bench(engine, values=StoredValues(database, Seal(), MIB)) as it:
         code = """
         const order = [];

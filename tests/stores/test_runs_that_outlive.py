@@ -132,9 +132,7 @@ async def test_a_call_whose_executor_dies_while_another_process_waits_is_given_u
     assert ends[0].value == "unknown"
 
 
-async def test_a_call_that_is_just_being_sent_is_sent_though_another_process_has_the_run_by_then(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_call_being_sent_is_sent_after_a_takeover(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     written, may_go = anyio.Event(), anyio.Event()
     inner = DurableStore.dispatching
 
@@ -179,9 +177,7 @@ async def test_a_process_that_is_taken_for_dead_by_the_time_that_a_call_is_writt
     assert source.calls == []
 
 
-async def test_an_end_elsewhere_that_cannot_be_read_rejects_its_call_alone(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unreadable_end_rejects_its_call_alone(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     def of_another_version(text: str) -> NoReturn:
         raise ProgramError("snapshot_restore_failed", "written by another version")
 

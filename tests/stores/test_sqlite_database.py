@@ -378,9 +378,7 @@ async def test_a_database_of_a_newer_version_is_left_alone(path: Path) -> None:
     assert "upgrade codemode-mcp" in message
 
 
-async def test_a_database_of_an_earlier_version_gets_what_is_missing(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_database_of_an_earlier_version_is_completed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_sqlite(path) as database:
         await database.execute(lambda: keeping("a"))
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("ALTER TABLE catalogs ADD COLUMN more {blob}",)))
@@ -391,9 +389,7 @@ async def test_a_database_of_an_earlier_version_gets_what_is_missing(
             assert await database.execute(lambda: asking("SELECT version FROM schema_version")) == [(schema.VERSION,)]
 
 
-async def test_a_step_to_a_new_version_that_fails_leaves_the_old_one(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_step_to_a_new_version_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_sqlite(path) as database:
         await database.execute(lambda: keeping("a"))
     with monkeypatch.context() as patch:
@@ -520,9 +516,7 @@ async def test_a_process_that_has_not_listened_for_long_is_told_that_it_missed_s
 
 
 @posix
-async def test_a_process_whose_file_is_taken_for_that_of_a_dead_one_as_it_begins_makes_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_whose_file_is_removed_makes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "runs.sqlite3.d"
     try_lock, tried = sqlite.try_lock, []
 

@@ -141,9 +141,7 @@ async def test_two_processes_of_one_owner_stay_within_its_room(opens: OpenDataba
         assert (await both[0].listed("bob", 0, 5)).total == 1
 
 
-async def test_owners_make_room_for_each_other_and_old_values_go_in_a_shared_database(
-    opens: OpenDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_owners_make_room_and_old_values_go(opens: OpenDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "MAX_OWNERS", 2)
     async with opens() as database:
         values = StoredValues(database, Seal(), PLENTY)

@@ -126,9 +126,7 @@ async def test_a_third_process_follows_it_when_the_second_ends_too(replicas: Rep
     assert [each.cancelled for each in sources] == [0, 0, 0]
 
 
-async def test_a_process_that_waits_for_a_task_of_another_one_follows_it_after_the_death_of_that(
-    replicas: Replicas,
-) -> None:
+async def test_a_process_that_waits_for_a_task_of_a_dying_one_follows_it(replicas: Replicas) -> None:
     ends: list[Any] = []
     source = TaskSource(done=True)
 
@@ -177,9 +175,7 @@ async def test_a_question_of_a_task_of_an_earlier_process_reaches_the_client_of_
     assert outcome.value == "done task of write 1 Ada"
 
 
-async def test_a_task_is_recorded_later_if_the_store_does_not_answer(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_task_is_recorded_when_the_store_is_back(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(persisting, "RETRY_SECONDS", 0.001)
     errors = [StoreUnavailable("away"), StoreUnavailable("away")]
     inner = DurableStore.note_task

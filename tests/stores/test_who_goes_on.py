@@ -63,9 +63,7 @@ async def test_the_last_calls_are_not_sent_either_when_its_holder_is_unknown(
     assert source.calls == []
 
 
-async def test_a_call_that_is_cancelled_where_it_was_sent_ends_for_any_process_that_waits_for_it(
-    replicas: Replicas,
-) -> None:
+async def test_a_call_that_is_cancelled_where_it_was_sent_ends_everywhere(replicas: Replicas) -> None:
     code = "return await MCP.files.write({n: 1}).catch((error) => error.code)"
     async with replicas(slow()) as first, replicas(fast()) as second:
         waiting = await first.execute(code)
@@ -75,9 +73,7 @@ async def test_a_call_that_is_cancelled_where_it_was_sent_ends_for_any_process_t
         assert (await until_done(second, waiting.run_id)).value == "aborted"
 
 
-async def test_a_run_that_could_not_be_taken_over_can_be_by_the_next(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_takeover_leaves_the_run(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     async with replicas(fast()) as first:
         waiting = await first.execute(YIELDS + "return 1")
         failing(first.store, "suspend", StoreUnavailable("away"))
@@ -127,9 +123,7 @@ async def test_a_run_that_computes_when_its_process_ends_is_left_for_the_next(re
     assert (outcome.status, outcome.value) == ("completed", "computed")
 
 
-async def test_results_that_a_suspended_program_has_not_got_hold_up_its_other_calls(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_undelivered_results_hold_up_other_calls(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_calls, "BACKLOG_CHARACTERS", 50_000)
     source = ScriptedSource("files", {"read": lambda _: {"content": [], "text": "x" * 10_000}}, tools=[READ, WRITE])
     code = (
