@@ -9,7 +9,7 @@ import pytest
 
 from codemode_mcp.sandbox.engine import Engine
 from tests.stores.replicas import Replicas
-from tests.stores.shared_database import SharedDatabase, SharedPostgres, SharedSqlite
+from tests.stores.shared_database import Process, SharedDatabase, SharedPostgres, SharedSqlite
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -24,5 +24,15 @@ async def shared(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 @pytest.fixture
-def replicas(engine: Engine, tmp_path: Path) -> Replicas:
-    return Replicas(engine, tmp_path)
+def replicas(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replicas:
+    return Replicas(engine, tmp_path, monkeypatch)
+
+
+async def _process(shared: SharedDatabase) -> Process:
+    """Return one process that has the database open."""
+    return await shared.process()
+
+
+process, first, second, other = [
+    pytest.fixture(_process, name=name) for name in ("process", "first", "second", "other")
+]

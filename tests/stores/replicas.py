@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from codemode_mcp.base.settings import CodeModeSettings
 from codemode_mcp.sandbox.engine import Engine
@@ -68,6 +69,7 @@ class Replicas:
 
     engine: Engine
     path: Path
+    patch: pytest.MonkeyPatch
 
     def __call__(self, source: Any, **options: Any) -> AbstractAsyncContextManager[Bench]:
         return replica(self.engine, self.path, source, **options)

@@ -112,8 +112,8 @@ async def test_who_takes_a_run_over_and_who_leaves_it_is_told(replicas: Replicas
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
-async def test_what_a_store_has_is_measured(replicas: Replicas, monkeypatch: pytest.MonkeyPatch, durable: bool) -> None:
-    monkeypatch.setattr(manager, "SWEEP_SECONDS", 0.01)
+async def test_what_a_store_has_is_measured(replicas: Replicas, durable: bool) -> None:
+    replicas.patch.setattr(manager, "SWEEP_SECONDS", 0.01)
     found = anyio.Event()
     measured: dict[str, Any] = {}
 

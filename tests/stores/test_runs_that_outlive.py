@@ -132,7 +132,7 @@ async def test_a_call_whose_executor_dies_while_another_process_waits_is_given_u
     assert ends[0].value == "unknown"
 
 
-async def test_a_call_being_sent_is_sent_after_a_takeover(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_being_sent_is_sent_after_a_takeover(replicas: Replicas) -> None:
     written, may_go = anyio.Event(), anyio.Event()
     inner = DurableStore.dispatching
 
@@ -142,7 +142,7 @@ async def test_a_call_being_sent_is_sent_after_a_takeover(replicas: Replicas, mo
         await may_go.wait()
         return sends
 
-    monkeypatch.setattr(DurableStore, "dispatching", dispatching)
+    replicas.patch.setattr(DurableStore, "dispatching", dispatching)
     async with replicas(fast()) as first, replicas(fast()) as second:
         waiting = await first.execute(
             "await yield_control(); const sent = MCP.files.write({n: 1});"
@@ -177,7 +177,7 @@ async def test_a_process_that_is_taken_for_dead_by_the_time_that_a_call_is_writt
     assert source.calls == []
 
 
-async def test_an_unreadable_end_rejects_its_call_alone(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreadable_end_rejects_its_call_alone(replicas: Replicas) -> None:
     def of_another_version(text: str) -> NoReturn:
         raise ProgramError("snapshot_restore_failed", "written by another version")
 
@@ -188,7 +188,7 @@ async def test_an_unreadable_end_rejects_its_call_alone(replicas: Replicas, monk
             "catch (error) { return [error.message, unwrap(await MCP.files.read({n: 2})).text] }"
         )
         assert (await second.observe(waiting.run_id)).status == "waiting"
-        monkeypatch.setattr(records, "completion_of", of_another_version)
+        replicas.patch.setattr(records, "completion_of", of_another_version)
         executor.release.set()
         message, read = (await until_done(second, waiting.run_id)).value
     assert ("another version" in message, read) == (True, "done 2")
@@ -208,10 +208,8 @@ async def test_when_a_run_ends_elsewhere_reads_are_cancelled_and_nothing_else(re
         assert (executor.cancelled, executor.pending) == (1, 1)
 
 
-async def test_a_process_that_has_heard_nothing_continues_from_where_another_was(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(DurableStore, "next_notification", lambda _: anyio.sleep_forever())
+async def test_a_process_that_has_heard_nothing_continues_from_where_another_was(replicas: Replicas) -> None:
+    replicas.patch.setattr(DurableStore, "next_notification", lambda _: anyio.sleep_forever())
     code = "for (const each of ['a', 'b', 'c']) { text(each); await yield_control() } return 'done'"
     async with replicas(fast()) as first, replicas(fast()) as second:
         waiting = await first.execute(code)
@@ -221,11 +219,9 @@ async def test_a_process_that_has_heard_nothing_continues_from_where_another_was
         assert (texts(outcome), outcome.value) == (["a", "b", "c"], "done")
 
 
-async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_stored(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_stored(replicas: Replicas) -> None:
     """The run is not in the store yet, which must not be taken for a run that was dropped."""
-    monkeypatch.setattr("codemode_mcp.runs.takeover.WATCH_SECONDS", 0.02)
+    replicas.patch.setattr("codemode_mcp.runs.takeover.WATCH_SECONDS", 0.02)
     source = slow()
     async with replicas(source) as it:
         suspend, heard = it.store.suspend, 0
@@ -495,9 +491,7 @@ async def test_a_closing_process_suspends_what_it_drives(replicas: Replicas) -> 
     assert (await replicas.end(fast(), answers[0].run_id)).value == "done 1"
 
 
-async def test_a_claim_that_ends_after_its_process_has_closed_leaves_the_run_to_the_next(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_claim_that_ends_after_its_process_has_closed_leaves_the_run_to_the_next(replicas: Replicas) -> None:
     waiting = await replicas.execute(fast(), "await yield_control('x'); return 1")
     claimed, closed = anyio.Event(), anyio.Event()
 
@@ -515,16 +509,14 @@ async def test_a_claim_that_ends_after_its_process_has_closed_leaves_the_run_to_
                 await closed.wait()
                 return found
 
-            monkeypatch.setattr(second.manager._takeover, "claim", claim_slowly)
+            replicas.patch.setattr(second.manager._takeover, "claim", claim_slowly)
             group.start_soon(observe, second)
             await claimed.wait()
         closed.set()
     assert (await replicas.end(fast(), waiting.run_id)).value == 1
 
 
-async def test_a_process_closes_after_a_claim_has_begun_the_calls_of_the_run(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_closes_after_a_claim_has_begun_the_calls_of_the_run(replicas: Replicas) -> None:
     source = slow()
     async with replicas(source, timeout_ms=100) as first:
         waiting = await first.execute("const r = await MCP.files.read({n: 1}); return unwrap(r).text")
@@ -543,15 +535,13 @@ async def test_a_process_closes_after_a_claim_has_begun_the_calls_of_the_run(
             await anyio.sleep(0.2)
             return await take_over(*arguments)
 
-        monkeypatch.setattr(second.manager._takeover, "_take_over", take_over_slowly)
+        replicas.patch.setattr(second.manager._takeover, "_take_over", take_over_slowly)
         group.start_soon(observe, second)
         await claimed.wait()
     assert (await replicas.end(fast(), waiting.run_id)).value == "done 1"
 
 
-async def test_a_program_that_cannot_be_written_down_is_suspended_in_its_process_alone(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_program_that_cannot_be_written_down_is_suspended_in_its_process_alone(replicas: Replicas) -> None:
     source = slow()
     async with replicas(source) as it:
         good = it.store.suspend
@@ -559,13 +549,13 @@ async def test_a_program_that_cannot_be_written_down_is_suspended_in_its_process
         async def suspend(run: Any) -> None:
             raise StoreUnavailable("the disk is full; make room")
 
-        monkeypatch.setattr(it.store, "suspend", suspend)
+        replicas.patch.setattr(it.store, "suspend", suspend)
         waiting = await it.execute(
             "const r = await MCP.files.write({n: 1}); await yield_control('x'); return unwrap(r).text"
         )
         assert waiting.status == "waiting"
         assert any("in this process alone" in note and "the disk is full" in note for note in waiting.notes)
-        monkeypatch.setattr(it.store, "suspend", good)
+        replicas.patch.setattr(it.store, "suspend", good)
         source.release.set()
         outcome = await it.observe(waiting.run_id)
         assert outcome.reason == "yield"
@@ -573,7 +563,7 @@ async def test_a_program_that_cannot_be_written_down_is_suspended_in_its_process
         assert (await it.observe(waiting.run_id)).value == "done 1", "its end is given again"
 
 
-async def test_a_store_that_fails_later_keeps_what_it_has(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_fails_later_keeps_what_it_has(replicas: Replicas) -> None:
     """The run is not lost: it is resumed from where it was when the store answered last."""
     source = fast()
     async with replicas(source) as it:
@@ -584,7 +574,7 @@ async def test_a_store_that_fails_later_keeps_what_it_has(replicas: Replicas, mo
         async def checkpoint(run: Any) -> None:
             raise StoreUnavailable("the disk is full; make room")
 
-        with monkeypatch.context() as patch:
+        with replicas.patch.context() as patch:
             patch.setattr(it.store, "checkpoint", checkpoint)
             with pytest.raises(StoreUnavailable, match="the disk is full"):
                 await it.observe(waiting.run_id)

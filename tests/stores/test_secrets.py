@@ -10,7 +10,6 @@ import pytest
 from codemode_mcp.base.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores.opening import open_store
 from codemode_mcp.stores.seal import Seal, shared_secret
-from tests.stores.shared_database import SharedDatabase
 
 pytestmark = pytest.mark.anyio
 
@@ -23,8 +22,7 @@ async def secrets(settings: StoreSettings, folder: Path) -> list[bytes]:
     return found
 
 
-async def test_all_processes_agree_on_the_one_that_was_made_first(shared: SharedDatabase) -> None:
-    first, second = await shared.process(), await shared.process()
+async def test_all_processes_agree_on_the_one_that_was_made_first(first: Process, second: Process) -> None:
     assert await first.database.execute(lambda: shared_secret("state", b"1" * 32)) == b"1" * 32
     assert await second.database.execute(lambda: shared_secret("state", b"2" * 32)) == b"1" * 32
     assert await second.database.execute(lambda: shared_secret("other", b"3" * 32)) == b"3" * 32

@@ -175,8 +175,8 @@ async def test_a_question_of_a_task_of_an_earlier_process_reaches_the_client_of_
     assert outcome.value == "done task of write 1 Ada"
 
 
-async def test_a_task_is_recorded_when_the_store_is_back(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persisting, "RETRY_SECONDS", 0.001)
+async def test_a_task_is_recorded_when_the_store_is_back(replicas: Replicas) -> None:
+    replicas.patch.setattr(persisting, "RETRY_SECONDS", 0.001)
     errors = [StoreUnavailable("away"), StoreUnavailable("away")]
     inner = DurableStore.note_task
 
@@ -185,7 +185,7 @@ async def test_a_task_is_recorded_when_the_store_is_back(replicas: Replicas, mon
             raise errors.pop()
         return await inner(self, run_id, call, task)
 
-    monkeypatch.setattr(DurableStore, "note_task", note_task)
+    replicas.patch.setattr(DurableStore, "note_task", note_task)
     first_source = TaskSource()
     first_source.tasks = anyio.Event()
     async with replicas(first_source) as first:

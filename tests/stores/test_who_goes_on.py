@@ -33,10 +33,8 @@ def failing(store: Any, name: str, *errors: Exception) -> None:
     setattr(store, name, fails)
 
 
-async def test_the_last_calls_of_a_program_are_not_sent_when_another_process_has_it_by_then(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(persisting, "RETRY_SECONDS", 0.001)
+async def test_the_last_calls_of_a_program_are_not_sent_when_another_process_has_it_by_then(replicas: Replicas) -> None:
+    replicas.patch.setattr(persisting, "RETRY_SECONDS", 0.001)
     source = fast()
     async with replicas(source) as it:
         waiting = await it.execute(YIELDS + "MCP.files.write({n: 1}); return 1")
@@ -48,10 +46,8 @@ async def test_the_last_calls_of_a_program_are_not_sent_when_another_process_has
     assert source.calls == []
 
 
-async def test_the_last_calls_are_not_sent_either_when_its_holder_is_unknown(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(persisting, "RETRY_SECONDS", 0.001)
+async def test_the_last_calls_are_not_sent_either_when_its_holder_is_unknown(replicas: Replicas) -> None:
+    replicas.patch.setattr(persisting, "RETRY_SECONDS", 0.001)
     source = fast()
     async with replicas(source) as it:
         waiting = await it.execute(YIELDS + "MCP.files.write({n: 1}); return 1")
@@ -73,7 +69,7 @@ async def test_a_call_that_is_cancelled_where_it_was_sent_ends_everywhere(replic
         assert (await until_done(second, waiting.run_id)).value == "aborted"
 
 
-async def test_a_failed_takeover_leaves_the_run(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_takeover_leaves_the_run(replicas: Replicas) -> None:
     async with replicas(fast()) as first:
         waiting = await first.execute(YIELDS + "return 1")
         failing(first.store, "suspend", StoreUnavailable("away"))
@@ -123,8 +119,8 @@ async def test_a_run_that_computes_when_its_process_ends_is_left_for_the_next(re
     assert (outcome.status, outcome.value) == ("completed", "computed")
 
 
-async def test_undelivered_results_hold_up_other_calls(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_calls, "BACKLOG_CHARACTERS", 50_000)
+async def test_undelivered_results_hold_up_other_calls(replicas: Replicas) -> None:
+    replicas.patch.setattr(run_calls, "BACKLOG_CHARACTERS", 50_000)
     source = ScriptedSource("files", {"read": lambda _: {"content": [], "text": "x" * 10_000}}, tools=[READ, WRITE])
     code = (
         "const all = Promise.all([...Array(40).keys()].map((n) => MCP.files.read({n}))); await yield_control('x');"
@@ -139,8 +135,8 @@ async def test_undelivered_results_hold_up_other_calls(replicas: Replicas, monke
     assert len(source.calls) == 40
 
 
-async def test_arguments_of_calls_that_wait_are_bounded(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_calls, "ARGUMENTS_CHARACTERS", 200_000)
+async def test_arguments_of_calls_that_wait_are_bounded(replicas: Replicas) -> None:
+    replicas.patch.setattr(run_calls, "ARGUMENTS_CHARACTERS", 200_000)
     code = (
         "const text = 'x'.repeat(150_000); const first = MCP.files.write({text});"
         "const second = await MCP.files.write({text}).catch((error) => [error.code, error.message]);"
@@ -151,10 +147,8 @@ async def test_arguments_of_calls_that_wait_are_bounded(replicas: Replicas, monk
     assert "200000 characters" in message
 
 
-async def test_what_is_written_down_besides_the_memory_is_bounded(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(persisting, "MIN_RECORD_LIMIT", 10)
+async def test_what_is_written_down_besides_the_memory_is_bounded(replicas: Replicas) -> None:
+    replicas.patch.setattr(persisting, "MIN_RECORD_LIMIT", 10)
     code = "store('key', 'x'.repeat(200_000)); await yield_control()"
     outcome = await replicas.execute(fast(), code, max_snapshot_bytes=150_000)
     assert outcome.code == "snapshot_limit_exceeded", outcome
