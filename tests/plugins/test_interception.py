@@ -199,25 +199,12 @@ CYCLE: dict[str, Any] = {}
 CYCLE["self"] = CYCLE
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "yes",
-        True,
-        {"input": {}},
-        object(),
-        ChangeInput,
-        ChangeInput("text"),  # type: ignore[arg-type]
-        ChangeInput(None),  # type: ignore[arg-type]
-        ChangeInput([]),  # type: ignore[arg-type]
-        ChangeInput({"a": {1, 2}}),
-        ChangeInput({"a": float("nan")}),
-        ChangeInput(CYCLE),
-        DenyCall(None),  # type: ignore[arg-type]
-        NoteCall(3),  # type: ignore[arg-type]
-    ],
-    ids=lambda answer: re.sub(" at 0x[0-9a-f]+", "", str(answer)),
-)
+INPUTS: list[Any] = ["text", None, [], {"a": {1, 2}}, {"a": float("nan")}, CYCLE]
+WRONG: list[Any] = ["yes", True, {"input": {}}, object(), ChangeInput, *map(ChangeInput, INPUTS)]
+WRONG += [DenyCall(None), NoteCall(3)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("answer", WRONG, ids=lambda answer: re.sub(" at 0x[0-9a-f]+", "", str(answer)))
 async def test_an_answer_that_is_none_names_the_plugin(interceptors: Interceptors, answer: Any) -> None:
     interceptors.apply([hook(lambda _: answer)], [])
     with pytest.raises(PluginError, match=r"MCP\.git\.push: plugin 'guard' failed: its hook"):
@@ -238,20 +225,17 @@ def raising(error: BaseException, *, is_async: bool) -> Callable[..., Any]:
     return later if is_async else sync
 
 
-@pytest.mark.parametrize(
-    ("error", "is_async"),
-    [
-        (ValueError("/secret/path"), True),
-        (ValueError("/secret/path"), False),
-        (SystemExit(3), True),
-        (SystemExit(3), False),
-        (asyncio.CancelledError(), True),
-        (asyncio.CancelledError(), False),
-        (StopIteration(), False),
-        (ExceptionGroup("all", [ValueError()]), True),
-    ],
-    ids=repr,
-)
+ERRORS = [
+    *(
+        (error, way)
+        for error in (ValueError("/secret/path"), SystemExit(3), asyncio.CancelledError())
+        for way in (1, 0)
+    ),
+    *((StopIteration(), False), (ExceptionGroup("all", [ValueError()]), True)),
+]
+
+
+@pytest.mark.parametrize(("error", "is_async"), ERRORS, ids=repr)
 async def test_whatever_a_hook_or_middleware_raises_fails_this_call_by_name_and_tells_nothing(
     interceptors: Interceptors, error: BaseException, is_async: bool
 ) -> None:

@@ -24,6 +24,15 @@ GOOD = """
 TOOL = 'PluginTool(name="a", description="A tool.", run=lambda input: 1)'
 
 
+def made(more: str) -> str:
+    """Return the registration of a tool with these fields."""
+    return f'api.tool(PluginTool(name="a", description="x", {more}))'
+
+
+def namespace(more: str) -> str:
+    return f'api.tool({TOOL}); api.namespace("n", description="x", {more})'
+
+
 async def refusal(folder: Path, code: str, **settings: Any) -> str:
     """Return why a plugin is refused; one beside it is there, and nothing of it."""
     async with plugins(folder, plugin("bad", code, **settings), plugin("good", GOOD)) as host:
@@ -67,10 +76,7 @@ async def test_a_plugin_whose_code_fails_is_refused_and_says_where(tmp_path: Pat
 @pytest.mark.parametrize(
     ("attribute", "words"),
     [
-        (
-            "tool_result_middlware",
-            "the plugin API has no 'tool_result_middlware'; did you mean 'tool_result_middleware'?",
-        ),
+        ("on_unlaod", "the plugin API has no 'on_unlaod'; did you mean 'on_unload'?"),
         ("Namespace", "did you mean 'namespace'?"),
         ("zzz", "it has: before_tool_call, config, name, namespace, on_unload, tool, tool_result_middleware, tools"),
     ],
@@ -99,39 +105,39 @@ async def test_what_is_wrong_with_a_schema_is_said_on_one_line(tmp_path: Path) -
         ('api.tool(PluginTool(name="", description="x", run=print))', "'' is not a valid tool name"),
         ('api.tool(PluginTool(name="a" * 129, description="x", run=print))', "up to 128 letters"),
         ('api.tool(PluginTool(name="a", description=" ", run=print))', "tool 'a': it needs a description"),
-        ('api.tool(PluginTool(name="a", description="x", run=3))', "tool 'a': run must be a function, not int"),
-        ('api.tool(PluginTool(name="a", description="x", run=lambda: 1))', "run must take one or two positional"),
+        (made("run=3"), "tool 'a': run must be a function, not int"),
+        (made("run=lambda: 1"), "run must take one or two positional"),
         (
-            'api.tool(PluginTool(name="a", description="x", run=lambda a, b, c: 1))',
+            made("run=lambda a, b, c: 1"),
             "run must take one or two positional",
         ),
         (
-            'api.tool(PluginTool(name="a", description="x", run=lambda a, *, b: 1))',
+            made("run=lambda a, *, b: 1"),
             "run must take one or two positional",
         ),
         (
-            'api.tool(PluginTool(name="a", description="x", run=print, timeout=0))',
+            made("run=print, timeout=0"),
             "timeout must be a number of seconds",
         ),
-        ('api.tool(PluginTool(name="a", description="x", run=print, input=3))', "input must be a pydantic model or"),
+        (made("run=print, input=3"), "input must be a pydantic model or"),
         (
-            'api.tool(PluginTool(name="a", description="x", run=print, input={"type": "objekt"}))',
+            made('run=print, input={"type": "objekt"}'),
             "tool 'a': input is not a usable JSON Schema",
         ),
         (
-            'api.tool(PluginTool(name="a", description="x", run=print, input={"type": "array"}))',
+            made('run=print, input={"type": "array"}'),
             "tool 'a': input must be the schema of an object",
         ),
         (
-            'api.tool(PluginTool(name="a", description="x", run=print, input={"$ref": "https://x.example/s.json"}))',
+            made('run=print, input={"$ref": "https://x.example/s.json"}'),
             "tool 'a': input is not a usable JSON Schema",
         ),
         (
-            'api.tool(PluginTool(name="a", description="x", run=print, output={"minimum": "a"}))',
+            made('run=print, output={"minimum": "a"}'),
             "tool 'a': output is not a usable JSON Schema",
         ),
         (
-            'api.tool(PluginTool(name="a", description="x", run=print, annotations={}))',
+            made("run=print, annotations={}"),
             "annotations must be Annotations",
         ),
         (f"api.tool({TOOL}); api.tool({TOOL})", "the tool 'a' is registered already"),
@@ -146,18 +152,9 @@ async def test_what_is_wrong_with_a_schema_is_said_on_one_line(tmp_path: Path) -
         ("api.tool_result_middleware(7)", "tool_result_middleware(): the middleware must be a function"),
         ("api.on_unload(7)", "on_unload(): the callback must be a function"),
         ('api.tools(["a"])', "TypeError"),
-        (
-            f'api.tool({TOOL}); api.namespace("n", "n-n", description="x", required_tools=["a"], create_scope=print)',
-            "not an identifier",
-        ),
-        (
-            'api.namespace("n", "n", description="x", required_tools=["missing"], create_scope=print)',
-            "'missing'",
-        ),
-        (
-            f'api.tool({TOOL}); api.namespace("n", "n", description="x", required_tools=["a"], create_scope=3)',
-            "create_scope",
-        ),
+        (namespace('global_name="n-n", required_tools=["a"], create_scope=print'), "not an identifier"),
+        (namespace('global_name="n", required_tools=["missing"], create_scope=print'), "'missing'"),
+        (namespace('global_name="n", required_tools=["a"], create_scope=3'), "create_scope"),
     ],
 )
 async def test_what_cannot_be_registered_is_refused_by_name(tmp_path: Path, call: str, words: str) -> None:

@@ -18,9 +18,9 @@ from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict
 from codemode_mcp.runs.calls.outcome import Calling, CallRecord
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.sandbox.engine import Engine
-from codemode_mcp.sandbox.messages import ToolCall
-from tests.runs.bench import CALLER, OWNER, FakeClient, bench, ran
-from tests.waiting import refusal
+from codemode_mcp.sandbox.messages import Completion, ToolCall
+from tests.runs.bench import CALLER, OWNER, Bench, FakeClient, bench, ran
+from tests.waiting import answering, refusal
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
@@ -59,6 +59,20 @@ def with_guard(**settings: Any) -> Interceptors:
     guard = Duplicates(lambda: DuplicateSettings(**settings))
     made.apply([Registered("duplicates", guard, ("*",), ("*",), core=True)], [])
     return made
+
+
+def says(answer: Any) -> Callable[..., Any]:
+    async def hook(event: ToolCallEvent) -> Any:
+        return answer
+
+    return hook
+
+
+async def push(it: Bench, approve: Any = None) -> Completion:
+    """Return the end of a call of `push`, without a program."""
+    context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
+    call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
+    return await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0), approve=approve))
 
 
 PUSH = "await MCP.git.push({ branch: 'main' });"
@@ -104,18 +118,15 @@ async def test_a_changed_input_is_what_is_sent_and_what_is_approved(engine: Engi
     upstream = source()
     shown: list[ApprovalRequest] = []
 
-    async def elsewhere(event: ToolCallEvent) -> ChangeInput:
-        return ChangeInput({"branch": "dev"})
-
     async def approve(request: ApprovalRequest) -> Verdict:
         shown.append(request)
         return Verdict(True)
 
     rules = PolicyRules(ask=("mcp:git:push",))
-    async with bench(engine, upstream, interception=with_hooks(elsewhere), rules=rules) as it:
-        context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
-        call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
-        completion = await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0), approve=approve))
+    async with bench(
+        engine, upstream, interception=with_hooks(says(ChangeInput({"branch": "dev"}))), rules=rules
+    ) as it:
+        completion = await push(it, approve)
     assert completion.error is None
     assert [request.arguments for request in shown] == [{"branch": "dev"}]
     assert upstream.calls == [("push", {"branch": "dev"})]
@@ -129,9 +140,7 @@ async def test_arguments_that_were_changed_after_a_person_saw_them_are_not_sent(
         return Verdict(True)
 
     async with bench(engine, upstream, rules=PolicyRules(ask=("mcp:git:push",))) as it:
-        context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
-        call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
-        completion = await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0), approve=approve))
+        completion = await push(it, approve)
     assert completion.error is not None
     assert "its arguments were changed after a person had approved the call" in completion.error.message
     assert upstream.calls == []
@@ -145,9 +154,7 @@ async def test_rules_that_come_to_ask_while_a_hook_thinks_let_nothing_through_un
         it.dispatcher.apply(ToolSettings(code_mode=it.settings, policy=asking))
 
     async with bench(engine, upstream, interception=with_hooks(think)) as it:
-        context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
-        call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
-        completion = await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0)))
+        completion = await push(it)
     assert completion.error is not None
     assert "needs a person's approval now (asked for by the rule 'mcp:git:push')" in completion.error.message
     assert upstream.calls == []
@@ -169,24 +176,11 @@ async def test_a_denial_while_a_hook_thinks_keeps_a_question_from_the_client(eng
 
 async def test_a_call_waits_until_it_is_known_who_has_to_see_it(engine: Engine) -> None:
     upstream, unready = source(), Interceptors()
-
-    async def deny(event: ToolCallEvent) -> DenyCall:
-        return DenyCall("seen")
-
-    async with bench(engine, upstream, interception=unready) as it:
-        context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
-        call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
-        async with anyio.create_task_group() as group:
-            completions = []
-
-            async def carry() -> None:
-                record = CallRecord(1, call.target, 0.0)
-                completions.append(await it.dispatcher.call(Calling(call, context, record)))
-
-            group.start_soon(carry)
-            await anyio.wait_all_tasks_blocked()
-            assert (completions, upstream.calls) == ([], [])
-            unready.apply([Registered("guard", deny, ("*",), ("*",))], [])
+    async with bench(engine, upstream, interception=unready) as it, answering(push(it)) as completions:
+        await anyio.wait_all_tasks_blocked()
+        assert (completions, upstream.calls) == ([], [])
+        unready.apply([Registered("guard", says(DenyCall("seen")), ("*",), ("*",))], [])
+    assert completions[0].error is not None
     assert "was denied by plugin 'guard': seen" in completions[0].error.message
     assert upstream.calls == []
 
@@ -271,14 +265,9 @@ async def test_a_hook_is_asked_before_a_person_and_a_denial_asks_no_person(engin
         asked.append(request)
         return Verdict(True)
 
-    async def deny(event: ToolCallEvent) -> DenyCall:
-        return DenyCall("no")
-
     rules = PolicyRules(ask=("mcp:git:push",))
-    async with bench(engine, source(), interception=with_hooks(deny), rules=rules) as it:
-        context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
-        call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
-        completion = await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0), approve=approve))
+    async with bench(engine, source(), interception=with_hooks(says(DenyCall("no"))), rules=rules) as it:
+        completion = await push(it, approve)
     assert completion.error is not None
     assert asked == []
 
@@ -325,10 +314,10 @@ async def test_hooks_are_told_the_language_that_runs(engine: Engine, code: str, 
 
 
 async def test_what_a_hook_makes_of_a_program_is_checked_like_any(engine: Engine) -> None:
-    async def break_it(event: ToolCallEvent) -> ChangeInput:
-        return ChangeInput({"code": "import fs from 'fs'"})
-
-    failed = await refusal(ran(engine, "return 1", interception=with_hooks(break_it)), CodeModeError)
+    failed = await refusal(
+        ran(engine, "return 1", interception=with_hooks(says(ChangeInput({"code": "import fs from 'fs'"})))),
+        CodeModeError,
+    )
     assert failed.code == "module_access_denied"
 
 
@@ -338,48 +327,38 @@ async def test_a_program_that_a_hook_denies_does_not_run(engine: Engine) -> None
 
     upstream = source()
     failed = await refusal(ran(engine, PUSH, upstream, interception=with_hooks(deny)), CodeModeError)
-    assert (failed.code, failed.message) == (
-        "invalid_input",
-        "exec was denied by plugin 'guard': no programs at night",
-    )
+    said = "exec was denied by plugin 'guard': no programs at night"
+    assert (failed.code, failed.message) == ("invalid_input", said)
     assert upstream.calls == []
 
 
 @pytest.mark.parametrize("changed", [{"code": 7}, {"code": " "}, {"code": "return 1", "language": "python"}, {}])
 async def test_nonsense_for_a_program_fails_by_the_name_of_the_plugin(engine: Engine, changed: Any) -> None:
-    with pytest.raises(CodeModeError) as failed:
-        await ran(engine, "return 1", interception=with_hooks(lambda _: ChangeInput(changed)))
-    assert failed.value.code == "internal_error"
-    assert failed.value.message.startswith("exec: plugin 'guard' changed the input to an invalid one")
+    hooks = with_hooks(lambda _: ChangeInput(changed))
+    failed = await refusal(ran(engine, "return 1", interception=hooks), CodeModeError)
+    assert failed.code == "internal_error"
+    assert failed.message.startswith("exec: plugin 'guard' changed the input to an invalid one")
 
 
 async def test_a_hook_that_takes_too_long_over_a_program_does_not_outlast_the_request(engine: Engine) -> None:
     async def wait(event: ToolCallEvent) -> None:
         await anyio.sleep_forever()
 
-    with anyio.fail_after(4), pytest.raises(CodeModeError) as failed:
-        await ran(engine, "return 1", interception=with_hooks(wait), max_request_ms=50, timeout_ms=50)
-    assert failed.value.code == "timeout"
+    with anyio.fail_after(4):
+        program = ran(engine, "return 1", interception=with_hooks(wait), max_request_ms=50, timeout_ms=50)
+        assert (await refusal(program, CodeModeError)).code == "timeout"
 
 
 async def test_programs_wait_until_it_is_known_who_sees_them(engine: Engine) -> None:
-    async def deny(event: ToolCallEvent) -> DenyCall:
-        return DenyCall("seen")
-
     unready = Interceptors()
-    errors: list[str] = []
-    async with bench(engine, interception=unready) as it:
-
-        async def execute() -> None:
-            failed = await refusal(it.execute("return 1"), CodeModeError)
-            errors.append(failed.message)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(execute)
-            await anyio.wait_all_tasks_blocked()
-            assert errors == []
-            unready.apply([Registered("guard", deny, ("*",), ("*",))], [])
-    assert errors == ["exec was denied by plugin 'guard': seen"]
+    async with (
+        bench(engine, interception=unready) as it,
+        answering(refusal(it.execute("return 1"), CodeModeError)) as errors,
+    ):
+        await anyio.wait_all_tasks_blocked()
+        assert errors == []
+        unready.apply([Registered("guard", says(DenyCall("seen")), ("*",), ("*",))], [])
+    assert errors[0].message == "exec was denied by plugin 'guard': seen"
 
 
 # duplicates

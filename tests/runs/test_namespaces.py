@@ -322,11 +322,8 @@ async def test_a_scope_that_cannot_be_used_ends_its_namespace_and_not_the_run(en
         assert "secret" not in message
     assert source.calls == [("list", {})]
     assert "cannot be used in this run" in texts(outcome)[0]
-    assert [call.path for call in outcome.usage.calls if call.status == "failed"] == [
-        "issues.list",
-        "issues.a.b.0.c",
-        "issues.anything",
-    ]
+    failed = [call.path for call in outcome.usage.calls if call.status == "failed"]
+    assert failed == ["issues.list", "issues.a.b.0.c", "issues.anything"]
 
 
 async def test_a_failure_that_is_not_caught_names_the_plugin(engine: Engine) -> None:
@@ -405,17 +402,12 @@ def _coroutine(*_: Any) -> Any:
     return mapped()
 
 
+RETURNED = "issues.map: plugin 'tracker' failed: its input mapper returned an invalid input"
 MAPPERS: dict[str, tuple[Any, str]] = {
     "raises": (_secret, "issues.map: plugin 'tracker' failed: the input mapper of issues.map raised an error"),
     "raises a ToolError": (_says, "issues.map: a title is at most 80 characters"),
-    "returns nothing": (
-        lambda *_: None,
-        "issues.map: plugin 'tracker' failed: its input mapper returned an invalid input",
-    ),
-    "returns a list": (
-        lambda *_: [],
-        "issues.map: plugin 'tracker' failed: its input mapper returned an invalid input",
-    ),
+    "returns nothing": (lambda *_: None, RETURNED),
+    "returns a list": (lambda *_: [], RETURNED),
     "returns a function": (lambda *_: {"title": print}, "issues.map: plugin 'tracker' failed: .*input.title is a raw"),
     "takes less": (lambda: {"title": "a"}, "issues.map takes other arguments: too many positional arguments"),
     "takes more": (lambda a, b, c: {"title": a}, "issues.map takes other arguments: missing a required argument: 'b'"),
@@ -575,26 +567,14 @@ async def test_a_suspended_run_keeps_its_functions_and_not_its_data(engine: Engi
 # calls that no function of a namespace makes
 
 
-@pytest.mark.parametrize(
-    ("namespace", "path"),
-    [
-        ("issues", "limits.open"),
-        ("issues", "items"),
-        ("issues", ""),
-        ("issues", "add"),
-        ("issues", "list.add"),
-        ("issues", "items.add.call"),
-        ("issues", "repos.00.list"),
-        ("issues", "repos[0].list"),
-        ("issues", "__proto__.list"),
-        ("issues", "items..add"),
-        ("issues", ".list"),
-        ("other", "list"),
-        ("Issues", "list"),
-        ("", "list"),
-        ("plugin:tracker", "list"),
-    ],
-)
+PATHS = ("limits.open", "items", "", "add", "list.add", "items.add.call", "items..add", ".list", "repos.00.list")
+MADE_UP = [
+    *(("issues", path) for path in (*PATHS, "repos[0].list", "__proto__.list")),
+    *((namespace, "list") for namespace in ("other", "Issues", "", "plugin:tracker")),
+]
+
+
+@pytest.mark.parametrize(("namespace", "path"), MADE_UP)
 async def test_made_up_ids_and_paths_lead_nowhere(engine: Engine, namespace: str, path: str) -> None:
     """Send calls as a guest with a broken prelude would: the host resolves them in its own copy."""
     plugins, _ = tracker()
@@ -604,9 +584,7 @@ async def test_made_up_ids_and_paths_lead_nowhere(engine: Engine, namespace: str
         record = CallRecord(1, call.target, 0.0)
         completion = await it.dispatcher.call(Calling(call, context, record))
     assert completion.error is not None
-    assert (
-        "is not a function of the namespace" in completion.error.message or "no namespace" in completion.error.message
-    )
+    assert re.search("is not a function of the namespace|no namespace", completion.error.message)
     assert not record.dispatched
     assert not record.tool.startswith(("plugin:", "mcp:", "core:"))
 
@@ -626,13 +604,9 @@ async def test_arguments_that_are_no_json_end_their_call_alone(engine: Engine) -
 async def test_all_scopes_together_leave_the_program_its_memory(engine: Engine) -> None:
     plugins = FakePlugins()
     plugins.add_tools("tracker", "list")
-    for number in range(6):
-        plugins.add(
-            lambda context: {"large": "x" * 250_000, "list": namespace_tool("list")},
-            id=f"n{number}",
-            global_name=f"n{number}",
-            required=["list"],
-        )
+    large = {"large": "x" * 250_000, "list": namespace_tool("list")}
+    for name in ("n0", "n1", "n2", "n3", "n4", "n5"):
+        plugins.add(lambda context: large, id=name, global_name=name, required=["list"])
     async with bench(engine, plugins=plugins, memory_limit_bytes=8 << 20) as it:
         outcome = await it.execute(
             "const said = []; for (const name in namespaces) if (name !== 'MCP')"

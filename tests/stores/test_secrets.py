@@ -10,6 +10,7 @@ import pytest
 from codemode_mcp.base.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores.opening import open_store
 from codemode_mcp.stores.seal import Seal, shared_secret
+from tests.stores.shared_database import Process
 
 pytestmark = pytest.mark.anyio
 
