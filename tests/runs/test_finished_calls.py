@@ -48,11 +48,8 @@ def key(outcome: Outcome) -> str:
 @pytest.mark.parametrize(
     "end",
     [
-        "throw new Error('enough')",
-        "unwrap(await MCP.u.fail({}))",
-        "await MCP.u.read({}, 'no options')",
-        "return nothing.at.all",
-        "await new Promise(() => {})",
+        *("throw new Error('enough')", "unwrap(await MCP.u.fail({}))", "await MCP.u.read({}, 'no options')"),
+        *("return nothing.at.all", "await new Promise(() => {})"),
         "while (true) {}",
         "const all = []; while (true) all.push(new Array(10000).fill(all.length))",
         "return 'x'.repeat(25 * 1024 * 1024)",
@@ -114,12 +111,7 @@ async def test_the_note_shows_no_value_that_the_program_has_got_from_a_tool(engi
 async def test_a_program_that_completes_or_has_finished_no_call_keeps_nothing(engine: Engine) -> None:
     values = MemoryValues(MANY)
     async with bench(engine, source(), values=values) as it:
-        for code in (
-            ELEVEN,
-            "throw new Error('x')",
-            "await MCP.u.fail({}); throw new Error('x')",
-            "await API.list(); x.y",
-        ):
+        for code in (ELEVEN, "x.y", "await MCP.u.fail({}); throw new Error('x')", "await API.list(); x.y"):
             assert kept(await it.execute(code)) == ""
     assert (await values.listed(OWNER, 0, 10)).total == 0
 
