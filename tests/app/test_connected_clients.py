@@ -6,9 +6,10 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,8 @@ from codemode_mcp.config import load_config
 from codemode_mcp.process.app.app import open_app
 from codemode_mcp.program.prepare import Cell
 from codemode_mcp.rules.policy.policy import CLIENT, Caller
+from codemode_mcp.server.services import App
 from upstream_clients.pool import SharedServers
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from codemode_mcp.server.services import App
 
 pytestmark = pytest.mark.anyio
 

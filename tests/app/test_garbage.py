@@ -16,9 +16,7 @@ from codemode_mcp.process.app import garbage
 pytestmark = pytest.mark.anyio
 
 
-async def test_garbage_is_collected_rarely_at_the_start_and_later_among_new_objects_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_garbage_is_collected_rarely_and_later_among_new_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage, "START_SECONDS", 0.0)
     usual, frozen = gc.get_threshold(), gc.get_freeze_count()
     try:

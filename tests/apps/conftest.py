@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from playwright.async_api import Browser
 
-from tests.apps.hosts import bundled_host, served_pages, showing_host
+from tests.apps.hosts import Host, bundled_host, served_pages, showing_host
 from tests.extensions.page.conftest import anyio_backend, browser
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from playwright.async_api import Browser
-
-    from tests.apps.hosts import Host
 
 __all__ = ["anyio_backend", "browser"]
 

@@ -6,24 +6,21 @@ import json
 import os
 import subprocess
 import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from playwright.async_api import Browser, FrameLocator, Page
 
 from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.program.esbuild import find_esbuild
 from tests.integration.harness import REPOSITORY, SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
-
-    from playwright.async_api import Browser, FrameLocator, Page
 
 APPS = REPOSITORY / ".cache" / "apps" / "node_modules"
 """The packages of `APP_PINS` in `tests/run.py`."""

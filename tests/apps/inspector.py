@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
+from playwright.async_api import FrameLocator, Page
 
 from tests.apps.hosts import APPS
 from tests.integration.harness import SECONDS, until
 from tests.ports import reserved_port
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from playwright.async_api import FrameLocator, Page
 
 LAUNCHER = APPS / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.apps.hosts import APPS, PAGES
-from tests.integration.http_harness import serve_http
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.integration.http_harness import Served
+from tests.integration.http_harness import Served, serve_http
 
 MIME_TYPE = "text/html;profile=mcp-app"
 SERVER = Path(__file__).parent / "servers" / "apps.py"

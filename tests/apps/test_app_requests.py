@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,7 @@ from tests.apps.listed_servers import (
     written_server,
 )
 from tests.integration.harness import raw
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.integration.http_harness import Served
+from tests.integration.http_harness import Served
 
 pytestmark = pytest.mark.anyio
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.apps.hosts import Host
 from tests.apps.listed_servers import (
     app_content,
     app_tool,
@@ -16,11 +18,6 @@ from tests.apps.listed_servers import (
     serving_apps,
     written_server,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.apps.hosts import Host
 
 pytestmark = pytest.mark.anyio
 
@@ -159,9 +156,7 @@ async def test_an_app_that_is_no_valid_document_is_refused(host: Host, host_port
             assert len(json.dumps(answer)) < 1000
 
 
-async def test_a_tool_cannot_name_the_app_of_another_server_or_an_address(
-    host: Host, host_port: int, tmp_path: Path
-) -> None:
+async def test_a_tool_cannot_name_an_address_or_a_foreign_app(host: Host, host_port: int, tmp_path: Path) -> None:
     tools = [
         app_tool("stolen", "ui://bank/app.html"),
         app_tool("web", "https://evil.test/"),

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from playwright.async_api import Browser
 
 from tests.apps.inspector import inspector, open_app
 from tests.apps.listed_servers import published, serving_apps
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.async_api import Browser
 
 pytestmark = pytest.mark.anyio
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from tests.apps.hosts import Host
 from tests.apps.listed_servers import published, serving_apps
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.apps.hosts import Host
 
 pytestmark = pytest.mark.anyio
 
@@ -68,9 +64,7 @@ async def test_another_published_app_is_shown(host: Host, host_port: int, tmp_pa
         await host.app().get_by_text("Budget").first.wait_for()
 
 
-async def test_apps_of_two_servers_with_equal_names_call_their_own_tools(
-    host: Host, host_port: int, tmp_path: Path
-) -> None:
+async def test_apps_of_equal_names_call_the_tools_of_their_servers(host: Host, host_port: int, tmp_path: Path) -> None:
     servers = {name: published("server-basic-vanillajs") for name in ("here", "there")}
     async with serving_apps(tmp_path, host_port, servers) as running:
         await host.connect(running.url)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.runs.bench import bench
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import bench, ran
 from upstream_clients.testing import ScriptedSource
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -63,5 +61,4 @@ async def test_other_resources_are_read(engine: Engine) -> None:
     ],
 )
 async def test_apps_are_not_in_the_lists_of_programs(engine: Engine, code: str, expected: Any) -> None:
-    async with bench(engine, clock()) as it:
-        assert (await it.execute(f"return {code}")).value == expected
+    assert (await ran(engine, f"return {code}", clock())).value == expected

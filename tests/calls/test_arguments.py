@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.runs.calls import arguments
 from codemode_mcp.runs.calls.arguments import MAX_DEPTH, ArgumentChecker
 from codemode_mcp.runs.calls.schema_errors import SchemaErrors, _Search
 from codemode_mcp.runs.calls.schema_phrases import path_text, shown_name
@@ -21,6 +22,31 @@ from upstream_clients.schemas import UnusableSchema, compile_schema
 
 SIGNATURE = "MCP.s.take(input: {...}): Promise<McpToolResult>"
 OPEN: dict[str, Any] = {"type": "object"}
+
+
+STRING: dict[str, Any] = {"type": "string"}
+INTEGER: dict[str, Any] = {"type": "integer"}
+TITLE = {"type": "string", "description": "Issue title"}
+STATE = {"enum": ["open", "closed", "all"]}
+STRINGS = {"type": "array", "items": STRING}
+CIRCLE = {"properties": {"kind": {"const": "circle"}, "r": {"type": "number"}}, "required": ["kind", "r"]}
+SQUARE = {"properties": {"kind": {"const": "square"}, "side": {"type": "number"}}, "required": ["kind", "side"]}
+SHAPE = {"oneOf": [{"type": "object", **CIRCLE}, {"type": "object", **SQUARE}]}
+TREE = {"anyOf": [STRING, {"type": "array", "items": {"$ref": "#/$defs/tree"}}]}
+DRAFT_07 = "http://json-schema.org/draft-07/schema#"
+
+
+def only(schema: object) -> dict[str, Any]:
+    """Return the schema of a tool with one argument, `x`."""
+    return {"type": "object", "properties": {"x": schema}}
+
+
+def closed(*required: str, **properties: object) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+def left_open(*required: str, **properties: object) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
 
 
 def prepare(schema: dict[str, Any], text: str | None, *, count: int = 1) -> dict[str, Any]:
@@ -40,17 +66,13 @@ def complaint(schema: dict[str, Any], text: str | None, *, count: int = 1) -> li
     return problems
 
 
-ISSUE = {
-    "type": "object",
-    "properties": {
-        "owner": {"type": "string"},
-        "labels": {"type": "array", "items": {"type": "string"}, "default": []},
-        "state": {"enum": ["open", "closed"], "default": "open"},
-        "nested": {"type": "object", "properties": {"deep": {"type": "integer", "default": 1}}},
-    },
-    "required": ["owner"],
-    "additionalProperties": False,
-}
+ISSUE = closed(
+    "owner",
+    owner=STRING,
+    labels=STRINGS | {"default": []},
+    state={"enum": ["open", "closed"], "default": "open"},
+    nested=left_open(deep=INTEGER | {"default": 1}),
+)
 
 
 @pytest.mark.parametrize("given_", [{}, {"nested": {}}, {"state": "closed"}, {"labels": []}], ids=str)
@@ -64,19 +86,12 @@ def test_arguments_may_be_omitted_if_none_is_required() -> None:
     assert complaint(ISSUE, None, count=0) == ["- input.owner: missing (string)"]
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("null", "null"),
-        ("[1]", "array [1]"),
-        ("true", "boolean true"),
-        ('"text"', 'string "text"'),
-        ("7", "number 7"),
-        ("1.5", "number 1.5"),
-    ],
-)
-def test_an_argument_that_is_no_object_is_named_by_kind(text: str, kind: str) -> None:
-    assert complaint(OPEN, text) == [f"- takes one plain object, got {kind}"]
+KINDS = {"null": "null", "[1]": "array [1]", "true": "boolean true", "7": "number 7", "1.5": "number 1.5"}
+
+
+@pytest.mark.parametrize("text", [*KINDS, '"text"'])
+def test_an_argument_that_is_no_object_is_named_by_kind(text: str) -> None:
+    assert complaint(OPEN, text) == [f"- takes one plain object, got {KINDS.get(text, 'string ' + text)}"]
 
 
 def test_a_long_argument_is_not_repeated_whole() -> None:
@@ -90,14 +105,7 @@ def test_more_than_one_argument_and_options_are_refused(count: int) -> None:
 
 
 def test_every_problem_is_listed_by_its_path() -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "a": {"type": "array", "items": {"type": "object", "properties": {"b": {"type": "integer"}}}},
-            "c": {"type": "string", "maxLength": 3},
-        },
-        "additionalProperties": False,
-    }
+    schema = closed(a={"type": "array", "items": left_open(b=INTEGER)}, c={"type": "string", "maxLength": 3})
     problems = complaint(schema, '{"a": [{"b": 1}, {"b": "x"}], "c": "long text", "d": 1}')
     assert {problem.split(":")[0] for problem in problems} == {"- input.a[1].b", "- input.c", "- input.d"}
 
@@ -110,20 +118,18 @@ def test_a_long_list_of_problems_is_cut() -> None:
     assert complaint(schema, json.dumps({f"k{n}": "x" for n in range(100)}))[-1] == "- … and 80 more"
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "object", "properties": {"a": {"type": "no such type"}}},
-        {"type": "object", "properties": {"a": {"$ref": "https://example.invalid/schema.json"}}},
-        {"type": "object", "properties": {"a": {"$ref": "#/$defs/missing"}}},
-        {"type": "object", "properties": {"a": {"pattern": "(?=look)ahead"}}},
-        {"type": "object", "properties": {"a": {"pattern": "([a-z"}}},
-    ],
-    ids=["type", "remote", "missing", "look-ahead", "pattern"],
-)
-def test_a_part_of_a_schema_that_cannot_be_read_admits_everything_and_the_rest_is_checked(
-    schema: dict[str, Any],
-) -> None:
+UNREADABLE = {
+    "type": {"type": "no such type"},
+    "remote": {"$ref": "https://example.invalid/schema.json"},
+    "missing": {"$ref": "#/$defs/missing"},
+    "look-ahead": {"pattern": "(?=look)ahead"},
+    "pattern": {"pattern": "([a-z"},
+}
+
+
+@pytest.mark.parametrize("part", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_part_of_a_schema_that_cannot_be_read_admits_everything_and_the_rest_is_checked(part: object) -> None:
+    schema = left_open(a=part)
     assert prepare(schema, '{"a": [1, {"b": null}]}') == {"a": [1, {"b": None}]}
     schema["properties"]["c"] = STRING
     assert complaint(schema, '{"a": [1], "c": 5}') == ["- input.c: expected string, got number 5"]
@@ -166,349 +172,205 @@ def test_large_numbers_are_sent_unchanged() -> None:
     )
 
 
-STRING: dict[str, Any] = {"type": "string"}
-INTEGER: dict[str, Any] = {"type": "integer"}
-TITLE = {"type": "string", "description": "Issue title"}
-STATE = {"enum": ["open", "closed", "all"]}
-STRINGS = {"type": "array", "items": STRING}
-CIRCLE = {"properties": {"kind": {"const": "circle"}, "r": {"type": "number"}}, "required": ["kind", "r"]}
-SQUARE = {"properties": {"kind": {"const": "square"}, "side": {"type": "number"}}, "required": ["kind", "side"]}
-SHAPE = {"oneOf": [{"type": "object", **CIRCLE}, {"type": "object", **SQUARE}]}
-TREE = {"anyOf": [STRING, {"type": "array", "items": {"$ref": "#/$defs/tree"}}]}
-DRAFT_07 = "http://json-schema.org/draft-07/schema#"
+def unfit(keywords: dict[str, Any], value: object, **others: object) -> tuple[Any, Any, str]:
+    """Return a row for a value that does not fit these keywords of a schema, which are shown as they are."""
+    kind = {dict: "object", list: "array", str: "string", int: "number"}[type(value)]
+    said = f"does not fit {json.dumps(keywords)[1:-1]}, got {kind} {json.dumps(value)}"
+    return keywords | others, value, said
 
 
-def only(schema: object) -> dict[str, Any]:
-    """Return the schema of a tool with one argument, `x`."""
-    return {"type": "object", "properties": {"x": schema}}
-
-
-def closed(*required: str, **properties: object) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
-
-
-def left_open(*required: str, **properties: object) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(required)}
-
-
-PROBLEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    # kinds
-    "string": (only(STRING), {"x": 3}, "x: expected string, got number 3"),
-    "null": (only(STRING), {"x": None}, "x: expected string, got null; leave it out"),
-    "null for a choice": (
-        only(STATE),
-        {"x": None},
-        'x: expected "open" | "closed" | "all", got null; leave it out',
+OF_X: list[tuple[Any, Any, str]] = [
+    (STRING, 3, "expected string, got number 3"),
+    (STRING, None, "expected string, got null; leave it out"),
+    (STATE, None, 'expected "open" | "closed" | "all", got null; leave it out'),
+    (only(STRING), {"x": None}, ".x: expected string, got null"),
+    ({"type": "boolean"}, "true", 'expected boolean, got string "true"'),
+    (INTEGER, 1.5, "expected integer, got number 1.5"),
+    ({"type": "number"}, "3", 'expected number, got string "3"'),
+    (INTEGER, True, "expected integer, got boolean true"),
+    ({"type": ["string", "null"]}, 3, "expected string | null, got number 3"),
+    (STRINGS, {"a": 1}, 'expected array of string, got object {"a": 1}'),
+    (STRINGS, "bug", 'expected array of string, got string "bug"'),
+    (STRINGS, ["a", 3], "[1]: expected string, got number 3"),
+    (closed("a", a=STRING), [], "expected object { a }, got array []"),
+    (STRING, list(range(50)), "expected string, got array of 50 items"),
+    (STRING, {f"k{n}": n for n in range(9)}, "expected string, got object of 9 members"),
+    ({"type": "string", "format": "date"}, 3, "expected string (date), got number 3"),
+    (INTEGER, "y" * 500, f'expected integer, got string "{"y" * 57}…" (500 characters)'),
+    (closed(a=closed(b=INTEGER)), {"a": {"b": "1"}}, '.a.b: expected integer, got string "1"'),
+    (False, 1, "not allowed, got number 1"),
+    (STATE, "opened", 'expected "open" | "closed" | "all", got "opened"; nearest: "open"'),
+    (STATE, "CLOSED", 'expected "open" | "closed" | "all", got "CLOSED"; nearest: "closed"'),
+    (STATE, 3, 'expected "open" | "closed" | "all", got 3'),
+    (STATE, "zzz", 'expected "open" | "closed" | "all", got "zzz"'),
+    ({"enum": [1, 2]}, "2", 'expected 1 | 2, got "2"; nearest: 2'),
+    ({"type": "integer", "enum": [1, 2, "5"]}, "5", 'expected 1 | 2, got "5"'),
+    ({"type": "string", "enum": ["a", "b", 5]}, 5, 'expected "a" | "b", got 5'),
+    ({"enum": ["a", None]}, "b", 'expected "a" | null, got "b"'),
+    ({"const": "v1"}, "v2", 'expected "v1", got "v2"'),
+    ({"const": 1}, True, "expected 1, got true"),
+    (
+        {"anyOf": [STRING | STATE, {"type": "null"}], "default": None},
+        "opened",
+        'expected "open" | "closed" | "all" | null, got "opened"; nearest: "open"',
     ),
-    "null for what is required": (left_open("x", x=STRING), {"x": None}, "x: expected string, got null"),
-    "null for what is required elsewhere": (
-        {"allOf": [{"required": ["x"]}], **only(STRING)},
-        {"x": None},
-        "x: expected string, got null",
+    ({"const": {"a": 1}}, {"a": 2}, 'expected {"a": 1}, got {"a": 2}'),
+    ({"minimum": 1}, 0, "expected at least 1, got 0"),
+    ({"maximum": 100}, 101, "expected at most 100, got 101"),
+    ({"exclusiveMinimum": 0}, 0, "expected more than 0, got 0"),
+    ({"exclusiveMaximum": 1.5}, 1.5, "expected less than 1.5, got 1.5"),
+    ({"multipleOf": 5}, 7, "expected a multiple of 5, got 7"),
+    ({"minLength": 3}, "ab", 'expected at least 3 characters, got 2: "ab"'),
+    ({"minLength": 1}, "", "expected at least 1 character, got none"),
+    ({"maxLength": 2}, "abc", 'expected at most 2 characters, got 3: "abc"'),
+    ({"maxLength": 1}, "😀😀", 'expected at most 1 character, got 2: "😀😀"'),
+    ({"pattern": r"^\d+$"}, "a", r'expected a match of /^\d+$/, got "a"'),
+    ({"minItems": 1}, [], "expected at least 1 item, got 0"),
+    ({"maxItems": 1}, [1, 2], "expected at most 1 item, got 2"),
+    ({"uniqueItems": True}, ["a", "b", "a"], 'expected no two equal items, got array ["a", "b", "a"]'),
+    ({"minProperties": 2}, {"a": 1}, "expected at least 2 members, got 1"),
+    ({"maxProperties": 0}, {"a": 1}, "expected at most 0 members, got 1"),
+    unfit({"contains": INTEGER}, ["a"]),
+    unfit({"contains": INTEGER, "maxContains": 1}, [1, 2]),
+    unfit({"unevaluatedItems": False}, [1, 2], allOf=[{"prefixItems": [{}]}]),
+    unfit({"unevaluatedProperties": False}, {"titel": "x"}, allOf=[left_open(title=TITLE)]),
+    unfit({"propertyNames": {"pattern": "^[a-z]+$"}}, {"A": 1}),
+    unfit({"dependentRequired": {"a": ["b"]}}, {"a": ""}, **left_open(a=STRING, b=INTEGER)),
+    unfit({"dependentSchemas": {"a": {"required": ["b"]}}}, {"a": ""}),
+    unfit({"not": {"required": ["a", "b"]}}, {"a": 1, "b": 2}),
+    unfit({"not": STRING}, "s"),
+    unfit({"not": {}}, 1),
+    unfit(
+        {"if": {"properties": {"a": {"const": "all"}}}, "then": {"required": ["b"]}}, {"a": "all"}, **left_open(a=STATE)
     ),
-    "null inside": (only(only(STRING)), {"x": {"x": None}}, "x.x: expected string, got null"),
-    "boolean": (only({"type": "boolean"}), {"x": "true"}, 'x: expected boolean, got string "true"'),
-    "fraction": (only(INTEGER), {"x": 1.5}, "x: expected integer, got number 1.5"),
-    "number as text": (only({"type": "number"}), {"x": "3"}, 'x: expected number, got string "3"'),
-    "true is no number": (only(INTEGER), {"x": True}, "x: expected integer, got boolean true"),
-    "several kinds": (only({"type": ["string", "null"]}), {"x": 3}, "x: expected string | null, got number 3"),
-    "object for array": (only(STRINGS), {"x": {"a": 1}}, 'x: expected array of string, got object {"a": 1}'),
-    "bare item": (only(STRINGS), {"x": "bug"}, 'x: expected array of string, got string "bug"'),
-    "item": (only(STRINGS), {"x": ["a", 3]}, "x[1]: expected string, got number 3"),
-    "array for object": (only(closed("a", a=STRING)), {"x": []}, "x: expected object { a }, got array []"),
-    "long array": (only(STRING), {"x": list(range(50))}, "x: expected string, got array of 50 items"),
-    "large object": (
-        only(STRING),
-        {"x": {f"k{n}": n for n in range(9)}},
-        "x: expected string, got object of 9 members",
+    unfit({"if": {"required": ["a"]}, "else": {"required": ["b"]}}, {}),
+    ({"prefixItems": [STRING, INTEGER]}, ["a", "b"], '[1]: expected integer, got string "b"'),
+    ({"prefixItems": [{}], "items": False}, [1, 2], "[1]: not allowed, got number 2"),
+    (left_open("id", id=INTEGER), {}, ".id: missing (integer)"),
+    (closed(name=STRING), {"nmae": "a"}, ".nmae: no such property; did you mean name?"),
+    (
+        left_open("max_size", max_size=INTEGER),
+        {"maxSize": 1},
+        ".maxSize: no such property; did you mean max_size (missing, integer)?",
     ),
-    "format": (only({"type": "string", "format": "date"}), {"x": 3}, "x: expected string (date), got number 3"),
-    "long text": (
-        only(INTEGER),
-        {"x": "y" * 500},
-        f'x: expected integer, got string "{"y" * 57}…" (500 characters)',
+    ({"patternProperties": {"^n": INTEGER}}, {"n1": "a"}, '.n1: expected integer, got string "a"'),
+    ({"additionalProperties": INTEGER}, {"k": "a"}, '.k: expected integer, got string "a"'),
+    ({"anyOf": [STRING, {"type": "null"}]}, 3, "expected string | null, got number 3"),
+    (
+        {"anyOf": [{"type": "string", "minLength": 3}, {"type": "null"}]},
+        "a",
+        'expected at least 3 characters, got 1: "a" (or null)',
     ),
-    "nested": (only(closed(a=closed(b=INTEGER))), {"x": {"a": {"b": "1"}}}, 'x.a.b: expected integer, got string "1"'),
-    "odd name": ({"properties": {"a b": STRING}}, {"a b": 1}, '["a b"]: expected string, got number 1'),
-    "never": (only(False), {"x": 1}, "x: not allowed, got number 1"),
-    # choices
-    "enum": (
-        only(STATE),
-        {"x": "opened"},
-        'x: expected "open" | "closed" | "all", got "opened"; nearest: "open"',
+    ({"anyOf": [STRINGS, STRING]}, ["a", 1], "[1]: expected string, got number 1 (or input.x: string)"),
+    ({"anyOf": [{"const": "asc"}, {"const": "desc"}]}, "dsc", 'expected "asc" | "desc", got "dsc"; nearest: "desc"'),
+    (SHAPE, {"kind": "circle", "r": "1"}, '.r: expected number, got string "1"'),
+    (SHAPE, {"kind": "squar"}, '.kind: expected "circle" | "square", got "squar"; nearest: "square"'),
+    (SHAPE, {"r": 1}, '.kind: missing ("circle" | "square")'),
+    (SHAPE, 3, "expected object { kind, r } | object { kind, side }, got number 3"),
+    (
+        {"anyOf": [closed("a", "b", a=INTEGER, b=INTEGER), closed("c", c=INTEGER)]},
+        {"a": 1, "b": "2"},
+        '.b: expected integer, got string "2" (or input.x: object { c })',
     ),
-    "enum in another case": (
-        only(STATE),
-        {"x": "CLOSED"},
-        'x: expected "open" | "closed" | "all", got "CLOSED"; nearest: "closed"',
-    ),
-    "enum of another kind": (only(STATE), {"x": 3}, 'x: expected "open" | "closed" | "all", got 3'),
-    "enum far off": (only(STATE), {"x": "zzz"}, 'x: expected "open" | "closed" | "all", got "zzz"'),
-    "enum of numbers": (only({"enum": [1, 2]}), {"x": "2"}, 'x: expected 1 | 2, got "2"; nearest: 2'),
-    "enum of which some have another type": (
-        only({"type": "integer", "enum": [1, 2, "5"]}),
-        {"x": "5"},
-        'x: expected 1 | 2, got "5"',
-    ),
-    "enum of a type, and a value near to another": (
-        only({"type": "string", "enum": ["a", "b", 5]}),
-        {"x": 5},
-        'x: expected "a" | "b", got 5',
-    ),
-    "missing enum of which some have another type": (
-        left_open("x", x={"type": "boolean", "enum": [True, "true"]}),
-        {},
-        "x: missing (true)",
-    ),
-    "enum with null": (only({"enum": ["a", None]}), {"x": "b"}, 'x: expected "a" | null, got "b"'),
-    "const": (only({"const": "v1"}), {"x": "v2"}, 'x: expected "v1", got "v2"'),
-    "const 1 is not true": (only({"const": 1}), {"x": True}, "x: expected 1, got true"),
-    "optional enum": (
-        only({"anyOf": [STRING | STATE, {"type": "null"}], "default": None}),
-        {"x": "opened"},
-        'x: expected "open" | "closed" | "all" | null, got "opened"; nearest: "open"',
-    ),
-    "optional enum by reference": (
+    ({"allOf": [STRING, {"maxLength": 1}]}, "ab", 'expected at most 1 character, got 2: "ab"'),
+    (INTEGER, "\n- input.b: bad", r'expected integer, got string "\n- input.b: bad"'),
+    ({"pattern": "^a\nb$"}, "", 'expected a match of /^a b$/, got ""'),
+]
+"""Schemas of an argument `x`, its value, and what is said of it."""
+PROBLEMS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (left_open("x", x=STRING), {"x": None}, "x: expected string, got null"),
+    ({"allOf": [{"required": ["x"]}], **only(STRING)}, {"x": None}, "x: expected string, got null"),
+    ({"properties": {"a b": STRING}}, {"a b": 1}, '["a b"]: expected string, got number 1'),
+    (left_open("x", x={"type": "boolean", "enum": [True, "true"]}), {}, "x: missing (true)"),
+    (
         {"$defs": {"state": STATE}, **only({"anyOf": [{"$ref": "#/$defs/state"}, {"type": "null"}]})},
         {"x": "CLOSED"},
         'x: expected "open" | "closed" | "all" | null, got "CLOSED"; nearest: "closed"',
     ),
-    "const object": (only({"const": {"a": 1}}), {"x": {"a": 2}}, 'x: expected {"a": 1}, got {"a": 2}'),
-    # bounds
-    "minimum": (only({"minimum": 1}), {"x": 0}, "x: expected at least 1, got 0"),
-    "maximum": (only({"maximum": 100}), {"x": 101}, "x: expected at most 100, got 101"),
-    "exclusiveMinimum": (only({"exclusiveMinimum": 0}), {"x": 0}, "x: expected more than 0, got 0"),
-    "exclusiveMaximum": (only({"exclusiveMaximum": 1.5}), {"x": 1.5}, "x: expected less than 1.5, got 1.5"),
-    "exclusive in draft-04": (
+    (
         {"$schema": "http://json-schema.org/draft-04/schema#", **only({"minimum": 1, "exclusiveMinimum": True})},
         {"x": 1},
         "x: expected more than 1, got 1",
     ),
-    "multipleOf": (only({"multipleOf": 5}), {"x": 7}, "x: expected a multiple of 5, got 7"),
-    "minLength": (only({"minLength": 3}), {"x": "ab"}, 'x: expected at least 3 characters, got 2: "ab"'),
-    "minLength of nothing": (only({"minLength": 1}), {"x": ""}, "x: expected at least 1 character, got none"),
-    "maxLength": (only({"maxLength": 2}), {"x": "abc"}, 'x: expected at most 2 characters, got 3: "abc"'),
-    "length in characters": (only({"maxLength": 1}), {"x": "😀😀"}, 'x: expected at most 1 character, got 2: "😀😀"'),
-    "pattern": (only({"pattern": r"^\d+$"}), {"x": "a"}, r'x: expected a match of /^\d+$/, got "a"'),
-    "minItems": (only({"minItems": 1}), {"x": []}, "x: expected at least 1 item, got 0"),
-    "maxItems": (only({"maxItems": 1}), {"x": [1, 2]}, "x: expected at most 1 item, got 2"),
-    "uniqueItems": (
-        only({"uniqueItems": True}),
-        {"x": ["a", "b", "a"]},
-        'x: expected no two equal items, got array ["a", "b", "a"]',
-    ),
-    "minProperties": (only({"minProperties": 2}), {"x": {"a": 1}}, "x: expected at least 2 members, got 1"),
-    "maxProperties": (only({"maxProperties": 0}), {"x": {"a": 1}}, "x: expected at most 0 members, got 1"),
-    "contains": (
-        only({"contains": INTEGER}),
-        {"x": ["a"]},
-        'x: does not fit "contains": {"type": "integer"}, got array ["a"]',
-    ),
-    "maxContains": (
-        only({"contains": INTEGER, "maxContains": 1}),
-        {"x": [1, 2]},
-        'x: does not fit "contains": {"type": "integer"}, "maxContains": 1, got array [1, 2]',
-    ),
-    "tuple": (only({"prefixItems": [STRING, INTEGER]}), {"x": ["a", "b"]}, 'x[1]: expected integer, got string "b"'),
-    "tuple too long": (
-        only({"prefixItems": [{}], "items": False}),
-        {"x": [1, 2]},
-        "x[1]: not allowed, got number 2",
-    ),
-    "tuple of draft-07": (
+    (
         {"$schema": DRAFT_07, **only({"items": [STRING], "additionalItems": INTEGER})},
         {"x": ["a", "b"]},
         'x[1]: expected integer, got string "b"',
     ),
-    "unevaluatedItems": (
-        only({"allOf": [{"prefixItems": [{}]}], "unevaluatedItems": False}),
-        {"x": [1, 2]},
-        'x: does not fit "unevaluatedItems": false, got array [1, 2]',
-    ),
-    # names
-    "missing": (left_open("title", title=TITLE), {}, "title: missing (string: Issue title)"),
-    "missing by reference": (
-        {"$defs": {"t": TITLE}, **left_open("x", x={"$ref": "#/$defs/t"})},
-        {},
-        "x: missing (string: Issue title)",
-    ),
-    "missing enum": (left_open("x", x=STATE), {}, 'x: missing ("open" | "closed" | "all")'),
-    "missing undeclared": ({"required": ["x"]}, {}, "x: missing"),
-    "missing inside": (only(left_open("id", id=INTEGER)), {"x": {}}, "x.id: missing (integer)"),
-    "unknown": (closed(title=TITLE, body=STRING), {"zzz": 1}, "zzz: no such argument; there are title, body"),
-    "unknown that a name contains": (
+    (left_open("title", title=TITLE), {}, "title: missing (string: Issue title)"),
+    ({"$defs": {"t": TITLE}, **left_open("x", x={"$ref": "#/$defs/t"})}, {}, "x: missing (string: Issue title)"),
+    (left_open("x", x=STATE), {}, 'x: missing ("open" | "closed" | "all")'),
+    ({"required": ["x"]}, {}, "x: missing"),
+    (closed(title=TITLE, body=STRING), {"zzz": 1}, "zzz: no such argument; there are title, body"),
+    (
         closed(title=TITLE, sheet_names=STRINGS),
         {"name": "x"},
         "name: no such argument; nearest: sheet_names; there are title, sheet_names",
     ),
-    "unknown that a required name contains": (
+    (
         closed("sheet_names", title=TITLE, sheet_names=STRINGS),
         {"name": "x"},
         "name: no such argument; did you mean sheet_names (missing, array of string)?",
     ),
-    "unknown among long names": (
+    (
         closed(**{f"argument_with_a_long_name_{n}": {} for n in range(10, 40)}),
         {"zzz": 1},
         "zzz: no such argument; there are "
         + ", ".join(f"argument_with_a_long_name_{n}" for n in range(10, 22))
         + " and 18 more",
     ),
-    "unknown without any": (closed(), {"a": 1}, "a: no such argument; there are none"),
-    "unknown and near": (closed(title=TITLE), {"titel": "x"}, "titel: no such argument; did you mean title?"),
-    "unknown inside": (only(closed(name=STRING)), {"x": {"nmae": "a"}}, "x.nmae: no such property; did you mean name?"),
-    "misspelt and required": (
-        closed("title", title=TITLE),
-        {"tittle": "x"},
-        "tittle: no such argument; did you mean title (missing, string)?",
-    ),
-    "misspelt and required, left open": (
+    (closed(), {"a": 1}, "a: no such argument; there are none"),
+    (closed(title=TITLE), {"titel": "x"}, "titel: no such argument; did you mean title?"),
+    (closed("title", title=TITLE), {"tittle": "x"}, "tittle: no such argument; did you mean title (missing, string)?"),
+    (
         left_open("title", title=TITLE),
         {"tittle": "x"},
         "tittle: no such argument; did you mean title (missing, string)?",
     ),
-    "misspelt and required inside": (
-        only(left_open("max_size", max_size=INTEGER)),
-        {"x": {"maxSize": 1}},
-        "x.maxSize: no such property; did you mean max_size (missing, integer)?",
-    ),
-    "misspelt where others may be": (
+    (
         left_open("title", title=TITLE) | {"additionalProperties": True},
         {"tittle": "x"},
         "title: missing (string: Issue title)",
     ),
-    "unevaluatedProperties": (
-        {"allOf": [left_open(title=TITLE)], "unevaluatedProperties": False},
-        {"titel": "x"},
-        ': does not fit "unevaluatedProperties": false, got object {"titel": "x"}',
-    ),
-    "propertyNames": (
-        only({"propertyNames": {"pattern": "^[a-z]+$"}}),
-        {"x": {"A": 1}},
-        'x: does not fit "propertyNames": {"pattern": "^[a-z]+$"}, got object {"A": 1}',
-    ),
-    "patternProperties": (
-        only({"patternProperties": {"^n": INTEGER}}),
-        {"x": {"n1": "a"}},
-        'x.n1: expected integer, got string "a"',
-    ),
-    "map": (only({"additionalProperties": INTEGER}), {"x": {"k": "a"}}, 'x.k: expected integer, got string "a"'),
-    "dependentRequired": (
-        left_open(a=STRING, b=INTEGER) | {"dependentRequired": {"a": ["b"]}},
-        {"a": ""},
-        ': does not fit "dependentRequired": {"a": ["b"]}, got object {"a": ""}',
-    ),
-    "dependencies": (
+    (
         {"$schema": DRAFT_07, "dependencies": {"a": ["b"]}},
         {"a": ""},
         ': does not fit "dependencies": {"a": ["b"]}, got object {"a": ""}',
     ),
-    "dependentSchemas": (
-        {"dependentSchemas": {"a": {"required": ["b"]}}},
-        {"a": ""},
-        ': does not fit "dependentSchemas": {"a": {"required": ["b"]}}, got object {"a": ""}',
-    ),
-    # combinations
-    "nullable": (only({"anyOf": [STRING, {"type": "null"}]}), {"x": 3}, "x: expected string | null, got number 3"),
-    "inside a nullable": (
-        only({"anyOf": [{"type": "string", "minLength": 3}, {"type": "null"}]}),
-        {"x": "a"},
-        'x: expected at least 3 characters, got 1: "a" (or null)',
-    ),
-    "one or many": (
-        only({"anyOf": [STRINGS, STRING]}),
-        {"x": ["a", 1]},
-        "x[1]: expected string, got number 1 (or input.x: string)",
-    ),
-    "union of constants": (
-        only({"anyOf": [{"const": "asc"}, {"const": "desc"}]}),
-        {"x": "dsc"},
-        'x: expected "asc" | "desc", got "dsc"; nearest: "desc"',
-    ),
-    "tagged": (only(SHAPE), {"x": {"kind": "circle", "r": "1"}}, 'x.r: expected number, got string "1"'),
-    "tagged, wrong tag": (
-        only(SHAPE),
-        {"x": {"kind": "squar"}},
-        'x.kind: expected "circle" | "square", got "squar"; nearest: "square"',
-    ),
-    "tagged, no tag": (only(SHAPE), {"x": {"r": 1}}, 'x.kind: missing ("circle" | "square")'),
-    "tagged, no object": (
-        only(SHAPE),
-        {"x": 3},
-        "x: expected object { kind, r } | object { kind, side }, got number 3",
-    ),
-    "fewest problems": (
-        only({"anyOf": [closed("a", "b", a=INTEGER, b=INTEGER), closed("c", c=INTEGER)]}),
-        {"x": {"a": 1, "b": "2"}},
-        'x.b: expected integer, got string "2" (or input.x: object { c })',
-    ),
-    "one of these required": (
+    (
         left_open(a=STRING, b=STRING) | {"anyOf": [{"required": ["a"]}, {"required": ["b", "c"]}]},
         {},
         ": missing a, or b and c",
     ),
-    "oneOf twice": (
+    (
         left_open(a=STRING, b=STRING) | {"oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
         {"a": "", "b": ""},
         ": fits object { a } (number 1) and object { b } (number 2), but must fit exactly one of 2 alternatives",
     ),
-    "allOf": (only({"allOf": [STRING, {"maxLength": 1}]}), {"x": "ab"}, 'x: expected at most 1 character, got 2: "ab"'),
-    "not required": (
-        {"not": {"required": ["a", "b"]}},
-        {"a": 1, "b": 2},
-        ': does not fit "not": {"required": ["a", "b"]}, got object {"a": 1, "b": 2}',
-    ),
-    "not a kind": (only({"not": STRING}), {"x": "s"}, 'x: does not fit "not": {"type": "string"}, got string "s"'),
-    "not anything": (only({"not": {}}), {"x": 1}, 'x: does not fit "not": {}, got number 1'),
-    "then": (
-        left_open(a=STATE) | {"if": {"properties": {"a": {"const": "all"}}}, "then": {"required": ["b"]}},
-        {"a": "all"},
-        ': does not fit "if": {"properties": {"a": {"const": "all"}}}, "then": {"required": ["b"]}, '
-        'got object {"a": "all"}',
-    ),
-    "else": (
-        {"if": {"required": ["a"]}, "else": {"required": ["b"]}},
-        {},
-        ': does not fit "if": {"required": ["a"]}, "else": {"required": ["b"]}, got object {}',
-    ),
-    "reference": (
-        {"$defs": {"n": INTEGER}, **only({"$ref": "#/$defs/n"})},
-        {"x": "1"},
-        'x: expected integer, got string "1"',
-    ),
-    "anchor": (
+    ({"$defs": {"n": INTEGER}, **only({"$ref": "#/$defs/n"})}, {"x": "1"}, 'x: expected integer, got string "1"'),
+    (
         {"$defs": {"n": {"$anchor": "n", "type": "integer"}}, **only({"$ref": "#n"})},
         {"x": "1"},
         'x: expected integer, got string "1"',
     ),
-    "recursion": (
+    (
         {"$defs": {"tree": TREE}, **only({"$ref": "#/$defs/tree"})},
         {"x": ["a", [3]]},
         "x[1][0]: expected string | array of (string | array), got number 3 (or input.x[1]: string)",
     ),
-    # hostile text
-    "name that forges a line": (
-        {"properties": {"a\n- input.b": STRING}},
-        {"a\n- input.b": 1},
-        r'["a\n- input.b"]: expected string, got number 1',
-    ),
-    "value that forges a line": (
-        only(INTEGER),
-        {"x": "\n- input.b: bad"},
-        r'x: expected integer, got string "\n- input.b: bad"',
-    ),
-    "description that forges a line": (
+    ({"properties": {"a\n- input.b": STRING}}, {"a\n- input.b": 1}, r'["a\n- input.b"]: expected string, got number 1'),
+    (
         left_open("x", x={"type": "string", "description": "a\n- input.b: bad\x1b[0m\u202e"}),
         {},
         "x: missing (string: a - input.b: bad\ufffd[0m\ufffd)",
     ),
-    "pattern that forges a line": (only({"pattern": "^a\nb$"}), {"x": ""}, 'x: expected a match of /^a b$/, got ""'),
-    "long name": ({"required": ["n" * 5000]}, {}, f'["{"n" * 57}…"]: missing'),
-}
+    ({"required": ["n" * 5000]}, {}, f'["{"n" * 57}…"]: missing'),
+    *((only(schema), {"x": value}, f"x{said}" if said[0] in ".[" else f"x: {said}") for schema, value, said in OF_X),
+]
 
 
-@pytest.mark.parametrize("case", PROBLEMS)
-def test_a_problem_has_its_path_the_expected_and_the_given_value(case: str) -> None:
-    schema, value, problem = PROBLEMS[case]
+@pytest.mark.parametrize(("schema", "value", "problem"), PROBLEMS, ids=[problem for *_, problem in PROBLEMS])
+def test_a_problem_has_its_path_and_both_values(schema: dict[str, Any], value: dict[str, Any], problem: str) -> None:
     place = "input" if problem.startswith((":", "[")) else "input."
     assert complaint(schema, json.dumps(value, ensure_ascii=False)) == [f"- {place}{problem}"]
 
@@ -551,18 +413,14 @@ def test_one_wrong_row_among_thousands_is_found() -> None:
 # undeclared arguments of a schema that leaves open whether there are any
 
 
-@pytest.mark.parametrize(
-    ("declared", "written"),
-    [
-        ("page_size", "pageSize"),
-        ("pageSize", "page_size"),
-        ("perPage", "perpage"),
-        ("dry-run", "dryRun"),
-        ("labels", "Labels"),
-        ("line1", "line_1"),
-        ("id", "ID"),
-    ],
-)
+def pairs(text: str) -> list[list[str]]:
+    return [pair.split(":") for pair in text.split()]
+
+
+SPELT = "page_size:pageSize pageSize:page_size perPage:perpage dry-run:dryRun labels:Labels line1:line_1 id:ID"
+
+
+@pytest.mark.parametrize(("declared", "written"), pairs(SPELT))
 def test_an_optional_argument_with_other_case_and_punctuation_is_refused(declared: str, written: str) -> None:
     schema = left_open(**{declared: {}, "other": {}})
     assert complaint(schema, json.dumps({written: 1})) == [
@@ -570,17 +428,13 @@ def test_an_optional_argument_with_other_case_and_punctuation_is_refused(declare
     ]
 
 
-@pytest.mark.parametrize(
-    ("declared", "written"),
-    [
-        ("labels", "labesl"),
-        ("title", "tittle"),
-        ("color", "colour"),
-        ("repository", "repositry"),
-        ("description", "discription"),
-        ("include_archived", "include_archvied"),
-    ],
+MISSPELT = pairs(
+    "labels:labesl title:tittle color:colour repository:repositry description:discription "
+    "include_archived:include_archvied"
 )
+
+
+@pytest.mark.parametrize(("declared", "written"), MISSPELT)
 def test_a_misspelt_optional_argument_is_refused_with_the_way_to_send_it(declared: str, written: str) -> None:
     schema = left_open(**{declared: {}, "other": {}})
     assert complaint(schema, json.dumps({written: 1})) == [
@@ -589,42 +443,16 @@ def test_a_misspelt_optional_argument_is_refused_with_the_way_to_send_it(declare
     assert prepare(schema, json.dumps({written: 1, declared: 2})) == {written: 1, declared: 2}
 
 
-@pytest.mark.parametrize(
-    ("declared", "written"),
-    [
-        ("page", "pages"),
-        ("id", "ids"),
-        ("create", "created"),
-        ("order", "reorder"),
-        ("from", "form"),
-        ("min_distance", "max_distance"),
-        ("line1", "line2"),
-        ("v1_2", "v12"),
-        ("content", "context"),
-        ("source", "target"),
-        ("includeArchived", "excludeArchived"),
-        ("start_date", "end_date"),
-        ("user", "username"),
-        ("active", "inactive"),
-        ("latitude", "longitude"),
-        ("altitude", "attitude"),
-        ("interval", "internal"),
-        ("collection_id", "connection_id"),
-        ("country", "county"),
-        ("contract_id", "contact_id"),
-        ("contracts", "contacts"),
-        ("trial", "trail"),
-        ("board", "broad"),
-        ("x", "y"),
-        ("id", "_id"),
-        ("filter", "$filter"),
-        ("type", "@type"),
-        ("___", "$$$"),
-        ("___", "---"),
-        ("-", ""),
-        ("p" * 80 + "a", "p" * 80 + "b"),
-    ],
+DIFFERENT = pairs(
+    "page:pages id:ids create:created order:reorder from:form min_distance:max_distance line1:line2 v1_2:v12 "
+    "content:context source:target includeArchived:excludeArchived start_date:end_date user:username "
+    "active:inactive latitude:longitude altitude:attitude interval:internal collection_id:connection_id "
+    "country:county contract_id:contact_id contracts:contacts trial:trail board:broad x:y id:_id filter:$filter "
+    f"type:@type ___:$$$ ___:--- -: {'p' * 80}a:{'p' * 80}b"
 )
+
+
+@pytest.mark.parametrize(("declared", "written"), DIFFERENT)
 def test_a_different_name_is_sent(declared: str, written: str) -> None:
     assert prepare(left_open(**{declared: {}}), json.dumps({written: 1})) == {written: 1}
 
@@ -716,58 +544,34 @@ def test_the_error_about_a_schema_that_contradicts_itself_names_what_is_accepted
 
 
 NEAR = {"page_size": INTEGER}
+MAY_BE_MEANT: dict[str, dict[str, Any]] = {
+    "true": {"additionalProperties": True},
+    "any": {"additionalProperties": {}},
+    "schema": {"additionalProperties": INTEGER},
+    "unevaluated": {"unevaluatedProperties": True},
+    "pattern": {"patternProperties": {"^p": {}}},
+    "names": {"propertyNames": {"minLength": 1}},
+    "allOf": {"allOf": [{"additionalProperties": True}]},
+    "ref": {"$defs": {"a": {"additionalProperties": True}}, "$ref": "#/$defs/a"},
+    "anyOf": {"anyOf": [{"properties": {"pageSize": {}}}]},
+    "dependent": {"dependentSchemas": {"a": {"properties": {"pageSize": {}}}}},
+    "unusable": left_open(**NEAR, bad={"$ref": "#/$defs/a0"})
+    | {"$defs": {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(60)} | {"a60": {}}},
+    "required": left_open("pageSize", **NEAR),
+    "required-in-anyOf": {"anyOf": [{"required": ["pageSize"]}, {"required": ["other"]}]},
+    "dependentRequired-of-it": {"dependentRequired": {"pageSize": []}},
+    "dependentRequired": {"dependentRequired": {"other": ["pageSize"]}},
+    "dependentSchemas-of-it": {"dependentSchemas": {"pageSize": {}}},
+    "dependencies-of-it": {"$schema": DRAFT_07, "dependencies": {"pageSize": []}},
+    "excluded-by-another": {"dependentSchemas": {"page_size": {"not": {"required": ["pageSize"]}}}},
+    "not": {"not": {"properties": {"pageSize": {"const": 1}}, "required": ["other"]}},
+    "many-dependents": {"dependentSchemas": {f"a{n}": {} for n in range(9)}},
+}
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        left_open(**NEAR) | {"additionalProperties": True},
-        left_open(**NEAR) | {"additionalProperties": {}},
-        left_open(**NEAR) | {"additionalProperties": INTEGER},
-        left_open(**NEAR) | {"unevaluatedProperties": True},
-        left_open(**NEAR) | {"patternProperties": {"^p": {}}},
-        left_open(**NEAR) | {"propertyNames": {"minLength": 1}},
-        left_open(**NEAR) | {"allOf": [{"additionalProperties": True}]},
-        left_open(**NEAR) | {"$defs": {"a": {"additionalProperties": True}}, "$ref": "#/$defs/a"},
-        left_open(**NEAR) | {"anyOf": [{"properties": {"pageSize": {}}}]},
-        left_open(**NEAR) | {"dependentSchemas": {"a": {"properties": {"pageSize": {}}}}},
-        left_open(**NEAR, bad={"$ref": "#/$defs/a0"})
-        | {"$defs": {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(60)} | {"a60": {}}},
-        left_open("pageSize", **NEAR),
-        left_open(**NEAR) | {"anyOf": [{"required": ["pageSize"]}, {"required": ["other"]}]},
-        left_open(**NEAR) | {"dependentRequired": {"pageSize": []}},
-        left_open(**NEAR) | {"dependentRequired": {"other": ["pageSize"]}},
-        left_open(**NEAR) | {"dependentSchemas": {"pageSize": {}}},
-        left_open(**NEAR) | {"$schema": DRAFT_07, "dependencies": {"pageSize": []}},
-        left_open(**NEAR) | {"dependentSchemas": {"page_size": {"not": {"required": ["pageSize"]}}}},
-        left_open(**NEAR) | {"not": {"properties": {"pageSize": {"const": 1}}, "required": ["other"]}},
-        left_open(**NEAR) | {"dependentSchemas": {f"a{n}": {} for n in range(9)}},
-    ],
-    ids=[
-        "true",
-        "any",
-        "schema",
-        "unevaluated",
-        "pattern",
-        "names",
-        "allOf",
-        "ref",
-        "anyOf",
-        "dependent",
-        "unusable",
-        "required",
-        "required-in-anyOf",
-        "dependentRequired-of-it",
-        "dependentRequired",
-        "dependentSchemas-of-it",
-        "dependencies-of-it",
-        "excluded-by-another",
-        "not",
-        "many-dependents",
-    ],
-)
-def test_a_near_name_is_sent_if_the_schema_may_take_undeclared_names(schema: dict[str, Any]) -> None:
-    assert prepare(schema, '{"pageSize": 3}') == {"pageSize": 3}
+@pytest.mark.parametrize("case", MAY_BE_MEANT)
+def test_a_near_name_is_sent_if_the_schema_may_take_undeclared_names(case: str) -> None:
+    assert prepare(left_open(**NEAR) | MAY_BE_MEANT[case], '{"pageSize": 3}') == {"pageSize": 3}
 
 
 def test_a_near_name_is_sent_beside_the_declared_one() -> None:
@@ -816,9 +620,7 @@ def test_a_default_that_fits_nothing_else_is_no_problem_of_the_call() -> None:
         *("one of two", "required", "required, of another type", "required, null", "required by allOf", "needed by b"),
     ],
 )
-def test_an_argument_with_a_default_may_be_left_out_and_is_not_sent(
-    schema: dict[str, Any], given_: dict[str, Any]
-) -> None:
+def test_an_argument_with_a_default_may_be_left_out(schema: dict[str, Any], given_: dict[str, Any]) -> None:
     assert prepare(schema, json.dumps(given_)) == given_
 
 
@@ -862,9 +664,7 @@ OPTIONS = [f"option{n}" for n in range(20_000)]
     ],
     ids=["enum", "doubling", "tree", "closed", "open", "unique", "oneOf", "names", "self", "const", "pattern", "wide"],
 )
-def test_hostile_schemas_and_values_give_short_messages_in_bounded_time(
-    schema: dict[str, Any], value: dict[str, Any]
-) -> None:
+def test_hostile_schemas_and_values_give_short_messages_soon(schema: dict[str, Any], value: dict[str, Any]) -> None:
     text = json.dumps(value)
     began = time.thread_time()
     problems = []
@@ -883,21 +683,16 @@ def test_thousands_of_defaults_are_checked_in_bounded_time() -> None:
     rows = {"type": "array", "items": {"anyOf": [left_open("a", a={"const": n}) for n in range(5)]}}
     default = [{"a": 4, "b": n} for n in range(40)]
     names = [f"p{n}" for n in range(2_000)]
-    schema = {
-        "type": "object",
-        "$defs": {"rows": rows},
-        "properties": {name: {"$ref": "#/$defs/rows", "default": default} for name in names},
+    schema = left_open(**{name: {"$ref": "#/$defs/rows", "default": default} for name in names}) | {
+        "$defs": {"rows": rows}
     }
     began = time.thread_time()
     assert prepare(schema | {"required": names[:1_000], "minProperties": 1}, "{}") == {}
     assert time.thread_time() - began < 3
 
 
-def test_only_as_many_missing_names_are_read_as_can_be_listed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    names = [f"n{n}" for n in range(100_000)]
-    schema = {"required": names}
+def test_only_as_many_missing_names_are_read_as_can_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"required": [f"n{n}" for n in range(100_000)]}
     made = 0
     original = _Search._missing
 
@@ -914,7 +709,8 @@ def test_only_as_many_missing_names_are_read_as_can_be_listed(
     assert complaint(schema, '{"a": 1}')[-1] == "- … and more"
 
 
-def test_compiled_schemas_out_of_use_are_dropped() -> None:
+def test_compiled_schemas_out_of_use_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arguments, "_MAX_WEIGHT", 1_000)
     checker = ArgumentChecker()
 
     def prepared(schema: dict[str, Any]) -> None:
@@ -924,7 +720,7 @@ def test_compiled_schemas_out_of_use_are_dropped() -> None:
     prepared(used)
     first = checker._checks[id(used)]
     for turn in range(15):
-        prepared({"properties": {f"p{turn}_{n}": {"type": "string"} for n in range(8_000)}})
+        prepared({"properties": {f"p{turn}_{n}": STRING for n in range(80)}})
         prepared(used)
     assert checker._checks[id(used)] is first
     assert len(checker._checks) < 10
@@ -964,9 +760,7 @@ def test_any_schema_and_argument_give_an_object_or_a_refusal(schema: dict[str, A
 
 @settings(max_examples=examples(100), deadline=None, derandomize=True, database=None)
 @given(schema=schemas, given_=st.dictionaries(st.sampled_from("abcde"), plain, max_size=4))
-def test_every_problem_is_a_short_line_on_a_given_or_missing_value(
-    schema: dict[str, Any], given_: dict[str, Any]
-) -> None:
+def test_every_problem_is_a_short_line_on_one_value(schema: dict[str, Any], given_: dict[str, Any]) -> None:
     try:
         compile_schema(schema)
     except UnusableSchema:
@@ -1042,20 +836,17 @@ def test_other_options_are_refused_before_anything_is_sent(options: str, problem
 
 # integers beyond 2^53
 
-CHAT: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "chat_id": {"type": "integer"},
-        "large": {"type": "integer", "minimum": 0, "maximum": 2**64 - 1},
-        "ids": {"type": "array", "items": {"type": "integer"}},
-        "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
-        "ratio": {"type": "number", "maximum": 1e19},
-        "any": {},
-        "maybe": {"anyOf": [{"type": "integer"}, {"type": "number"}]},
-        "choice": {"enum": [1e300, 9007199254740992]},
-        "name": {"type": "string"},
-    },
-}
+CHAT = left_open(
+    chat_id=INTEGER,
+    large=INTEGER | {"minimum": 0, "maximum": 2**64 - 1},
+    ids={"type": "array", "items": INTEGER},
+    either={"anyOf": [INTEGER, STRING]},
+    ratio={"type": "number", "maximum": 1e19},
+    any={},
+    maybe={"anyOf": [INTEGER, {"type": "number"}]},
+    choice={"enum": [1e300, 9007199254740992]},
+    name=STRING,
+)
 ROUNDED = "beyond 2^53, a Number loses its last digits; pass the bigint that the result gave (unwrap keeps it"
 
 
@@ -1101,12 +892,12 @@ def test_anywhere_else_a_number_beyond_2_53_is_sent_as_javascript_writes_it(text
 
 
 def test_of_many_numbers_beyond_2_53_a_few_are_named_quickly() -> None:
-    text = json.dumps({"any": [0] * 20_000, "ids": [0] * 20_000}).replace("0", "9007199254740994E0")
+    text = json.dumps({"any": [0] * 2_000, "ids": [0] * 2_000}).replace("0", "9007199254740994E0")
     began = time.process_time()
     problems = complaint(CHAT, text)
     assert time.process_time() - began < 20
     assert [problem.partition(":")[0] for problem in problems] == ["- input"]
-    text = json.dumps({"ids": [0] * 20_000}).replace("0", "9007199254740994E0")
+    text = json.dumps({"ids": [0] * 2_000}).replace("0", "9007199254740994E0")
     assert [each.partition(":")[0] for each in complaint(CHAT, text)] == [f"- input.ids[{n}]" for n in range(3)]
 
 
@@ -1114,7 +905,7 @@ def test_a_bigint_where_a_string_belongs_is_named_with_what_to_pass() -> None:
     assert complaint(CHAT, '{"name": 725653563933458433}') == [
         "- input.name: expected string, got bigint 725653563933458433n; pass String(n)"
     ]
-    assert complaint({**CHAT, "required": ["chat_id"]}, '{"chat_id": "7", "large": 18446744073709551616}') == [
+    assert complaint(CHAT | {"required": ["chat_id"]}, '{"chat_id": "7", "large": 18446744073709551616}') == [
         '- input.chat_id: expected integer, got string "7"',
         "- input.large: expected at most 18446744073709551615n, got 18446744073709551616n",
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,11 +11,8 @@ from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.runs.calls.dispatch import Dispatcher
 from codemode_mcp.runs.calls.outcome import Calling, CallRecord
-from codemode_mcp.sandbox.messages import ToolCall
+from codemode_mcp.sandbox.messages import Completion, ToolCall
 from upstream_clients.testing import ScriptedSource
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.messages import Completion
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -15,21 +16,15 @@ from hypothesis import strategies as st
 from codemode_mcp.base.settings import PolicyRules, ToolOverride, ToolSettings
 from codemode_mcp.catalog.overrides import Overrides
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.rules.policy.approval import Verdict, ask_for
+from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict, ask_for
 from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.runs.calls.arguments import secrets_of
 from codemode_mcp.runs.calls.dispatch import Dispatcher
 from codemode_mcp.runs.calls.outcome import CallEvents, Calling, CallRecord
-from codemode_mcp.sandbox.messages import ToolCall
+from codemode_mcp.sandbox.messages import Completion, ToolCall
 from tests.properties import examples
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.tools import Annotations, Question, Tool, ToolOutcome, UpstreamView
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from codemode_mcp.rules.policy.approval import ApprovalRequest
-    from codemode_mcp.sandbox.messages import Completion
 
 pytestmark = pytest.mark.anyio
 
@@ -228,9 +223,7 @@ async def test_a_secret_that_the_server_repeats_is_replaced_in_results_and_error
     assert completion.error.message == "MCP.hub.createIssue: the key *** was refused"
 
 
-async def test_a_secret_that_the_server_repeats_is_replaced_in_progress_notes_and_questions(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_secret_that_the_server_repeats_is_replaced_in_what_it_asks(caplog: pytest.LogCaptureFixture) -> None:
     override = ToolOverride(default={"repo_name": SECRET}, secret=frozenset({"repo_name"}))
     bench = Bench(override)
     seen: list[object] = []

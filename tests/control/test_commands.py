@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import typer
@@ -16,11 +17,7 @@ from codemode_mcp.cli.serving_processes import StoreContents
 from codemode_mcp.server.control import client, protocol
 from codemode_mcp.server.control.client import Answers
 from codemode_mcp.server.control.endpoints import Endpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from codemode_mcp.server.control.protocol import Request
+from codemode_mcp.server.control.protocol import Request
 
 ONE = "run_" + "a" * 20 + "one1"
 TWO = "run_" + "a" * 20 + "two2"
@@ -28,45 +25,29 @@ OTHER = "run_" + "b" * 24
 
 
 def run(name: str, **more: Any) -> dict[str, Any]:
-    return {
-        "id": name,
-        "state": "waiting",
-        "code": None,
-        "caller": "stdio",
-        "principal": "me",
-        "ageMs": 5,
-        "endedMs": None,
-        "expiresMs": 9,
-        "observed": False,
-        "waits": 0,
-        "snapshots": 1,
-        "approvals": 0,
-        "questions": 0,
-        "timers": 0,
-        "callCount": 0,
-        **more,
-    }
+    none = dict.fromkeys(("waits", "approvals", "questions", "timers", "callCount"), 0)
+    facts = {"id": name, "state": "waiting", "code": None, "caller": "stdio", "principal": "me"}
+    return {**facts, **none, "ageMs": 5, "endedMs": None, "expiresMs": 9, "observed": False, "snapshots": 1, **more}
 
 
 def waiting(number: int, arguments: dict[str, Any], **more: Any) -> dict[str, Any]:
     text = protocol.text_of(arguments)
-    return {
+    effects = {"read_only": False, "destructive": True, "idempotent": False, "open_world": True}
+    shown = {
         "call": number,
         "tool": "mcp:a:b",
         "path": "MCP.a.b",
-        "arguments": text,
-        "characters": len(text),
-        "digest": protocol.digest_of(text),
-        "effects": {"read_only": False, "destructive": True, "idempotent": False, "open_world": True},
+        "effects": effects,
         "reason": "the rule 'destructive'",
-        **more,
     }
+    return {**shown, "arguments": text, "characters": len(text), "digest": protocol.digest_of(text), **more}
 
 
 class Servers:
-    """The servers at the other ends of the sockets."""
+    """The servers at the other ends of the sockets, and what commands print about them."""
 
-    def __init__(self) -> None:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.printed = capsys.readouterr
         self.runs: list[list[dict[str, Any]]] = [[run(ONE), run(TWO)], [run(OTHER)]]
         self.waiting: list[dict[str, Any]] = []
         self.asked: list[tuple[int, Request]] = []
@@ -74,27 +55,24 @@ class Servers:
         self.stored = StoreContents()
         self.known: set[str] = set()
 
+    def refused(self, command: Callable[..., None], *arguments: Any, **options: Any) -> str:
+        """Return the messages of a command that does nothing."""
+        with pytest.raises(typer.Exit) as ended:
+            command(*arguments, **options)
+        assert ended.value.exit_code
+        return " ".join(self.printed().err.split())
+
     def look(self, config: str | None, known: Collection[str]) -> StoreContents:
         self.known = set(known)
         return self.stored
 
     async def ask_all(self, request: Request) -> Answers:
-        return Answers(
-            tuple(
-                (
-                    Endpoint(Path(f"/x/{pid}"), pid, "sock", local=True),
-                    {
-                        "ok": True,
-                        "server": self.server(pid),
-                        "runs": runs,
-                        "omitted": 0,
-                        **({"store": self.stores[pid]} if pid in self.stores else {}),
-                    },
-                )
-                for pid, runs in enumerate(self.runs, 1)
-            ),
-            (),
-        )
+        answers = []
+        for pid, runs in enumerate(self.runs, 1):
+            store = {"store": self.stores[pid]} if pid in self.stores else {}
+            answer = {"ok": True, "server": self.server(pid), "runs": runs, "omitted": 0, **store}
+            answers.append((Endpoint(Path(f"/x/{pid}"), pid, "sock", local=True), answer))
+        return Answers(tuple(answers), ())
 
     async def ask(self, place: Endpoint, request: Request) -> dict[str, Any]:
         self.asked.append((place.pid, request))
@@ -118,8 +96,8 @@ class Servers:
 
 
 @pytest.fixture
-def servers(monkeypatch: pytest.MonkeyPatch) -> Servers:
-    made = Servers()
+def servers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Servers:
+    made = Servers(capsys)
     monkeypatch.setattr(client, "ask_all", made.ask_all)
     monkeypatch.setattr(client, "ask", made.ask)
     monkeypatch.setattr(serving_processes, "read_store", made.look)
@@ -143,22 +121,14 @@ def person(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return screens
 
 
-def refused(command: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the messages of a command that does nothing."""
-    with pytest.raises(typer.Exit) as ended:
-        command()
-    assert ended.value.exit_code
-    return " ".join(capsys.readouterr().err.split())
-
-
 def test_the_beginning_of_an_id_stands_for_a_run_where_it_is_the_only_one(servers: Servers) -> None:
     cli_runs.show(OTHER[:12])
     cli_runs.show(ONE[:25])
     assert [(pid, request.run) for pid, request in servers.asked] == [(2, OTHER), (1, ONE)]
 
 
-def test_the_beginning_of_two_ids_stands_for_neither(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(lambda: cli_runs.show(ONE[:24]), capsys)
+def test_the_beginning_of_two_ids_stands_for_neither(servers: Servers) -> None:
+    said = servers.refused(cli_runs.show, ONE[:24])
     assert ONE in said
     assert TWO in said
     servers.runs = [[run(ONE), run(ONE + "x")]]
@@ -166,49 +136,37 @@ def test_the_beginning_of_two_ids_stands_for_neither(servers: Servers, capsys: p
     assert [request.run for _, request in servers.asked] == [ONE], "a whole id is not the beginning of another"
 
 
-def test_two_processes_that_claim_one_run_are_not_chosen_between(
-    servers: Servers, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_processes_that_claim_one_run_are_not_chosen_between(servers: Servers) -> None:
     servers.runs = [[run(ONE)], [run(ONE)]]
-    assert "several processes" in refused(lambda: cli_runs.show(ONE), capsys)
+    assert "several processes" in servers.refused(cli_runs.show, ONE)
 
 
 @pytest.mark.parametrize("given", ["", "r", "run_", OTHER[:11], "run_zzzzzzzzzzzzz", OTHER + "x", OTHER.upper()])
-def test_what_is_too_short_or_no_run_is_refused(
-    servers: Servers, given: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "runs list" in refused(lambda: cli_runs.show(given), capsys)
+def test_what_is_too_short_or_no_run_is_refused(servers: Servers, given: str) -> None:
+    assert "runs list" in servers.refused(cli_runs.show, given)
     assert servers.asked == []
 
 
 def sqlite(suspended: int, **more: Any) -> dict[str, Any]:
     """Return the report on a store."""
-    return {
-        "kind": "sqlite",
-        "name": "/s/runs.sqlite3",
-        "suspended": suspended,
-        "oldestMs": 7_300_000,
-        "bytes": 14_200,
-        **more,
-    }  # fmt: skip
+    facts = {"kind": "sqlite", "name": "/s/runs.sqlite3", "oldestMs": 7_300_000, "bytes": 14_200}
+    return {**facts, "suspended": suspended, **more}
 
 
-def test_a_run_in_a_store_is_listed_once_with_the_process_that_has_it(
-    servers: Servers, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_in_a_store_is_listed_once_with_the_process_that_has_it(servers: Servers) -> None:
     servers.runs = [
         [run(ONE, where="stored", adoptable=True), run(TWO, where="elsewhere", observed=True)],
         [run(ONE, where="stored"), run(TWO, where="here"), run(OTHER, where="elsewhere", observed=True)],
     ]
     servers.stores = {1: sqlite(3), 2: sqlite(3)}
     cli_runs.list_runs()
-    printed = capsys.readouterr().out.splitlines()
+    printed = servers.printed().out.splitlines()
     assert [line.split()[0] for line in printed[1:4]] == [ONE, TWO, OTHER]
     assert [line.split()[-2] for line in printed[1:4]] == ["none", "2", "another"]
     assert printed[4] == "3 suspended, the oldest for 2 h, 14.2 kB in all", "of one store, though two servers report it"
     assert servers.known == {"/s/runs.sqlite3"}, "it is not read again"
     cli_runs.list_runs(as_json=True)
-    first, second = json.loads(capsys.readouterr().out)["servers"]
+    first, second = json.loads(servers.printed().out)["servers"]
     assert [[each["id"] for each in server["runs"]] for server in (first, second)] == [[ONE], [TWO, OTHER]]
     assert first["store"]["suspended"] == 3
     cli_runs.show(TWO)
@@ -216,111 +174,97 @@ def test_a_run_in_a_store_is_listed_once_with_the_process_that_has_it(
     assert [(pid, request.run) for pid, request in servers.asked] == [(2, TWO), (1, ONE)]
 
 
-def test_what_is_in_the_memory_of_two_processes_is_counted_twice(
-    servers: Servers, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_in_the_memory_of_two_processes_is_counted_twice(servers: Servers) -> None:
     servers.stores = {pid: sqlite(2, kind="memory", name="memory") for pid in (1, 2)}
     cli_runs.list_runs()
-    assert "4 suspended" in capsys.readouterr().out
+    assert "4 suspended" in servers.printed().out
 
 
-def test_without_a_server_the_store_is_shown_and_nothing_is_decided(
-    servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_server_the_store_is_shown_and_nothing_is_decided(servers: Servers, person: list[str]) -> None:
     servers.runs = []
     servers.stored = StoreContents("/s/runs.sqlite3", (run(ONE, where="stored", approvals=1),), sqlite(1))
     cli_runs.list_runs()
-    told = capsys.readouterr()
+    told = servers.printed()
     assert f"{ONE}  waiting" in told.out
     assert "1 suspended" in told.out
     assert "the suspended ones are in /s/runs.sqlite3; start a client" in " ".join(told.err.split())
     cli_runs.list_runs(as_json=True)
-    told_json = json.loads(capsys.readouterr().out)
+    told_json = json.loads(servers.printed().out)
     assert [each["id"] for each in told_json["store"]["runs"]] == [ONE]
     cli_runs.show(ONE[:12])
-    told = capsys.readouterr()
+    told = servers.printed()
     assert "no codemode-mcp serve of this user resumes it" in told.out
     assert "start a client or codemode-mcp serve to see its calls" in " ".join(told.err.split())
     for command in (cli_runs.approve, cli_runs.deny, cli_runs.cancel):
-        assert "start one with its configuration" in refused(lambda command=command: command(ONE), capsys)  # type: ignore[misc]
+        assert "start one with its configuration" in servers.refused(command, ONE)
     assert person == [], "no person was asked"
 
 
-def test_a_run_that_only_the_store_knows_is_shown_with_the_calls_that_may_have_changed_something(
-    servers: Servers, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_only_the_store_knows_is_shown_with_its_calls(servers: Servers) -> None:
     made = [
         {"tool": "mcp:shop:create\u202e", "outcome": "completed", "times": 1},
         {"tool": "mcp:shop:pay", "outcome": "outcome unknown", "times": 2},
     ]
     servers.runs = [[run(ONE, where="stored", state="expired", code="snapshot_expired", endedMs=9, made=made)]]
     cli_runs.show(ONE)
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(servers.printed().out.split())
     expected = "mcp:shop:create\\u202e (completed), mcp:shop:pay (2 times, outcome unknown)"
     assert f"kept in the store since it ended; calls that may have changed something: {expected}" in shown
     for calls, said in (([], "none of its calls may have changed anything"), (None, "its calls are not known here")):
         servers.runs[0][0]["made"] = calls
         cli_runs.show(ONE)
-        assert said in capsys.readouterr().out
+        assert said in servers.printed().out
 
 
-def test_the_time_until_which_a_run_waits_for_a_person_is_shown_and_told_with_the_decision(
-    servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_time_until_which_a_run_waits_for_a_person_is_shown(servers: Servers, person: list[str]) -> None:
     servers.runs = [[run(ONE, approvals=1, expiresMs=3 * 24 * 3600 * 1000)]]
     servers.waiting = [waiting(1, {"a": 1})]
     until = r"20\d\d-\d\d-\d\d \d\d:\d\d UTC"
     cli_runs.list_runs()
-    assert re.search(rf"approval of 1, until {until}", capsys.readouterr().out)
+    assert re.search(rf"approval of 1, until {until}", servers.printed().out)
     cli_runs.show(ONE)
-    assert re.search(rf"dropped in 3 d, at {until}, unless a wait comes", capsys.readouterr().out)
+    assert re.search(rf"dropped in 3 d, at {until}, unless a wait comes", servers.printed().out)
     cli_runs.list_runs(as_json=True)
-    assert json.loads(capsys.readouterr().out)["servers"][0]["runs"][0]["expiresMs"] == 259_200_000
+    assert json.loads(servers.printed().out)["servers"][0]["runs"][0]["expiresMs"] == 259_200_000
     cli_runs.approve(ONE)
-    told = " ".join(capsys.readouterr().err.split())
+    told = " ".join(servers.printed().err.split())
     assert re.search(rf"approved: call 1 the client must call wait by {until}", told)
 
 
-def test_a_process_of_another_configuration_is_not_asked_to_resume_a_run(
-    servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_process_of_another_configuration_is_not_asked_to_resume_a_run(servers: Servers, person: list[str]) -> None:
     servers.runs = [[run(ONE, where="stored", adoptable=False)], [run(ONE, where="stored", adoptable=False)]]
     cli_runs.show(ONE)
-    assert "no codemode-mcp serve of this user resumes it" in capsys.readouterr().out
+    assert "no codemode-mcp serve of this user resumes it" in servers.printed().out
     for command in (cli_runs.approve, cli_runs.cancel):
-        assert "start one with its configuration" in refused(lambda command=command: command(ONE), capsys)  # type: ignore[misc]
+        assert "start one with its configuration" in servers.refused(command, ONE)
     servers.runs[1][0]["adoptable"] = True
     cli_runs.show(ONE)
     assert [pid for pid, _ in servers.asked][-1] == 2
     assert servers.decided == person == []
 
 
-def test_a_run_of_a_process_that_cannot_be_asked_is_not_decided_but_cancelled(
-    servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_of_a_process_that_cannot_be_asked_is_only_cancelled(servers: Servers, person: list[str]) -> None:
     servers.runs = [[run(ONE, where="elsewhere", observed=True, state="running")]]
-    assert "decide there" in refused(lambda: cli_runs.approve(ONE), capsys)
+    assert "decide there" in servers.refused(cli_runs.approve, ONE)
     cli_runs.cancel(ONE)
     assert [request.operation for request in servers.decided] == ["cancel"]
 
 
-def test_a_store_that_cannot_be_looked_at_is_said_and_hides_nothing(
-    servers: Servers, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_that_cannot_be_looked_at_is_said_and_hides_nothing(servers: Servers) -> None:
     servers.stores = {1: {"kind": "postgres", "name": "db", "problem": "the store db does not answer"}}
     servers.stored = StoreContents(problem="the store of suspended runs was not read: x")
     cli_runs.list_runs()
-    told = capsys.readouterr()
+    told = servers.printed()
     assert ONE in told.out
     assert "process 1: the store db does not answer" in told.err
     assert "was not read: x" in told.err
 
 
-def test_a_configuration_chooses_its_process(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(lambda: cli_runs.show(OTHER, config="/home/me/1.json"), capsys)
+def test_a_configuration_chooses_its_process(servers: Servers) -> None:
+    servers.refused(cli_runs.show, OTHER, config="/home/me/1.json")
     cli_runs.show(OTHER, config="/home/me/2.json")
     cli_runs.list_runs(config="/home/me/2.json", as_json=True)
-    (server,) = json.loads(capsys.readouterr().out.partition("\n{")[2].join("{ "))["servers"]
+    (server,) = json.loads(servers.printed().out.partition("\n{")[2].join("{ "))["servers"]
     assert server["pid"] == 2
 
 
@@ -359,18 +303,16 @@ def test_arguments_that_the_program_did_not_give_are_named(servers: Servers, per
     assert 'set by the configuration, not by the program: "owner", "n\\n"' in " ".join(person[0].split())
 
 
-def test_a_listing_of_no_process_says_so(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_listing_of_no_process_says_so(servers: Servers) -> None:
     cli_runs.list_runs(config="/home/me/other.json")
     said = "no runs: no codemode-mcp serve of this user is running with /home/me/other.json"
-    assert said in capsys.readouterr().err
+    assert said in servers.printed().err
 
 
-def test_a_listing_that_could_not_be_had_does_not_say_that_there_are_no_runs(
-    servers: Servers, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_listing_that_could_not_be_had_does_not_say_that_there_are_no_runs(servers: Servers) -> None:
     servers.runs, servers.stored = [], StoreContents(problem="the store is locked")
     cli_runs.list_runs()
-    said = capsys.readouterr().err
+    said = servers.printed().err
     assert "no runs are known" in said
     assert "the store is locked" in said
     assert "is running" not in said
@@ -391,11 +333,9 @@ def test_arguments_that_are_cut_say_so_with_size_and_digest(servers: Servers, pe
     assert person[0].count("CUT") == 2
 
 
-def test_arguments_that_are_not_those_of_their_digest_are_not_asked_about(
-    servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_arguments_that_are_not_those_of_their_digest_are_not_asked_about(servers: Servers, person: list[str]) -> None:
     servers.waiting = [waiting(1, {"n": 1}, digest="0" * 64)]
-    assert "nothing was decided" in refused(lambda: cli_runs.approve(ONE), capsys)
+    assert "nothing was decided" in servers.refused(cli_runs.approve, ONE)
     assert servers.decided == []
     assert person == []
 
@@ -410,31 +350,27 @@ def test_a_line_that_a_program_made_up_is_behind_the_margin(servers: Servers, pe
     assert all(len(line) <= 80 for line in screen.splitlines())
 
 
-def test_a_run_without_waiting_calls_or_that_has_ended_has_nothing_to_decide(
-    servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "no call" in refused(lambda: cli_runs.approve(ONE), capsys)
+def test_a_run_without_waiting_calls_has_nothing_to_decide(servers: Servers, person: list[str]) -> None:
+    assert "no call" in servers.refused(cli_runs.approve, ONE)
     servers.runs = [[run(ONE, endedMs=5, state="completed")]]
-    assert "has ended" in refused(lambda: cli_runs.cancel(ONE), capsys)
+    assert "has ended" in servers.refused(cli_runs.cancel, ONE)
     assert servers.decided == []
 
 
-def test_call_numbers_that_do_not_wait_are_refused(
-    servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_call_numbers_that_do_not_wait_are_refused(servers: Servers, person: list[str]) -> None:
     servers.waiting = [waiting(1, {}), waiting(2, {})]
-    assert "call 3" in refused(lambda: cli_runs.approve(ONE, [1, 3]), capsys)
+    assert "call 3" in servers.refused(cli_runs.approve, ONE, [1, 3])
     cli_runs.approve(ONE, [2])
     assert [number for number, _ in servers.decided[0].calls] == [2]
 
 
-def test_a_listing_prints_nothing_that_a_terminal_acts_on(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_listing_prints_nothing_that_a_terminal_acts_on(servers: Servers) -> None:
     servers.runs = [[run(ONE, principal="\x1b[31mroot\u202e\n", code="\x9b2J")]]
     cli_runs.list_runs()
     cli_runs.show(ONE)
     cli_runs.list_runs(as_json=True)
     cli_runs.show(ONE, as_json=True)
-    shown = capsys.readouterr().out
+    shown = servers.printed().out
     assert all(char.isprintable() or char == "\n" for char in shown)
     assert "root" in shown
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 import unicodedata
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.display import columns, cut, exact, plain, wrapped
+from codemode_mcp.base.json_text import json_text
 from codemode_mcp.cli.saved_lookup import difference_lines, text_lines
 from codemode_mcp.cli.serving_processes import approval_lines
 from codemode_mcp.extensions.page.site import lines as page_lines
 from codemode_mcp.extensions.page.site import pretty
+from codemode_mcp.rules.policy.approval import ApprovalRequest, ask_for, visible
+from codemode_mcp.rules.policy.rules import Effects
 from codemode_mcp.server.control.protocol import digest_of
+from tests.bidi import displayed
+from tests.properties import examples
 
 
 def test_text_that_prints_as_itself_is_left_alone() -> None:
@@ -46,9 +53,9 @@ def test_marks_are_not_piled_up_over_other_lines() -> None:
 
 
 def test_no_character_at_all_gets_through_that_a_terminal_acts_on() -> None:
-    for number in range(sys.maxunicode + 1):
-        for char in plain(f"a{chr(number)}"):
-            assert unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"), hex(number)
+    every = "".join(f"a{chr(number)}" for number in range(sys.maxunicode + 1))
+    for char in set(plain(every)):
+        assert unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"), hex(ord(char))
 
 
 def test_a_line_that_is_too_wide_continues_behind_the_margin() -> None:
@@ -87,10 +94,7 @@ def test_what_is_cut_has_a_mark() -> None:
         ("npx \u0441\u0443\u0440\u0435\u0440", r"npx \u0441\u0443\u0440\u0435\u0440"),
         ("a" + " " * 5000 + "--eval", r"a \x20{4998} --eval"),
         ("a" + "\u2003" * 20, "a" + r"\u2003" * 20),
-        (
-            "/home/J\u00fcrgen/\u30b5\u30fc\u30d0.py /\u0434\u043e\u043c/x",
-            "/home/J\u00fcrgen/\u30b5\u30fc\u30d0.py /\u0434\u043e\u043c/x",
-        ),
+        *[("/home/J\u00fcrgen/\u30b5\u30fc\u30d0.py /\u0434\u043e\u043c/x",) * 2],
     ],
 )
 def test_commands_and_addresses_are_shown_as_programs_read_them(text: str, shown: str) -> None:
@@ -100,15 +104,8 @@ def test_commands_and_addresses_are_shown_as_programs_read_them(text: str, shown
 def test_blanks_and_look_alikes_in_what_a_person_decides_about_are_shown() -> None:
     url = "https://\u0430pple.com/" + " " * 4000 + "?all=true"
     arguments = json.dumps({"url": url})
-    call = {
-        "call": 1,
-        "tool": "t",
-        "path": "MCP.s.t",
-        "reason": "a rule",
-        "effects": {},
-        "digest": digest_of(arguments),
-    }
-    call |= {"arguments": arguments, "characters": len(arguments)}
+    call = {"call": 1, "tool": "t", "path": "MCP.s.t", "reason": "a rule", "effects": {}}
+    call |= {"arguments": arguments, "characters": len(arguments), "digest": digest_of(arguments)}
     program = f"a();{' ' * 4000}b('https://\u0430pple.com');\n"
     for shown in (
         "".join(approval_lines([call], 80)),
@@ -119,3 +116,75 @@ def test_blanks_and_look_alikes_in_what_a_person_decides_about_are_shown() -> No
     ):
         assert r"\x20{3998}" in shown
         assert r"https://\u0430pple.com" in shown
+
+
+# Arguments that a person decides about are displayed in the order in which they are sent.
+
+DANA, GIL = "\u05d3\u05e0\u05d4", "\u05d2\u05d9\u05dc"
+ALI, NUMBER = "\u0639\u0644\u064a", "\u0661\u0662"
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ("car 12", "car 12"),
+        (f"{DANA} 12", f"12 {DANA[::-1]}"),
+        (f'["{DANA}",90,10,"{GIL}"]', f'["{GIL[::-1]}",90,10,"{DANA[::-1]}"]'),
+        (f"a {ALI} {NUMBER} b", f"a {NUMBER} {ALI[::-1]} b"),
+    ],
+    ids=["Latin", "Hebrew and a number", "the shares of an approval", "Arabic and its digits"],
+)
+def test_the_reference_reorders_as_displays_do(line: str, seen: str) -> None:
+    assert displayed(line) == seen
+
+
+PARTS = (
+    *("a", "Z", "7", "90", " ", ",", ":", "/", "..", "(", "]", "-", "+", "%", "$", ".", "\u20ac", "\u4e2d", "\u0301"),
+    *("\u05d0", "\u05ea", "\u0627", "\u064a", "\u0661", "\u06f1", "\u0710", "\u07c1", "\u0840", "\ufb4f", "\ufdfa"),
+    *("\U00010800", "\U0001e900", "\U0001ee00", "\u200f", "\u202e", "\u2067", "\u061c", "\u0600", "\u2212"),
+)
+
+
+def generated(rng: random.Random, depth: int = 0) -> Any:
+    kind = rng.random()
+    if depth > 2 or kind < 0.5:
+        return "".join(rng.choices(PARTS, k=rng.randrange(1, 12)))
+    if kind < 0.7:
+        return rng.choice([90, 10, -1, 3.5, True, None, 1e21])
+    if kind < 0.85:
+        return [generated(rng, depth + 1) for _ in range(rng.randrange(4))]
+    return {"".join(rng.choices(PARTS, k=3)): generated(rng, depth + 1) for _ in range(rng.randrange(4))}
+
+
+def test_nothing_in_arguments_changes_the_order_in_which_an_approval_is_displayed() -> None:
+    rng, moved = random.Random(9), 0
+    for _ in range(examples(500)):
+        arguments = {name: generated(rng) for name in ("a", "".join(rng.choices(PARTS, k=3)))}
+        tool, why = "".join(rng.choices(PARTS, k=4)), "".join(rng.choices(PARTS, k=3))
+        effects = Effects(read_only=False, destructive=True, idempotent=False, open_world=True)
+        request = ApprovalRequest(1, f"mcp:s:{tool}", "MCP.s.t", arguments, effects, f"rule {why}")
+        question, _ = ask_for([request])
+        raw = json_text(arguments)
+        moved += displayed(raw) != raw
+        for line in (*question.message.split("\n"), *wrapped(raw, 80, "  │ "), plain(f"call 1: {tool}")):
+            assert displayed(line) == line
+    assert moved > examples(500) / 2, "the arguments have nothing in them that a display reorders"
+
+
+def test_an_approval_shows_what_can_be_read_back() -> None:
+    rng = random.Random(10)
+    for _ in range(500):
+        value = generated(rng)
+        assert json.loads(visible(json_text(value))) == json.loads(json_text(value))
+
+
+def test_no_character_that_has_text_reordered_is_shown() -> None:
+    for number in range(sys.maxunicode + 1):
+        character = chr(number)
+        if unicodedata.bidirectional(character) in ("R", "AL", "AN"):
+            assert visible(character).isascii()
+            assert plain(character).isascii()
+
+
+def test_text_that_no_decision_rests_on_keeps_its_letters() -> None:
+    assert plain(f"{DANA} {ALI}", right_to_left=True) == f"{DANA} {ALI}"

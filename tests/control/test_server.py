@@ -7,15 +7,16 @@ import os
 import socket
 import sys
 import tempfile
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
 from codemode_mcp.base.errors import ProgramError, StoreUnavailable
-from codemode_mcp.rules.policy.approval import ApprovalRequest
+from codemode_mcp.rules.policy.approval import ApprovalRequest, Remember
 from codemode_mcp.rules.policy.rules import Effects
 from codemode_mcp.runs.store import Totals
 from codemode_mcp.runs.views import CallView, RunView
@@ -25,11 +26,6 @@ from codemode_mcp.server.control.client import NoAnswer, ask, ask_all
 from codemode_mcp.server.control.endpoints import Endpoint
 from codemode_mcp.server.control.protocol import MAX_ANSWER, MAX_REQUEST, Request, digest_of, encode, encode_request
 from codemode_mcp.server.control.server import listening
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-
-    from codemode_mcp.rules.policy.approval import Remember
 
 pytestmark = pytest.mark.anyio
 
@@ -190,9 +186,7 @@ async def test_a_server_is_found_asked_and_leaves_nothing_behind(folder: Path, l
     assert (await ask_all(Request("list"), [folder])).answers == ()
 
 
-async def test_what_is_only_in_a_store_is_told_too_and_is_this_process_s_once_a_user_looks_at_it(
-    folder: Path,
-) -> None:
+async def test_what_is_only_in_a_store_is_taken_over_once_a_user_looks_at_it(folder: Path) -> None:
     runs = FakeRuns()
     runs.stored = {
         "run_one": RunView("run_one", "waiting", "stdio", "me", 5),
@@ -359,9 +353,7 @@ async def test_a_process_that_never_reads_is_let_go_too(folder: Path, monkeypatc
         assert not data.endswith(b"\n"), "the answer was cut off"
 
 
-async def test_connections_beyond_the_most_are_closed_and_room_comes_back(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_connections_beyond_the_limit_are_closed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
     async with serving(FakeRuns(), folder) as place:
         async with connected(place), connected(place), connected(place) as third:
@@ -452,9 +444,7 @@ async def test_a_server_that_dies_or_lies_while_it_answers_is_reported(folder: P
         group.cancel_scope.cancel()
 
 
-async def test_a_server_that_never_answers_or_never_ends_keeps_no_terminal(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_never_answers_or_ends_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "ANSWER_SECONDS", 0.5)
     endless = False
 
@@ -570,9 +560,7 @@ async def test_a_run_that_is_not_there_is_told(folder: Path) -> None:
             await ask(place, Request("show", "run_two"))
 
 
-async def test_without_a_private_folder_a_server_keeps_serving_without_a_socket(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_a_private_folder_there_is_no_socket(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     closed_off(folder)
     control = Control(FakeRuns(), ServerFacts("stdio", "code", None, "1"), lambda _: {})
     async with listening(control, loopback=False, folders=[folder]) as place:

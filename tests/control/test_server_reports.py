@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.process.instance.host import Reports
 from codemode_mcp.server.control.answers import Control, ServerFacts
 from codemode_mcp.server.control.protocol import Request, encode_request, holders, merged_servers
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 pytestmark = pytest.mark.anyio
 

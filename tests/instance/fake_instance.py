@@ -10,12 +10,10 @@ import queue
 import secrets
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 BOUND = 20.0
 """Seconds for anything that a test waits for."""

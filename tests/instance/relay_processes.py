@@ -7,28 +7,22 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from codemode_mcp.base.nesting import DEPTH_VARIABLE
 from codemode_mcp.process.instance import registry
 from tests.instance.fake_instance import FakeInstance, close_all
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pytest
-
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 0,
     "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
 }
 
 
@@ -48,14 +42,8 @@ class User:
 
     def serve(self, *options: str, **environ: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "codemode_mcp", "serve", *options]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=self.work,
-            env={**os.environ, **environ},
-        )
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        process = subprocess.Popen(command, cwd=self.work, env={**os.environ, **environ}, **pipes)
         self.processes.append(process)
         return process
 

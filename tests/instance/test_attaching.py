@@ -11,21 +11,16 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp import __version__
 from codemode_mcp.process.instance import attaching, registry
-from codemode_mcp.process.instance.attaching import Client, NoInstance, Refused, attach
-from tests.instance.fake_instance import BOUND, FakeInstance, close_all
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from codemode_mcp.process.instance.attaching import Attached
-    from tests.instance.fake_instance import Connection
+from codemode_mcp.process.instance.attaching import Attached, Client, NoInstance, Refused, attach
+from tests.instance.fake_instance import BOUND, Connection, FakeInstance, close_all
 
 KEY = "0123456789abcdef"
 CLIENT = Client(None, found=False, folder="/work", options={"readOnly": True})
@@ -54,6 +49,11 @@ def publish(fake: FakeInstance) -> None:
 
 def attached(**environ: str) -> Attached:
     return attach(KEY, CLIENT, environ)
+
+
+def refused(words: str, **environ: str) -> None:
+    with pytest.raises(NoInstance, match=words):
+        attached(**environ)
 
 
 @pytest.mark.parametrize("loopback", DOORS)
@@ -115,8 +115,8 @@ def test_a_refusal_in_an_unknown_form_is_a_failure(folder: Path, answer: dict[st
     publish(FakeInstance(folder / "control", loopback=True, refusals=(answer,)))
     with pytest.raises(Refused) as caught:
         attached()
-    assert caught.value.code == "failed"
-    assert caught.value.lines == (answer.get("error", "the shared instance gave no reason"),)
+    said = answer.get("error", "the shared instance gave no reason")
+    assert (caught.value.code, caught.value.lines) == ("failed", (said,))
 
 
 # what is not the instance
@@ -139,8 +139,7 @@ def test_an_endpoint_in_a_folder_that_others_can_open_is_refused_by_name(folder:
     fake = FakeInstance(folder / "control")
     publish(fake)
     (folder / "control").chmod(mode)
-    with pytest.raises(NoInstance, match="control is open to other users; run chmod 700 on it"):
-        attached()
+    refused("control is open to other users; run chmod 700 on it")
     assert fake.connections == 0
 
 
@@ -151,8 +150,7 @@ def test_a_link_in_the_place_of_an_endpoint_is_refused_by_name(folder: Path, loo
     link = folder / "control" / f"link{fake.path.suffix}"
     link.symlink_to(fake.path)
     registry.write_record(KEY, registry.Record(1, "0.1.0", str(link)))
-    with pytest.raises(NoInstance, match=f"{link} is a link in the place of a .*; remove it"):
-        attached()
+    refused(f"{link} is a link in the place of a .*; remove it")
     assert fake.connections == 0
 
 
@@ -162,8 +160,7 @@ def test_a_file_in_the_place_of_a_socket_is_refused_by_name(folder: Path) -> Non
     path = folder / "control" / "x.sock"
     path.write_text("", "utf-8")
     registry.write_record(KEY, registry.Record(1, "0.1.0", str(path)))
-    with pytest.raises(NoInstance, match=f"{path} is something else in the place of a socket; remove it"):
-        attached()
+    refused(f"{path} is something else in the place of a socket; remove it")
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"port": 70000, "token": "' + "t" * 64 + '"}'])
@@ -171,14 +168,12 @@ def test_a_damaged_file_of_a_port_is_refused_by_name(folder: Path, text: str) ->
     fake = FakeInstance(folder / "control", loopback=True)
     publish(fake)
     fake.path.write_text(text, "utf-8")
-    with pytest.raises(NoInstance, match="has no port and token; remove it"):
-        attached()
+    refused("has no port and token; remove it")
 
 
 def test_a_record_with_a_relative_path_is_refused(folder: Path) -> None:
     registry.write_record(KEY, registry.Record(1, "0.1.0", "fake.sock"))
-    with pytest.raises(NoInstance, match=r"names 'fake.sock', which is not an absolute path"):
-        attached()
+    refused(r"names 'fake.sock', which is not an absolute path")
 
 
 @unix
@@ -187,8 +182,7 @@ def test_a_link_in_the_place_of_the_record_is_refused_by_name(folder: Path) -> N
     record = folder / "instance" / f"{KEY}.json"
     record.rename(folder / "moved.json")
     record.symlink_to(folder / "moved.json")
-    with pytest.raises(NoInstance, match=f"{record} is a link"):
-        attached()
+    refused(f"{record} is a link")
 
 
 def pretending(*answers: bytes) -> Any:
@@ -209,8 +203,7 @@ def pretending(*answers: bytes) -> Any:
 def test_a_process_that_answers_rubbish_is_refused_by_name(folder: Path, loopback: bool, answer: bytes) -> None:
     fake = FakeInstance(folder / "control", loopback=loopback, behave=pretending(answer))
     publish(fake)
-    with pytest.raises(NoInstance, match=f"{fake.path} is not the shared instance: it has sent .*; remove"):
-        attached(TOKEN="secret")
+    refused(f"{fake.path} is not the shared instance: it has sent .*; remove", TOKEN="secret")
 
 
 @pytest.mark.parametrize("loopback", DOORS)
@@ -220,14 +213,11 @@ def test_a_line_without_an_end_is_refused(folder: Path, loopback: bool) -> None:
             relay.socket.sendall(b"x" * 65536)
 
     publish(FakeInstance(folder / "control", loopback=loopback, behave=flood))
-    with pytest.raises(NoInstance, match=f"a line of more than {attaching.MAX_ANSWER} bytes"):
-        attached()
+    refused(f"a line of more than {attaching.MAX_ANSWER} bytes")
 
 
 @pytest.mark.parametrize("loopback", DOORS)
-def test_a_process_that_never_answers_or_answers_forever_is_given_up(
-    folder: Path, loopback: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_never_answers_is_left(folder: Path, loopback: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attaching, "ATTACH_SECONDS", 0.3)
 
     def drip(relay: Connection) -> None:
@@ -238,18 +228,14 @@ def test_a_process_that_never_answers_or_answers_forever_is_given_up(
     for number, behave in enumerate((pretending(), drip)):
         publish(FakeInstance(folder / "control", loopback=loopback, behave=behave, name=f"fake{number}"))
         began = time.monotonic()
-        with pytest.raises(
-            NoInstance, match=f"process {os.getpid()}, .* does not answer at .*instance stop --kill ends it"
-        ):
-            attached()
+        refused(f"process {os.getpid()}, .* does not answer at .*instance stop --kill ends it")
         assert time.monotonic() - began < BOUND
 
 
 def test_a_process_that_closes_every_connection_is_given_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attaching, "ATTACH_SECONDS", 0.3)
     publish(FakeInstance(folder / "control", loopback=True, behave=lambda relay: relay.close()))
-    with pytest.raises(NoInstance, match=f"process {os.getpid()}, .*closes connections without an answer"):
-        attached()
+    refused(f"process {os.getpid()}, .*closes connections without an answer")
 
 
 def test_a_squatter_on_a_port_learns_nothing_and_is_refused_by_name(folder: Path) -> None:
@@ -282,9 +268,7 @@ def test_a_squatter_on_a_port_learns_nothing_and_is_refused_by_name(folder: Path
 
 
 @unix
-def test_a_program_with_the_port_of_an_instance_that_was_killed_is_no_obstacle(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_program_at_the_port_is_no_obstacle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     stale = FakeInstance(folder / "control", loopback=True, name="stale")
@@ -318,9 +302,7 @@ class Starter:
 
 @pytest.mark.parametrize("loopback", DOORS)
 @pytest.mark.parametrize("before", ["nothing", "a refused connection", "no endpoint", "a damaged record"])
-def test_an_instance_that_has_ended_is_replaced(
-    folder: Path, loopback: bool, before: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ended_one_is_replaced(folder: Path, loopback: bool, before: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if before != "nothing":
         fake = FakeInstance(folder / "control", loopback=loopback)
         publish(fake)
@@ -349,9 +331,7 @@ def test_of_many_relays_one_starts_the_instance(folder: Path, monkeypatch: pytes
         each.connection.close()
 
 
-def test_an_instance_that_is_leaving_is_waited_for_and_not_doubled(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_leaving_instance_is_waited_for_and_not_doubled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leaving = {"ok": False, "code": "leaving", "lines": ["a newer version takes over"]}
     fake = FakeInstance(folder / "control", loopback=True, refusals=(leaving,) * 1000)
     publish(fake)
@@ -375,8 +355,7 @@ def test_an_instance_that_never_leaves_is_given_up(folder: Path, monkeypatch: py
     monkeypatch.setattr(attaching, "START_SECONDS", 0.5)
     leaving = {"ok": False, "code": "leaving", "lines": []}
     publish(FakeInstance(folder / "control", loopback=True, refusals=(leaving,) * 1000))
-    with pytest.raises(NoInstance, match=f"process {os.getpid()} takes no more clients, and has not ended"):
-        attached()
+    refused(f"process {os.getpid()} takes no more clients, and has not ended")
 
 
 def test_a_starting_process_that_hangs_is_given_up_by_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,8 +420,7 @@ def test_an_instance_that_does_not_get_ready_is_ended_and_named(
 ) -> None:
     program.write_text(end, "utf-8")
     monkeypatch.setattr(attaching, "START_SECONDS", 2.0)
-    with pytest.raises(NoInstance, match=r"could not be started.*; see .*\.log"):
-        attached()
+    refused(r"could not be started.*; see .*\.log")
     with registry.start_lock(KEY):
         pass  # no process holds it
 
@@ -450,8 +428,7 @@ def test_an_instance_that_does_not_get_ready_is_ended_and_named(
 def test_a_folder_that_cannot_be_made_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "file").write_text("", "utf-8")
     monkeypatch.setattr(registry, "cache_dir", lambda: folder / "file" / "cache")
-    with pytest.raises(NoInstance, match=r"file.*cache.*: "):
-        attached()
+    refused(r"file.*cache.*: ")
 
 
 @unix
@@ -459,10 +436,8 @@ def test_an_unusable_folder_or_log_is_named(folder: Path, program: Path) -> None
     program.write_text("", "utf-8")
     registry.folder()
     (folder / "instance" / f"{KEY}.log").symlink_to(folder / "elsewhere")
-    with pytest.raises(NoInstance, match=rf"{KEY}\.log is a link, .*remove it"):
-        attached()
+    refused(rf"{KEY}\.log is a link, .*remove it")
     assert not (folder / "elsewhere").exists()
     (folder / "instance").rename(folder / "moved")
     (folder / "instance").write_text("", "utf-8")
-    with pytest.raises(NoInstance, match="instance is not a folder"):
-        attached()
+    refused("instance is not a folder")

@@ -114,9 +114,7 @@ USES = {"json": use_record, "lock": use_lock, "log": use_log}
 
 @unix
 @pytest.mark.parametrize("suffix", USES)
-def test_a_link_in_the_place_of_a_file_is_refused_by_name_and_not_followed(
-    folder: Path, tmp_path: Path, suffix: str
-) -> None:
+def test_a_link_in_the_place_of_a_file_is_refused_by_name(folder: Path, tmp_path: Path, suffix: str) -> None:
     write_record("other", RECORD)
     target = tmp_path / "target"
     target.write_text(json.dumps(RECORD._asdict()), "utf-8")

@@ -9,8 +9,9 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,6 @@ from codemode_mcp.process.instance import attaching, relay, wire
 from codemode_mcp.process.instance.attaching import Attached, NoInstance, Refused
 from codemode_mcp.process.instance.relay import Relay
 from tests.instance.fake_instance import BOUND, Connection, close_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 INITIALIZE = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {}}
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -139,12 +137,36 @@ def greet(client: Client) -> None:
     assert client.read() == result(0)
 
 
+def next_instance(client: Client) -> None:
+    """End the instance, and prepare another one."""
+    old, client.instance = client.instance, client.new_instance()
+    old.close()
+
+
 def replace_instance(client: Client) -> list[Any]:
     """End the instance. Return the greeting and notes that the next one gets before new lines."""
-    old = client.instance
-    client.instance = client.new_instance()
-    old.close()
+    next_instance(client)
     return [client.instance.receive_json() for _ in range(2)]
+
+
+def hold_attaching(client: Client) -> tuple[threading.Event, threading.Event]:
+    """Let the relay wait when it attaches again. Return the events that it does, and that it may continue."""
+    attaching_now, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        attaching_now.set()
+        assert go.wait(BOUND)
+
+    client.before_attach = hold
+    return attaching_now, go
+
+
+def pass_in_both_directions(client: Client, large: bytes) -> None:
+    for send, receive in ((client.send, client.instance.receive), (client.instance.send, client.read_line)):
+        sending = threading.Thread(target=send, args=(large,))
+        sending.start()
+        assert receive() == large
+        sending.join()
 
 
 def test_lines_are_passed_on_unchanged_and_in_order(client: Client) -> None:
@@ -171,15 +193,7 @@ def test_parts_of_lines_are_joined_and_blank_lines_and_notes_of_clients_dropped(
 
 
 def test_large_lines_pass_in_both_directions(client: Client) -> None:
-    large = json.dumps(request(1, data="x" * 50_000_000)).encode()
-    sending = threading.Thread(target=client.send, args=(large,))
-    sending.start()
-    assert client.instance.receive() == large
-    sending.join()
-    answering = threading.Thread(target=client.instance.send, args=(large,))
-    answering.start()
-    assert client.read_line() == large
-    answering.join()
+    pass_in_both_directions(client, json.dumps(request(1, data="x" * 50_000_000)).encode())
 
 
 def test_a_line_without_an_end_is_passed_on_in_parts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,11 +239,8 @@ def test_a_client_notices_only_the_failure_of_its_open_calls(client: Client) -> 
     assert client.read()["method"] == "elicitation/create"
     assert replace_instance(client) == [INITIALIZE, INITIALIZED]
     assert client.read()["params"]["requestId"] == 1
-    assert client.instance.receive_json() == {
-        "interrupted": request(1, name="exec"),
-        "run": "run_a",
-        "dispatched": True,
-    }
+    known = {"interrupted": request(1, name="exec"), "run": "run_a", "dispatched": True}
+    assert client.instance.receive_json() == known
     assert client.instance.receive_json() == request("1", "tools/list")
     assert client.instance.receive_json() == {"interrupted": request(2, name="exec"), "run": None, "dispatched": False}
     client.instance.send(result(0), result(1, isError=True), result("1"))
@@ -244,13 +255,7 @@ def test_a_client_notices_only_the_failure_of_its_open_calls(client: Client) -> 
 
 def test_lines_that_come_during_a_recovery_follow_the_repeated_ones(client: Client) -> None:
     greet(client)
-    attaching_now, go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        attaching_now.set()
-        assert go.wait(BOUND)
-
-    client.before_attach = hold
+    attaching_now, go = hold_attaching(client)
     client.send(request(1, name="exec"))
     client.instance.receive()
     client.instance.close()
@@ -281,12 +286,9 @@ def test_an_instance_that_answers_before_it_reads_on_gets_all_repeated_lines(cli
     for number in numbers:
         client.send(request(number, "tools/list"))
         client.instance.receive()
-    old = client.instance
-    client.instance = client.new_instance()
-    old.close()
-    answers = threading.Thread(
-        target=client.instance.send, args=[result(number, pad="x" * 2000) for number in numbers], daemon=True
-    )
+    next_instance(client)
+    padded = [result(number, pad="x" * 2000) for number in numbers]
+    answers = threading.Thread(target=client.instance.send, args=padded, daemon=True)
     answers.start()
     answers.join(BOUND)  # the instance reads nothing meanwhile
     assert not answers.is_alive()
@@ -321,9 +323,7 @@ def test_without_another_instance_open_requests_are_answered_and_the_exit_code_i
     assert "the folder is a link. Some calls to tools were sent" in first["error"]["message"]
     assert "call wait with runId run_a" in first["error"]["message"]
     assert client.end() == 1
-    assert client.says == [
-        "the shared instance has ended, and no other one could be started: the folder is a link",
-    ]
+    assert client.says == ["the shared instance has ended, and no other one could be started: the folder is a link"]
 
 
 def test_a_refusal_by_the_next_instance_is_reported(client: Client) -> None:
@@ -345,18 +345,14 @@ def test_instances_that_all_end_soon_are_given_up(client: Client, monkeypatch: p
     assert "of them have ended within" in client.says[0]
 
 
-def test_an_instance_that_has_answered_is_not_counted_with_those_that_end_soon(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_instance_that_has_answered_does_not_end_soon(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attaching, "START_SECONDS", 0.3)
     for number in range(12):
         client.send(request(number, "ping"))
         client.instance.receive()
         client.instance.send(result(number))
         assert client.read() == result(number)
-        old = client.instance
-        client.instance = client.new_instance()
-        old.close()
+        next_instance(client)
         time.sleep(0.05)
     client.send(request("last", "ping"))
     assert client.instance.receive_json() == request("last", "ping")
@@ -372,13 +368,7 @@ def test_a_client_that_leaves_during_a_recovery_ends_the_relay(client: Client) -
 def test_a_client_that_closes_its_input_during_a_recovery_gets_its_answers(client: Client) -> None:
     client.send(request(1, "tools/list"))
     client.instance.receive()
-    attaching_now, go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        attaching_now.set()
-        assert go.wait(BOUND)
-
-    client.before_attach = hold
+    attaching_now, go = hold_attaching(client)
     client.instance.close()
     assert attaching_now.wait(BOUND)
     client.close_input()
@@ -386,29 +376,11 @@ def test_a_client_that_closes_its_input_during_a_recovery_gets_its_answers(clien
         time.sleep(0.01)
     instance = client.new_instance()
     go.set()
-    assert instance.receive_json() == request(1, "tools/list")
-    assert instance.receive() == b""
+    assert (instance.receive_json(), instance.receive()) == (request(1, "tools/list"), b"")
     instance.send(result(1))
     instance.close()
     assert client.read() == result(1)
     assert client.end() == 0
-
-
-def test_a_signal_ends_the_relay_as_a_client_that_left(client: Client) -> None:
-    greet(client)
-    client.relay.end()
-    assert client.instance.receive() == b""
-    client.instance.send({"last": "words"})
-    assert client.read() == {"last": "words"}
-    client.instance.close()
-    assert client.end() == 0
-
-
-def test_a_client_that_reads_no_more_ends_the_relay_quietly(client: Client) -> None:
-    client.output.close()
-    client.instance.send({"a": 1})
-    assert client.end() == 0
-    assert client.says == []
 
 
 def test_an_instance_that_stops_reading_and_dies_blocks_nothing(client: Client) -> None:
@@ -443,12 +415,4 @@ def test_streams_that_do_not_block_are_waited_for(client: Client) -> None:
     os.set_blocking(client.source, False)
     os.set_blocking(client.sink, False)
     time.sleep(0.05)
-    large = b'{"x": "' + b"x" * 1_000_000 + b'"}'
-    sending = threading.Thread(target=client.send, args=(large,))
-    sending.start()
-    assert client.instance.receive() == large
-    sending.join()
-    answering = threading.Thread(target=client.instance.send, args=(large,))
-    answering.start()
-    assert client.read_line() == large
-    answering.join()
+    pass_in_both_directions(client, b'{"x": "' + b"x" * 1_000_000 + b'"}')

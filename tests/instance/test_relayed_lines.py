@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
@@ -13,9 +13,6 @@ import pytest
 
 from codemode_mcp.process.instance.clients import MAX_UNSENT, RelayedLines
 from codemode_mcp.server.control.server import Accepted
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.anyio
 

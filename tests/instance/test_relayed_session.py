@@ -29,6 +29,10 @@ def result(number: object, **values: Any) -> bytes:
     return line({"jsonrpc": "2.0", "id": number, "result": values})
 
 
+def notification(method: str, **params: Any) -> bytes:
+    return line({"jsonrpc": "2.0", "method": f"notifications/{method}", "params": params})
+
+
 def send(session: RelayedSession, data: bytes) -> bytes | None:
     """Pass a line of the client on. Return what reached the instance."""
     outgoing = session.from_client(data)
@@ -114,9 +118,8 @@ def test_a_call_that_did_not_reach_an_instance_is_repeated() -> None:
     session = greeted()
     assert session.from_client(request(1, name="exec")) is not None  # and sending fails
     assert brought(session)[2:] == [json.loads(request(1, name="exec"))]
-    assert brought(session)[2:] == [
-        {"interrupted": json.loads(request(1, name="exec")), "run": None, "dispatched": False}
-    ]
+    unsent = {"interrupted": json.loads(request(1, name="exec")), "run": None, "dispatched": False}
+    assert brought(session)[2:] == [unsent]
 
 
 def test_an_answered_or_cancelled_request_is_not_brought() -> None:
@@ -124,7 +127,7 @@ def test_an_answered_or_cancelled_request_is_not_brought() -> None:
     for number in (1, "1", 2):
         send(session, request(number))
     assert session.from_instance(result(1)) == result(1)
-    cancelled = line({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
+    cancelled = notification("cancelled", requestId=2)
     assert send(session, cancelled) == cancelled
     assert [each["interrupted"]["id"] for each in brought(session)[2:]] == ["1"]
     assert session.from_instance(result(2)) == result(2), "the client drops a late answer, if there is one"
@@ -138,8 +141,7 @@ def test_questions_of_an_instance_that_has_ended_are_withdrawn_and_late_answers_
     assert send(session, result("b")) == result("b")
     assert send(session, result("b")) is None, "there is one answer"
     (withdrawn,) = map(json.loads, session.instance_ended())
-    assert withdrawn["method"] == "notifications/cancelled"
-    assert withdrawn["params"]["requestId"] == 1
+    assert (withdrawn["method"], withdrawn["params"]["requestId"]) == ("notifications/cancelled", 1)
     session.replay()
     # The next instance counts from the same number. A late answer must not be taken for an answer to its question.
     shown = session.from_instance(question)
@@ -156,8 +158,7 @@ def test_a_later_instance_withdraws_its_question_by_the_id_that_the_client_knows
     brought(session)
     shown = session.from_instance(request(7, "elicitation/create"))
     assert shown is not None
-    withdrawn = line({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7, "reason": "r"}})
-    seen = session.from_instance(withdrawn)
+    seen = session.from_instance(notification("cancelled", requestId=7, reason="r"))
     assert seen is not None
     assert json.loads(seen)["params"] == {"requestId": json.loads(shown)["id"], "reason": "r"}
     assert session.instance_ended() == []
@@ -167,13 +168,11 @@ def test_a_subscription_is_repeated_and_confirmed_once_until_the_instance_ends_i
     session = RelayedSession()
     send(session, request(5, "subscriptions/listen"))
     meta = {"io.modelcontextprotocol/subscriptionId": 5}
-    confirmed = line(
-        {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {"_meta": meta}}
-    )
+    confirmed = notification("subscriptions/acknowledged", _meta=meta)
     assert session.from_instance(confirmed) == confirmed
     assert brought(session) == [json.loads(request(5, "subscriptions/listen"))]
     assert session.from_instance(confirmed) is None
-    ended = line({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}})
+    ended = notification("cancelled", requestId=5)
     assert session.from_instance(ended) == ended
     assert brought(session) == []
 
@@ -210,20 +209,14 @@ def test_without_another_instance_every_open_request_is_answered_truly() -> None
     assert not session.awaits_answers
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"nonsense",
-        b"[" * 100_000,
-        line([json.loads(request(1))]),
-        b"7",
-        b'{"jsonrpc":"2.0"}',
-        b'{"method":1,"id":1}',
-        b'{"jsonrpc":"2.0","id":"\x01","method":"ping"}' + b" " * LONG_LINE,
-        b"\xff\xfe",
-        b'{"jsonrpc":"2.0","id":null,"error":{}}',
-    ],
-)
+NO_REQUESTS = [
+    *(b"nonsense", b"[" * 100_000, line([json.loads(request(1))]), b"7", b'{"jsonrpc":"2.0"}', b"\xff\xfe"),
+    *(b'{"method":1,"id":1}', b'{"jsonrpc":"2.0","id":null,"error":{}}'),
+    b'{"jsonrpc":"2.0","id":"\x01","method":"ping"}' + b" " * LONG_LINE,
+]
+
+
+@pytest.mark.parametrize("data", NO_REQUESTS)
 def test_a_line_that_is_no_request_is_passed_on_untouched_in_both_directions(data: bytes) -> None:
     session = greeted()
     assert send(session, data) == data
@@ -270,9 +263,7 @@ LONG = {"name": "exec", "arguments": {"code": 'x","jsonrpc":"2.0","id":9}' * 400
 @pytest.mark.parametrize("number", [5, "five", 'a"\\é', None, 1.5])
 @pytest.mark.parametrize("order", ["jsonrpc id method params", "method params jsonrpc id", "params id method jsonrpc"])
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
-def test_long_requests_are_registered_in_every_order_of_their_members(
-    number: object, order: str, separators: tuple[str, str]
-) -> None:
+def test_long_requests_are_registered_in_any_order(number: object, order: str, separators: tuple[str, str]) -> None:
     message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": LONG}
     data = json.dumps({name: message[name] for name in order.split()}, separators=separators).encode()
     assert len(data) > LONG_LINE
@@ -397,8 +388,7 @@ def test_in_any_order_of_events_every_request_is_answered_once_and_no_answer_goe
             case "cancel" if waiting := [each for each in answers if each and not answers[each]]:
                 # The client expects no answer to this request any more.
                 gone = waiting[pick % len(waiting)]
-                cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": gone}}
-                client_writes(line(cancelled))
+                client_writes(notification("cancelled", requestId=gone))
                 del answers[gone]
                 instance.open = [each for each in instance.open if each != gone]
             case "end":

@@ -8,20 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.process.instance import registry
 from tests.instance.fake_instance import BOUND
 from tests.instance.relay_processes import INITIALIZE, User, read_line, user_with_folders, write_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the user's folders are set by variables of Unix")
 

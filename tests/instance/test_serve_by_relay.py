@@ -7,17 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.nesting import DEPTH_VARIABLE
 from tests.instance.fake_instance import BOUND
 from tests.instance.relay_processes import INITIALIZE, User, read_line, user_with_folders, write_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the user's folders are set by variables of Unix")
 
@@ -35,21 +33,8 @@ def test_the_client_and_its_options_are_introduced_and_lines_passed_on(user: Use
     config = user.home / "some.json"
     config.write_text('{"instance": {"shared": true}}', "utf-8")
     user.publish(config)
-    process = user.serve(
-        *(
-            "--config",
-            "../some.json",
-            "--read-only",
-            "--locked",
-            "--context",
-            "careful",
-            "--log-level",
-            "error",
-            "--log-file",
-            "l",
-        ),
-        SOME_TOKEN="secret",
-    )
+    options = "--config ../some.json --read-only --locked --context careful --log-level error --log-file l"
+    process = user.serve(*options.split(), SOME_TOKEN="secret")
     relay = user.fake.relay()
     assert relay.attach["pid"] == process.pid
     assert (relay.attach["config"], relay.attach["found"]) == (str(config), False)

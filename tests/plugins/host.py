@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 
 from codemode_mcp.base.settings import PluginSettings
 from codemode_mcp.catalog.plugins import host
+from codemode_mcp.catalog.plugins.host import Plugins
 from codemode_mcp.rules.policy.policy import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from codemode_mcp.catalog.plugins.host import Plugins
 
 ME = Caller("me")
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.settings import DuplicateSettings
+from codemode_mcp.catalog.plugins.api import HookAnswer
 from codemode_mcp.catalog.plugins.bundled import duplicates
 from codemode_mcp.catalog.plugins.bundled.duplicates import Duplicates
 from codemode_mcp.plugins import DenyCall, NoteCall, ToolCallEvent
-
-if TYPE_CHECKING:
-    from codemode_mcp.catalog.plugins.api import HookAnswer
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,10 @@ import json
 import re
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -19,11 +20,7 @@ from codemode_mcp.base.errors import PluginError, PolicyDenied, ProgramError
 from codemode_mcp.catalog.plugins import running
 from codemode_mcp.catalog.plugins.interception import MAX_TEXT, THREADS, Interceptors, Registered
 from codemode_mcp.plugins import ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from upstream_clients.tools import JsonObject
+from upstream_clients.tools import JsonObject
 
 pytestmark = pytest.mark.anyio
 
@@ -175,9 +172,7 @@ async def test_an_input_changed_in_place_is_not_what_is_sent(interceptors: Inter
     assert EVENT.input == {"branch": "main", "tags": ["a"]}
 
 
-async def test_the_program_gets_the_reason_of_a_denial_and_later_hooks_are_not_asked(
-    interceptors: Interceptors,
-) -> None:
+async def test_a_denial_gives_its_reason_and_later_hooks_are_not_asked(interceptors: Interceptors) -> None:
     asked = []
     interceptors.apply([hook(lambda _: DenyCall("not on a Friday")), hook(asked.append)], [])
     with pytest.raises(PolicyDenied) as denied:
@@ -194,9 +189,7 @@ async def test_a_note_names_its_plugin_and_the_call_continues(interceptors: Inte
     assert len(notes[1]) < MAX_TEXT + 100
 
 
-async def test_a_changed_input_that_does_not_fit_fails_the_call_by_the_name_of_the_plugin(
-    interceptors: Interceptors,
-) -> None:
+async def test_a_changed_input_that_does_not_fit_names_the_plugin(interceptors: Interceptors) -> None:
     interceptors.apply([hook(lambda _: ChangeInput({"bad": 1}))], [])
     with pytest.raises(PluginError, match="plugin 'guard' changed the input to an invalid one: bad is not declared"):
         await ask(interceptors)
@@ -206,28 +199,13 @@ CYCLE: dict[str, Any] = {}
 CYCLE["self"] = CYCLE
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "yes",
-        True,
-        {"input": {}},
-        object(),
-        ChangeInput,
-        ChangeInput("text"),  # type: ignore[arg-type]
-        ChangeInput(None),  # type: ignore[arg-type]
-        ChangeInput([]),  # type: ignore[arg-type]
-        ChangeInput({"a": {1, 2}}),
-        ChangeInput({"a": float("nan")}),
-        ChangeInput(CYCLE),
-        DenyCall(None),  # type: ignore[arg-type]
-        NoteCall(3),  # type: ignore[arg-type]
-    ],
-    ids=lambda answer: re.sub(" at 0x[0-9a-f]+", "", str(answer)),
-)
-async def test_an_answer_that_is_none_fails_the_call_by_the_name_of_the_plugin(
-    interceptors: Interceptors, answer: Any
-) -> None:
+INPUTS: list[Any] = ["text", None, [], {"a": {1, 2}}, {"a": float("nan")}, CYCLE]
+WRONG: list[Any] = ["yes", True, {"input": {}}, object(), ChangeInput, *map(ChangeInput, INPUTS)]
+WRONG += [DenyCall(None), NoteCall(3)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("answer", WRONG, ids=lambda answer: re.sub(" at 0x[0-9a-f]+", "", str(answer)))
+async def test_an_answer_that_is_none_names_the_plugin(interceptors: Interceptors, answer: Any) -> None:
     interceptors.apply([hook(lambda _: answer)], [])
     with pytest.raises(PluginError, match=r"MCP\.git\.push: plugin 'guard' failed: its hook"):
         await ask(interceptors)
@@ -247,20 +225,17 @@ def raising(error: BaseException, *, is_async: bool) -> Callable[..., Any]:
     return later if is_async else sync
 
 
-@pytest.mark.parametrize(
-    ("error", "is_async"),
-    [
-        (ValueError("/secret/path"), True),
-        (ValueError("/secret/path"), False),
-        (SystemExit(3), True),
-        (SystemExit(3), False),
-        (asyncio.CancelledError(), True),
-        (asyncio.CancelledError(), False),
-        (StopIteration(), False),
-        (ExceptionGroup("all", [ValueError()]), True),
-    ],
-    ids=repr,
-)
+ERRORS = [
+    *(
+        (error, way)
+        for error in (ValueError("/secret/path"), SystemExit(3), asyncio.CancelledError())
+        for way in (1, 0)
+    ),
+    *((StopIteration(), False), (ExceptionGroup("all", [ValueError()]), True)),
+]
+
+
+@pytest.mark.parametrize(("error", "is_async"), ERRORS, ids=repr)
 async def test_whatever_a_hook_or_middleware_raises_fails_this_call_by_name_and_tells_nothing(
     interceptors: Interceptors, error: BaseException, is_async: bool
 ) -> None:
@@ -293,9 +268,7 @@ async def test_what_hangs_in_a_coroutine_fails_its_call_when_its_time_is_over(in
             await calling
 
 
-async def test_what_hangs_in_threads_fails_its_own_calls_alone_and_takes_no_more_threads(
-    interceptors: Interceptors,
-) -> None:
+async def test_what_hangs_in_threads_fails_its_own_calls_alone(interceptors: Interceptors) -> None:
     let_go = threading.Event()
 
     def hang(event: ToolCallEvent) -> None:
@@ -352,9 +325,7 @@ async def test_cancelling_a_call_ends_its_hook(interceptors: Interceptors) -> No
     assert ended == [True]
 
 
-async def test_a_callable_object_and_a_function_that_returns_an_awaitable_are_awaited(
-    interceptors: Interceptors,
-) -> None:
+async def test_callable_objects_and_awaitables_of_functions_are_awaited(interceptors: Interceptors) -> None:
     class Guard:
         async def __call__(self, event: ToolCallEvent) -> DenyCall:
             return DenyCall("object")
@@ -396,9 +367,7 @@ async def test_middleware_may_change_a_result_in_place(interceptors: Interceptor
     [object(), {"content": {1, 2}}, {("a", "b"): 1}, CYCLE, b"bytes", None, [], "text", {"content": "text"}],
     ids=lambda value: type(value).__name__,
 )
-async def test_a_result_of_an_mcp_tool_that_is_none_fails_the_call_by_the_name_of_the_plugin(
-    interceptors: Interceptors, nonsense: Any
-) -> None:
+async def test_a_result_of_an_mcp_tool_that_is_none_names_the_plugin(interceptors: Interceptors, nonsense: Any) -> None:
     async def replace_it(event: ToolCallEvent, result: Any) -> Any:
         return nonsense
 
@@ -416,9 +385,7 @@ async def test_middleware_of_other_tools_may_return_any_json(interceptors: Inter
     assert await finish(interceptors, [1, 2, 3], event) == 3
 
 
-async def test_a_result_that_middleware_made_too_large_fails_the_call_by_the_name_of_the_plugin(
-    interceptors: Interceptors,
-) -> None:
+async def test_a_result_that_middleware_made_too_large_names_the_plugin(interceptors: Interceptors) -> None:
     async def swell(event: ToolCallEvent, result: Any) -> Any:
         return {"content": [{"type": "text", "text": "é" * (LIMIT // 2)}]}
 

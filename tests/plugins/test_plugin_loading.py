@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,9 +15,6 @@ from codemode_mcp.catalog.plugins import host as host_module
 from codemode_mcp.catalog.plugins.loading import installed, load
 from tests.plugins.host import plugin, plugins
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = pytest.mark.anyio
 
 GOOD = """
@@ -24,6 +22,15 @@ GOOD = """
         api.tool(PluginTool(name="hello", description="Says hello.", run=lambda input: "hello"))
 """
 TOOL = 'PluginTool(name="a", description="A tool.", run=lambda input: 1)'
+
+
+def made(more: str) -> str:
+    """Return the registration of a tool with these fields."""
+    return f'api.tool(PluginTool(name="a", description="x", {more}))'
+
+
+def namespace(more: str) -> str:
+    return f'api.tool({TOOL}); api.namespace("n", description="x", {more})'
 
 
 async def refusal(folder: Path, code: str, **settings: Any) -> str:
@@ -69,17 +76,12 @@ async def test_a_plugin_whose_code_fails_is_refused_and_says_where(tmp_path: Pat
 @pytest.mark.parametrize(
     ("attribute", "words"),
     [
-        (
-            "tool_result_middlware",
-            "the plugin API has no 'tool_result_middlware'; did you mean 'tool_result_middleware'?",
-        ),
+        ("on_unlaod", "the plugin API has no 'on_unlaod'; did you mean 'on_unload'?"),
         ("Namespace", "did you mean 'namespace'?"),
         ("zzz", "it has: before_tool_call, config, name, namespace, on_unload, tool, tool_result_middleware, tools"),
     ],
 )
-async def test_a_misspelt_method_of_the_api_is_answered_with_the_nearest(
-    tmp_path: Path, attribute: str, words: str
-) -> None:
+async def test_a_misspelt_method_is_answered_with_the_nearest(tmp_path: Path, attribute: str, words: str) -> None:
     why = await refusal(tmp_path, f"def register(api): api.{attribute}(print)")
     assert words in why
     assert "(bad.py:4)" in why
@@ -103,39 +105,39 @@ async def test_what_is_wrong_with_a_schema_is_said_on_one_line(tmp_path: Path) -
         ('api.tool(PluginTool(name="", description="x", run=print))', "'' is not a valid tool name"),
         ('api.tool(PluginTool(name="a" * 129, description="x", run=print))', "up to 128 letters"),
         ('api.tool(PluginTool(name="a", description=" ", run=print))', "tool 'a': it needs a description"),
-        ('api.tool(PluginTool(name="a", description="x", run=3))', "tool 'a': run must be a function, not int"),
-        ('api.tool(PluginTool(name="a", description="x", run=lambda: 1))', "run must take one or two positional"),
+        (made("run=3"), "tool 'a': run must be a function, not int"),
+        (made("run=lambda: 1"), "run must take one or two positional"),
         (
-            'api.tool(PluginTool(name="a", description="x", run=lambda a, b, c: 1))',
+            made("run=lambda a, b, c: 1"),
             "run must take one or two positional",
         ),
         (
-            'api.tool(PluginTool(name="a", description="x", run=lambda a, *, b: 1))',
+            made("run=lambda a, *, b: 1"),
             "run must take one or two positional",
         ),
         (
-            'api.tool(PluginTool(name="a", description="x", run=print, timeout=0))',
+            made("run=print, timeout=0"),
             "timeout must be a number of seconds",
         ),
-        ('api.tool(PluginTool(name="a", description="x", run=print, input=3))', "input must be a pydantic model or"),
+        (made("run=print, input=3"), "input must be a pydantic model or"),
         (
-            'api.tool(PluginTool(name="a", description="x", run=print, input={"type": "objekt"}))',
+            made('run=print, input={"type": "objekt"}'),
             "tool 'a': input is not a usable JSON Schema",
         ),
         (
-            'api.tool(PluginTool(name="a", description="x", run=print, input={"type": "array"}))',
+            made('run=print, input={"type": "array"}'),
             "tool 'a': input must be the schema of an object",
         ),
         (
-            'api.tool(PluginTool(name="a", description="x", run=print, input={"$ref": "https://x.example/s.json"}))',
+            made('run=print, input={"$ref": "https://x.example/s.json"}'),
             "tool 'a': input is not a usable JSON Schema",
         ),
         (
-            'api.tool(PluginTool(name="a", description="x", run=print, output={"minimum": "a"}))',
+            made('run=print, output={"minimum": "a"}'),
             "tool 'a': output is not a usable JSON Schema",
         ),
         (
-            'api.tool(PluginTool(name="a", description="x", run=print, annotations={}))',
+            made("run=print, annotations={}"),
             "annotations must be Annotations",
         ),
         (f"api.tool({TOOL}); api.tool({TOOL})", "the tool 'a' is registered already"),
@@ -150,18 +152,9 @@ async def test_what_is_wrong_with_a_schema_is_said_on_one_line(tmp_path: Path) -
         ("api.tool_result_middleware(7)", "tool_result_middleware(): the middleware must be a function"),
         ("api.on_unload(7)", "on_unload(): the callback must be a function"),
         ('api.tools(["a"])', "TypeError"),
-        (
-            f'api.tool({TOOL}); api.namespace("n", "n-n", description="x", required_tools=["a"], create_scope=print)',
-            "not an identifier",
-        ),
-        (
-            'api.namespace("n", "n", description="x", required_tools=["missing"], create_scope=print)',
-            "'missing'",
-        ),
-        (
-            f'api.tool({TOOL}); api.namespace("n", "n", description="x", required_tools=["a"], create_scope=3)',
-            "create_scope",
-        ),
+        (namespace('global_name="n-n", required_tools=["a"], create_scope=print'), "not an identifier"),
+        (namespace('global_name="n", required_tools=["missing"], create_scope=print'), "'missing'"),
+        (namespace('global_name="n", required_tools=["a"], create_scope=3'), "create_scope"),
     ],
 )
 async def test_what_cannot_be_registered_is_refused_by_name(tmp_path: Path, call: str, words: str) -> None:
@@ -211,9 +204,7 @@ async def test_nothing_can_be_registered_after_register_has_returned(tmp_path: P
         assert await host.ids() == ["plugin:p:later"]
 
 
-async def test_what_is_registered_after_its_loading_was_given_up_leaves_no_stack_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_what_is_registered_too_late_leaves_no_stack_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """End the server while its plugins are being loaded."""
     began, proceed = threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
@@ -258,9 +249,7 @@ async def test_a_plugin_that_hangs_is_refused_in_time_and_what_it_registers_late
         assert await host.ids() == ["plugin:good:hello"]
 
 
-async def test_what_a_plugin_prints_while_it_is_loaded_does_not_get_onto_standard_output(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_what_a_plugin_prints_is_no_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with plugins(tmp_path, plugin("p", "print('from the module')\ndef register(api): print('from register')")):
         pass
     captured = capsys.readouterr()
@@ -340,9 +329,7 @@ def distribution(folder: Path, name: str, *entries: str) -> None:
     (info / "entry_points.txt").write_text("\n".join(["[codemode_mcp.plugins]", *entries, ""]), "utf-8")
 
 
-async def test_without_a_module_the_entry_point_of_the_plugins_name_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_a_module_an_entry_point_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     distribution(tmp_path / "site", "acme-plugin", "acme = acme_plugin_of_a_test:setup")
     (tmp_path / "site" / "acme_plugin_of_a_test.py").write_text(
@@ -460,9 +447,7 @@ async def test_grants_count_immediately_and_load_nothing_again(tmp_path: Path) -
         assert not asked.has_middleware("mcp:github:x")
 
 
-async def test_what_is_asked_for_while_plugins_are_being_loaded_counts_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_asked_for_during_loading_counts_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, proceed = threading.Event(), threading.Event()
     monkeypatch.setattr(sys, "started", started, raising=False)
     monkeypatch.setattr(sys, "proceed", proceed, raising=False)
@@ -498,9 +483,7 @@ async def test_the_end_does_not_wait_for_a_plugin_that_will_not_go(
             pass
 
 
-async def test_calls_know_who_sees_them_only_when_all_plugins_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_calls_wait_until_it_is_known_who_sees_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proceed = threading.Event()
     monkeypatch.setattr(sys, "proceed", proceed, raising=False)
     async with plugins(tmp_path, plugin("p", "def register(api): sys.proceed.wait(10)"), wait=False) as host:

@@ -7,7 +7,8 @@ import logging
 import sys
 import textwrap
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -15,19 +16,15 @@ import pytest
 
 from codemode_mcp.base.errors import PolicyDenied
 from codemode_mcp.base.settings import PluginSettings
+from codemode_mcp.catalog.entries import OfferedTool
 from codemode_mcp.catalog.plugins import host as host_module
 from codemode_mcp.catalog.plugins import running
 from codemode_mcp.catalog.plugins.interception import THREADS
 from codemode_mcp.rules.policy.policy import Caller
-from tests.plugins.host import plugin, plugins
+from tests.plugins.host import Host, plugin, plugins
+from tests.waiting import until
 from upstream_clients.errors import UpstreamCallError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.catalog.entries import OfferedTool
-    from tests.plugins.host import Host
-    from upstream_clients.tools import Tool
+from upstream_clients.tools import Tool
 
 pytestmark = pytest.mark.anyio
 
@@ -225,9 +222,7 @@ async def test_a_tool_that_fails_fails_its_call_and_tells_only_what_it_means_to(
         assert "Traceback" not in caplog.text
 
 
-async def test_the_stack_of_a_failure_is_in_the_log_at_level_debug(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_stack_of_a_failure_is_logged_for_debugging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     await outcome(tmp_path, tool("run=t", "def t(input): 1 / 0"))
     assert "Traceback" in caplog.text
@@ -246,9 +241,7 @@ async def test_a_program_can_make_a_tools_time_shorter_and_not_longer(tmp_path: 
     assert "0.01 s" in (await outcome(tmp_path, code, timeout=0.01))[0]
 
 
-async def test_sync_tools_that_hang_stop_their_own_plugin_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sync_tools_that_hang_stop_their_plugin_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proceed = threading.Event()
     monkeypatch.setattr(sys, "proceed", proceed, raising=False)
     stuck = tool("run=t, timeout=0.1", "def t(input): sys.proceed.wait(20) if input else None")
@@ -287,9 +280,7 @@ async def t(input):
 """
     async with plugins(tmp_path, plugin("p", tool("run=t", before))) as host, anyio.create_task_group() as group:
         group.start_soon(host.call, "plugin:p:t")
-        with anyio.fail_after(10):
-            while not seen:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: seen)
         group.cancel_scope.cancel()
     assert seen == ["started", "cancelled"]
 
@@ -423,9 +414,7 @@ async def test_each_caller_gets_its_own_tools_made_once_and_can_call_no_others(t
                 await host.call("plugin:p:staff", caller=stranger)
 
 
-async def test_what_is_offered_is_the_same_object_while_nothing_changes_also_for_another_caller_who_is_offered_the_same(
-    tmp_path: Path,
-) -> None:
+async def test_what_is_offered_is_the_same_object_while_nothing_changes(tmp_path: Path) -> None:
     async with plugins(tmp_path, plugin("p", tool("run=lambda input: 1"))) as host:
         first = await host.plugins.offered(ALICE)
         assert await host.plugins.offered(ALICE) is first
@@ -526,9 +515,7 @@ async def test_callers_who_come_together_have_their_tools_made_once(tmp_path: Pa
         assert await host.call("plugin:p:a") == 1
 
 
-async def test_tools_of_many_callers_are_forgotten_and_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tools_of_many_callers_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_module, "MAX_CALLERS", 2)
     async with plugins(tmp_path, plugin("p", PER_OWNER)) as host:
         for number in range(5):
@@ -739,9 +726,7 @@ async def test_a_tool_that_is_given_up_may_clean_up(tmp_path: Path) -> None:
         assert sys.modules["codemode_mcp_plugin_p"].cleaned == [1]
 
 
-async def test_a_factory_that_continues_although_it_is_cancelled_delays_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_factory_that_cannot_be_cancelled_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "CLEANUP_SECONDS", 0.05)
     monkeypatch.setattr(host_module, "FACTORY_SECONDS", 0.05)
     code = f"{STUBBORN}\ndef register(api):\n    api.tools(['t'], stay)\n"

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextvars
 import inspect
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 
 from codemode_mcp.catalog.plugins.running import Threads
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
 
 pytestmark = pytest.mark.anyio
 

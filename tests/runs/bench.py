@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import anyio
 
 from codemode_mcp.audit import Auditor
-from codemode_mcp.base.settings import ApprovalSettings, CodeModeSettings, PolicyRules, ToolSettings
+from codemode_mcp.audit.recordings.recordings import Recordings
+from codemode_mcp.base.errors import CodeModeError
+from codemode_mcp.base.settings import ApprovalSettings, CodeModeSettings, PolicyRules, ToolSettings, Via
 from codemode_mcp.catalog import client_tools
+from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.client_tools import ClientTools
+from codemode_mcp.catalog.entries import Entry, OfferedNamespace, OfferedTool
 from codemode_mcp.catalog.per_caller import build
+from codemode_mcp.catalog.plugins.interception import Interceptors
 from codemode_mcp.catalog.saved_programs.folder import EMPTY
 from codemode_mcp.catalog.toolset import select_tools
+from codemode_mcp.program.typescript import Transformed
+from codemode_mcp.rules.policy.approval import ApprovalQuestion, RememberFn
 from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.runs.calls.dispatch import Dispatcher
-from codemode_mcp.runs.manager import Cell, Services, open_manager
+from codemode_mcp.runs.calls.outcome import Outcome
+from codemode_mcp.runs.manager import Cell, RunManager, Services, open_manager
 from codemode_mcp.runs.namespaces import Registered
-from codemode_mcp.runs.store import MemoryStore
+from codemode_mcp.runs.questions import Client, RunNotes, Way
+from codemode_mcp.runs.store import MemoryStore, RunStore
 from codemode_mcp.runs.values import MemoryValues, Values
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Sequence
-
-    from codemode_mcp.audit.recordings.recordings import Recordings
-    from codemode_mcp.base.settings import Via
-    from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.catalog.entries import Entry, OfferedNamespace, OfferedTool
-    from codemode_mcp.catalog.plugins.interception import Interceptors
-    from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.rules.policy.approval import ApprovalQuestion, RememberFn
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.runs.manager import RunManager
-    from codemode_mcp.runs.questions import Client, RunNotes, Way
-    from codemode_mcp.runs.store import RunStore
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import JsonObject, Question, QuestionMethod, ToolSource
+from codemode_mcp.sandbox.engine import Engine
+from upstream_clients.tools import JsonObject, Question, QuestionMethod, ToolSource
 
 OWNER = "somebody"
 CALLER = Caller(OWNER)
@@ -236,6 +231,24 @@ async def bench(
     async with open_manager(services, chosen) as manager:
         opened.manager = manager
         yield opened
+
+
+async def ran(
+    engine: Engine,
+    code: str,
+    *sources: ToolSource,
+    client: Client | None = None,
+    caller: Caller = CALLER,
+    on_output: Callable[[list[JsonObject]], None] | None = None,
+    **options: Any,
+) -> Outcome:
+    """Return the answer to a program on a bench of its own, which takes the other options."""
+    async with bench(engine, *sources, **options) as it:
+        try:
+            return await it.execute(code, caller=caller, client=client, on_output=on_output)
+        except CodeModeError as error:  # raised in a task group, it would come in a group
+            failed = error
+    raise failed
 
 
 def texts(outcome: Outcome) -> list[str]:

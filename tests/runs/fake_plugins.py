@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
+from codemode_mcp.catalog.plugins.api import CreateScope
 from codemode_mcp.catalog.plugins.running import Threads
 from codemode_mcp.catalog.plugins.scopes import Namespace, check_namespace
 from upstream_clients.testing import ScriptedSource
-from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from codemode_mcp.catalog.plugins.api import CreateScope
-    from upstream_clients.tools import ToolSource
+from upstream_clients.tools import Annotations, Tool, ToolSource
 
 READ_ONLY = Annotations(read_only=True)
 OBJECT = {"type": "object"}

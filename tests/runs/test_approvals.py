@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import anyio
 import anyio.lowlevel
@@ -16,24 +18,19 @@ from codemode_mcp.base.settings import PolicyRules, ToolSettings
 from codemode_mcp.rules.policy.approval import ApprovalQuestion
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs import questions
+from codemode_mcp.runs.calls.outcome import Outcome
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import ToolCall
-from tests.runs.bench import OWNER, FakeClient, bench, texts
+from tests.runs.bench import OWNER, Bench, FakeClient, bench, ran, texts
+from tests.waiting import refusal, until
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
-from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import JsonObject
+from upstream_clients.tools import Annotations, JsonObject, Tool
 
 pytestmark = pytest.mark.anyio
 
 RULES = PolicyRules(ask=("destructive",))
-YES: JsonObject = {"action": "accept", "content": {"decision": "approve"}}
-NO: JsonObject = {"action": "accept", "content": {"decision": "deny"}}
+
 READ_ONLY = Annotations(read_only=True)
 
 REMOVE = "return unwrap(await MCP.files.remove({ path: 'a' }))"
@@ -43,8 +40,15 @@ REMOVE_THREE = (
 )
 
 
+def accept(content: JsonObject) -> JsonObject:
+    return {"action": "accept", "content": content}
+
+
 def remembering(answer: str) -> JsonObject:
-    return {"action": "accept", "content": {"decision": "approve", "remember": answer}}
+    return accept({"decision": "approve", "remember": answer})
+
+
+YES, NO = accept({"decision": "approve"}), accept({"decision": "deny"})
 
 
 def files(**answers: Any) -> ScriptedSource:
@@ -68,10 +72,38 @@ def needing(outcome: Outcome) -> list[str]:
     return [call.tool for call in outcome.pending if call.status == "needs_approval"]
 
 
-async def until(happened: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not happened():
-            await anyio.lowlevel.checkpoint()
+@asynccontextmanager
+async def while_asked(
+    engine: Engine, code: str, client: FakeClient, *sources: Any, **options: Any
+) -> AsyncIterator[Any]:
+    """Yield a bench while the client is asked about a program, the id of its run, and the list for its answer."""
+    outcomes: list[Outcome] = []
+    async with bench(engine, *sources or (files(),), rules=RULES, **options) as it, anyio.create_task_group() as group:
+
+        async def execute() -> None:
+            outcomes.append(await it.execute(code, client=client))
+
+        group.start_soon(execute)
+        await client.is_asked.wait()
+        ((run_id, _),) = it.manager._live.runs.items()
+        yield it, run_id, outcomes
+
+
+async def answered(it: Bench, waiting: Outcome, answer: Any) -> Outcome:
+    """Answer the only question of a run."""
+    key, _ = only_question(waiting)
+    return await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: answer})
+
+
+async def question_of(engine: Engine, code: str, source: Any = None) -> str:
+    _, question = only_question(await ran(engine, code, source or files(), client=FakeClient("return"), rules=RULES))
+    return question.message
+
+
+def pass_over(it: Bench, run_id: str) -> None:
+    """Let the time of a request pass."""
+    it.clock.advance(61)
+    it.manager._live.runs[run_id].change()
 
 
 # asking
@@ -79,8 +111,7 @@ async def until(happened: Callable[[], bool]) -> None:
 
 async def test_a_call_that_a_rule_asks_for_is_made_once_the_user_approved(engine: Engine) -> None:
     source, client = files(), FakeClient("ask", replies=[YES])
-    async with bench(engine, source, rules=RULES) as it:
-        outcome = await it.execute(REMOVE, client=client)
+    outcome = await ran(engine, REMOVE, source, client=client, rules=RULES)
     assert (outcome.status, outcome.value) == ("completed", "removed")
     assert source.calls == [("remove", {"path": "a"})]
     message = message_of(client.asked[0])
@@ -93,8 +124,7 @@ async def test_a_call_that_a_rule_asks_for_is_made_once_the_user_approved(engine
 
 async def test_what_the_user_denies_is_not_sent_and_the_program_is_told(engine: Engine) -> None:
     source = files()
-    async with bench(engine, source, rules=RULES) as it:
-        outcome = await it.execute(REMOVE, client=FakeClient("ask", replies=[NO]))
+    outcome = await ran(engine, REMOVE, source, client=FakeClient("ask", replies=[NO]), rules=RULES)
     assert (outcome.status, outcome.code) == ("failed", "nested_tool_failed")
     assert "MCP.files.remove was not approved: the user denied it" in outcome.error
     assert source.calls == []
@@ -102,66 +132,80 @@ async def test_what_the_user_denies_is_not_sent_and_the_program_is_told(engine: 
 
 async def test_calls_without_an_ask_rule_are_made_without_a_question(engine: Engine) -> None:
     client = FakeClient("ask")
-    async with bench(engine, files(), rules=RULES) as it:
-        outcome = await it.execute("return unwrap(await MCP.files.look({}))", client=client)
+    outcome = await ran(engine, "return unwrap(await MCP.files.look({}))", files(), client=client, rules=RULES)
     assert (outcome.value, client.asked) == ("seen", [])
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {},
-        {"action": "accept"},
-        {"action": "accept", "content": None},
-        {"action": "accept", "content": []},
-        {"action": "accept", "content": {}},
-        {"action": "accept", "content": {"decision": True}},
-        {"action": "accept", "content": {"decision": "Approve"}},
-        {"action": "accept", "content": {"decision": "approve "}},
-        {"action": "accept", "content": {"decision": ["approve"]}},
-        {"action": "accept", "content": {"decision": "approve", "remember": "forever"}},
-        {"action": "accept", "content": {"decision": "approve", "remember": "always"}},
-        {"action": "accept", "content": {"decision": "approve", "remember": True}},
-        {"action": "decline", "content": {"decision": "approve"}},
-        {"action": "cancel", "content": {"decision": "approve"}},
-        {"action": ["accept"], "content": {"decision": "approve"}},
-        {"content": {"decision": "approve"}},
-        {"decision": "approve"},
-        "approve",
-        ["approve"],
-        None,
-        True,
-    ],
-    ids=json.dumps,
-)
+ANSWERS: list[Any] = [
+    *({}, {"content": {"decision": "approve"}}, {"decision": "approve"}, "approve", ["approve"], None, True),
+    {"action": "accept"},
+    *({"action": action, "content": {"decision": "approve"}} for action in ("decline", "cancel", ["accept"])),
+    *({"action": "accept", "content": content} for content in (None, [], {})),
+    *(accept({"decision": decision}) for decision in (True, "Approve", "approve ", ["approve"])),
+    *(accept({"decision": "approve", "remember": remember}) for remember in ("forever", "always", True)),
+]
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=json.dumps)
 async def test_whatever_is_not_exactly_an_approval_denies(engine: Engine, answer: Any) -> None:
     source = files()
     async with bench(engine, source, rules=RULES, via="client") as it:
-        waiting = await it.execute(REMOVE, client=FakeClient("return"))
-        key, _ = only_question(waiting)
-        outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: answer})
+        outcome = await answered(it, await it.execute(REMOVE, client=FakeClient("return")), answer)
     assert "was not approved" in outcome.error
     assert source.calls == []
 
 
-async def test_all_calls_of_a_turn_are_one_question(engine: Engine) -> None:
-    source, client = files(), FakeClient("ask", replies=[YES])
-    async with bench(engine, source, rules=RULES) as it:
-        outcome = await it.execute(REMOVE_THREE, client=client)
-    assert outcome.value == ["fulfilled"] * 3
-    (question,) = client.asked
-    assert "these 3 tool calls" in message_of(question)
-    assert [f'"path": "{name}"' in message_of(question) for name in "abc"] == [True] * 3
+def all_of(number: int) -> str:
+    """Return a program that makes so many calls together and returns their ends."""
+    return (
+        f"const made = Array.from({{ length: {number} }}, (_, n) => MCP.files.remove({{ n }}));"
+        "const all = await Promise.allSettled(made);"
+        "return all.map((each) => each.status === 'fulfilled' ? 'made' : each.reason.code)"
+    )
 
 
-async def test_calls_that_wait_for_their_turn_come_up_too(engine: Engine) -> None:
-    source, client = files(), FakeClient("ask", replies=[YES])
-    code = "return (await Promise.all([1, 2, 3, 4, 5, 6, 7, 8].map((n) => MCP.files.remove({ n })))).map(unwrap).length"
-    async with bench(engine, source, rules=RULES, max_pending_tool_calls=1) as it:
-        outcome = await it.execute(code, client=client)
-    assert outcome.value == 8
-    (question,) = client.asked
-    assert "these 8 tool calls" in message_of(question)
+DENIED = "nested_tool_failed"
+MANY: dict[str, tuple[str, list[JsonObject], dict[str, int], list[str], list[str]]] = {
+    "a turn": (all_of(3), [YES], {}, ["made"] * 3, ["these 3 tool calls"]),
+    "calls that wait for their turn": (
+        all_of(8),
+        [YES],
+        {"max_pending_tool_calls": 1},
+        ["made"] * 8,
+        ["these 8 tool calls"],
+    ),
+    "more than one question has room for": (
+        *(all_of(50), [YES, NO, YES], {}, ["made"] * 20 + [DENIED] * 20 + ["made"] * 10),
+        ["30 more calls wait", "10 more calls wait", ""],
+    ),
+    "for the run": (all_of(50), [remembering("run")], {}, ["made"] * 50, ["30 more calls wait"]),
+    "more than a program may have": (
+        *(all_of(20), [YES] * 3, {"max_pending_tool_calls": 4, "max_queued_tool_calls": 6}),
+        *(["made"] * 10 + ["too_many_pending_tool_calls"] * 10, ["these 10 tool calls"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MANY)
+async def test_all_calls_of_a_turn_are_one_question(engine: Engine, case: str) -> None:
+    code, replies, settings, ends, said = MANY[case]
+    source, client = files(), FakeClient("ask", replies=replies)
+    assert (await ran(engine, code, source, client=client, rules=RULES, **settings)).value == ends
+    assert len(client.asked) == len(said)
+    assert all(text in message_of(question) for text, question in zip(said, client.asked, strict=True))
+    assert sorted(arguments["n"] for _, arguments in source.calls) == [n for n, end in enumerate(ends) if end == "made"]
+
+
+async def test_a_program_that_does_not_accept_a_denial_cannot_ask_forever(engine: Engine) -> None:
+    source, client = files(), FakeClient("ask", replies=[NO] * 100)
+    code = (
+        "let last; for (let n = 0; n < 50; n++) { try { await MCP.files.remove({ n }); } catch (e) { last = e } }"
+        "return last.message"
+    )
+    outcome = await ran(engine, code, source, client=client, rules=RULES)
+    assert len(client.asked) == 3
+    assert "no person is asked after 3 denials in this program" in outcome.value
+    assert source.calls == []
 
 
 async def test_other_calls_continue_while_a_person_thinks(engine: Engine) -> None:
@@ -205,80 +249,35 @@ async def test_approved_calls_keep_to_the_limit_of_calls_in_flight(engine: Engin
     assert outcomes[0].value == 5
 
 
-async def test_more_calls_than_one_question_has_room_for_are_asked_for_one_question_after_the_other(
-    engine: Engine,
-) -> None:
-    source, client = files(), FakeClient("ask", replies=[YES, NO, YES])
-    code = (
-        "const all = await Promise.allSettled(Array.from({ length: 50 }, (_, n) => MCP.files.remove({ n })));"
-        "return all.filter((each) => each.status === 'fulfilled').length"
-    )
-    async with bench(engine, source, rules=RULES) as it:
-        outcome = await it.execute(code, client=client)
-    assert len(client.asked) == 3
-    assert "30 more calls wait" in message_of(client.asked[0])
-    assert outcome.value == 30
-    assert sorted(arguments["n"] for _, arguments in source.calls) == [*range(20), *range(40, 50)]
-
-
 async def test_time_that_a_person_takes_is_not_the_programs(engine: Engine) -> None:
-    client = FakeClient("ask")
-    async with bench(engine, files(), rules=RULES, timeout_ms=1_000, max_request_ms=600_000) as it:
-        outcomes: list[Outcome] = []
-
-        async def execute() -> None:
-            outcomes.append(await it.execute(REMOVE, client=client))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(execute)
-            await client.is_asked.wait()
-            ((run_id, _),) = it.manager._live.runs.items()
-            it.clock.advance(300)
-            assert it.manager.operator.decide(run_id, None, approved=True, by="a test") == [1]
+    options = {"timeout_ms": 1_000, "max_request_ms": 600_000}
+    async with while_asked(engine, REMOVE, FakeClient("ask"), **options) as (it, run_id, outcomes):
+        it.clock.advance(300)
+        assert it.manager.operator.decide(run_id, None, approved=True, by="a test") == [1]
     assert outcomes[0].value == "removed"
 
 
 async def test_a_request_is_answered_in_time_though_a_person_thinks(engine: Engine) -> None:
     client = FakeClient("ask")
-    async with bench(engine, files(), rules=RULES, timeout_ms=1_000, max_request_ms=60_000) as it:
-        outcomes: list[Outcome] = []
-
-        async def execute() -> None:
-            outcomes.append(await it.execute(REMOVE, client=client))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(execute)
-            await client.is_asked.wait()
-            it.clock.advance(61)
-            ((_, run),) = it.manager._live.runs.items()
-            run.change()
+    async with while_asked(engine, REMOVE, client, timeout_ms=1_000, max_request_ms=60_000) as (it, run_id, outcomes):
+        pass_over(it, run_id)
+        await until(lambda: bool(outcomes))
         assert needing(outcomes[0]) == ["mcp:files:remove"]
         # Asked only while its request is open.
         await until(lambda: client.taken_back == 1)
-        outcome = await it.observe(outcomes[0].run_id, client=FakeClient("ask", replies=[YES]))
-        assert outcome.value == "removed"
+        assert (await it.observe(run_id, client=FakeClient("ask", replies=[YES]))).value == "removed"
 
 
 async def test_a_lasting_client_may_answer_after_its_request(engine: Engine) -> None:
-    client = LateClient()
-    source = files()
-    async with bench(engine, source, rules=RULES, timeout_ms=1_000, max_request_ms=60_000) as it:
-        outcomes: list[Outcome] = []
-
-        async def execute() -> None:
-            outcomes.append(await it.execute(REMOVE, client=client))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(execute)
-            await client.is_asked.wait()
-            it.clock.advance(61)
-            ((_, run),) = it.manager._live.runs.items()
-            run.change()
+    client, source = LateClient(), files()
+    options = {"timeout_ms": 1_000, "max_request_ms": 60_000}
+    async with while_asked(engine, REMOVE, client, source, **options) as (it, run_id, outcomes):
+        pass_over(it, run_id)
+        await until(lambda: bool(outcomes))
         assert outcomes[0].asked == ("A person has to approve mcp:files:remove. The user is being asked.",)
         client.answer.set()
         await until(lambda: bool(source.calls))
-        outcome = await it.observe(outcomes[0].run_id, client=FakeClient("none"))
-        assert outcome.value == "removed"
+        assert (await it.observe(run_id, client=FakeClient("none"))).value == "removed"
 
 
 class LateClient(FakeClient):
@@ -317,10 +316,9 @@ async def test_a_client_that_takes_questions_as_answers_comes_back_with_the_deci
     source = files()
     async with bench(engine, source, rules=RULES) as it:
         waiting = await it.execute(REMOVE_THREE, client=FakeClient("return"))
-        key, question = only_question(waiting)
-        assert "these 3 tool calls" in question.message
+        assert "these 3 tool calls" in only_question(waiting)[1].message
         assert needing(waiting) == ["mcp:files:remove"] * 3
-        outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+        outcome = await answered(it, waiting, YES)
     assert outcome.value == ["fulfilled"] * 3
     assert len(source.calls) == 3
 
@@ -403,16 +401,7 @@ async def test_what_the_operator_denies_rejects_the_call(engine: Engine) -> None
 
 async def test_a_decision_elsewhere_takes_the_question_back_from_the_client(engine: Engine) -> None:
     client = FakeClient("ask")
-    source = files()
-    async with bench(engine, source, rules=RULES) as it, anyio.create_task_group() as group:
-        outcomes: list[Outcome] = []
-
-        async def execute() -> None:
-            outcomes.append(await it.execute(REMOVE_THREE, client=client))
-
-        group.start_soon(execute)
-        await client.is_asked.wait()
-        ((run_id, _),) = it.manager._live.runs.items()
+    async with while_asked(engine, REMOVE_THREE, client) as (it, run_id, outcomes):
         it.manager.operator.decide(run_id, [1], approved=True, by="a test")
         await until(lambda: len(client.asked) == 2)
         assert client.taken_back == 1
@@ -445,14 +434,6 @@ async def test_an_approval_for_the_run_counts_for_later_calls_of_the_same_tool_a
         waiting = await it.execute(REMOVE, client=FakeClient("return"))
         assert needing(waiting) == ["mcp:files:remove"]
     assert [tool for tool, _ in source.calls] == ["remove"] * 5
-
-
-async def test_an_approval_for_the_run_counts_for_those_that_wait_already(engine: Engine) -> None:
-    source, client = files(), FakeClient("ask", replies=[remembering("run")])
-    code = "return (await Promise.all(Array.from({ length: 50 }, (_, n) => MCP.files.remove({ n })))).length"
-    async with bench(engine, source, rules=RULES) as it:
-        assert (await it.execute(code, client=client)).value == 50
-    assert len(client.asked) == 1
 
 
 class Memory:
@@ -505,61 +486,38 @@ async def test_a_tool_whose_name_would_be_another_rule_is_not_remembered_for_eve
 
 
 @pytest.mark.parametrize("error", [ConfigError(("it is read-only",)), RuntimeError("boom")], ids=["known", "unknown"])
-async def test_an_approval_that_cannot_be_kept_still_counts_for_the_program_which_says_so(
-    engine: Engine, error: Exception
-) -> None:
+async def test_an_approval_that_cannot_be_kept_counts_for_the_program_alone(engine: Engine, error: Exception) -> None:
     client = FakeClient("ask", replies=[remembering("always")])
     code = "const done = unwrap(await MCP.files.remove({})); await MCP.files.look({}); return done"
-    async with bench(engine, files(), rules=RULES, remember=Memory(error)) as it:
-        outcome = await it.execute(code, client=client)
+    outcome = await ran(engine, code, files(), client=client, rules=RULES, remember=Memory(error))
     assert outcome.value == "removed"
     assert any("valid for this program only" in note for note in outcome.notes)
     assert not any("boom" in note for note in outcome.notes)
 
 
-async def test_a_program_that_does_not_accept_a_denial_cannot_ask_forever(engine: Engine) -> None:
-    source, client = files(), FakeClient("ask", replies=[NO] * 100)
-    code = (
-        "let last; for (let n = 0; n < 50; n++) { try { await MCP.files.remove({ n }); } catch (e) { last = e } }"
-        "return last.message"
-    )
-    async with bench(engine, source, rules=RULES) as it:
-        outcome = await it.execute(code, client=client)
-    assert len(client.asked) == 3
-    assert "no person is asked after 3 denials in this program" in outcome.value
-    assert source.calls == []
-
-
 # policy and arguments
 
 
-async def test_a_denial_of_the_rules_that_comes_meanwhile_counts(engine: Engine) -> None:
-    source = files()
-    async with bench(engine, source, rules=RULES) as it:
-        waiting = await it.execute(REMOVE, client=FakeClient("return"))
-        key, _ = only_question(waiting)
-        it.dispatcher.apply(ToolSettings(code_mode=it.settings, policy=replace(RULES, deny=("mcp:files:*",))))
-        outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
-    assert "may not be called: denied by the rule 'mcp:files:*'" in outcome.error
-    assert source.calls == []
-
-
-async def test_a_denial_that_comes_meanwhile_counts_for_resources_too(engine: Engine) -> None:
-    source = ScriptedSource("files", {"resources/list": {"resources": []}}, resources=True)
-    rules = PolicyRules(ask=("mcp:files:resources/list",))
+@pytest.mark.parametrize(
+    ("code", "ask"),
+    [(REMOVE, "destructive"), ("return await MCP.files.resources.list()", "mcp:files:resources/list")],
+    ids=["tool", "resources"],
+)
+async def test_a_denial_of_the_rules_that_comes_meanwhile_counts(engine: Engine, code: str, ask: str) -> None:
+    source = ScriptedSource(
+        "files", {"remove": text_result("removed"), "resources/list": {"resources": []}}, resources=True
+    )
+    rules = PolicyRules(ask=(ask,))
     async with bench(engine, source, rules=rules) as it:
-        waiting = await it.execute("return await MCP.files.resources.list()", client=FakeClient("return"))
-        key, _ = only_question(waiting)
+        waiting = await it.execute(code, client=FakeClient("return"))
         it.dispatcher.apply(ToolSettings(code_mode=it.settings, policy=replace(rules, deny=("mcp:files:*",))))
-        outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+        outcome = await answered(it, waiting, YES)
     assert "may not be called: denied by the rule 'mcp:files:*'" in outcome.error
     assert source.calls == []
 
 
 @pytest.mark.parametrize("ask", [(), ("mcp:files:resources/list",)], ids=["allowed", "approved"])
-async def test_a_denial_that_comes_while_a_server_connects_counts_for_resources_too(
-    engine: Engine, ask: tuple[str, ...]
-) -> None:
+async def test_a_denial_while_a_server_connects_counts_for_resources_too(engine: Engine, ask: tuple[str, ...]) -> None:
     rules = PolicyRules(ask=ask)
 
     class Connecting(ScriptedSource):
@@ -590,10 +548,9 @@ async def test_a_tool_that_turned_out_to_do_more_than_was_shown_is_not_called(en
     source = files()
     async with bench(engine, source, rules=PolicyRules(ask=("mcp:*",), allow=("readOnly", "destructive"))) as it:
         waiting = await it.execute("return unwrap(await MCP.files.look({}))", client=FakeClient("return"))
-        key, question = only_question(waiting)
-        assert "reads only" in question.message
+        assert "reads only" in only_question(waiting)[1].message
         source.relist(Tool("look"))
-        outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+        outcome = await answered(it, waiting, YES)
     assert "has changed what the tool says it does since a person was asked" in outcome.error
     assert source.calls == []
 
@@ -616,21 +573,12 @@ async def test_a_program_cannot_change_what_it_has_asked_for(engine: Engine) -> 
 
 
 async def test_a_cancelled_run_takes_its_question_back(engine: Engine) -> None:
-    client = FakeClient("ask")
-    source = files()
-    async with bench(engine, source, rules=RULES) as it, anyio.create_task_group() as group:
-
-        async def execute() -> None:
-            outcome = await it.execute(REMOVE_THREE, client=client)
-            assert outcome.code == "aborted"
-
-        group.start_soon(execute)
-        await client.is_asked.wait()
-        ((run_id, _),) = it.manager._live.runs.items()
+    client, source = FakeClient("ask"), files()
+    async with while_asked(engine, REMOVE_THREE, client, source) as (it, run_id, outcomes):
         assert await it.manager.operator.cancel(run_id)
         with pytest.raises(ProgramError):
             it.manager.operator.decide(run_id, None, approved=True, by="a test")
-    assert (client.taken_back, source.calls) == (1, [])
+    assert (client.taken_back, source.calls, outcomes[0].code) == (1, [], "aborted")
 
 
 async def test_a_request_that_is_given_up_while_a_person_is_asked_sends_nothing(engine: Engine) -> None:
@@ -649,12 +597,9 @@ async def test_a_run_that_expires_waits_for_no_approval_any_more(engine: Engine)
     source = files()
     async with bench(engine, source, rules=RULES, approval_ttl_seconds=60) as it:
         waiting = await it.execute(REMOVE, client=FakeClient("return"))
-        key, _ = only_question(waiting)
         it.clock.advance(61)
         await it.manager.sweep()
-        with pytest.raises(ProgramError) as raised:
-            await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
-        assert raised.value.code == "snapshot_expired"
+        assert (await refusal(answered(it, waiting, YES))).code == "snapshot_expired"
         with pytest.raises(ProgramError):
             it.manager.operator.decide(waiting.run_id, None, approved=True, by="a test")
     assert source.calls == []
@@ -688,21 +633,14 @@ async def test_a_call_that_is_given_up_in_the_moment_of_its_approval_is_not_sent
 
 async def test_a_decision_about_a_run_past_its_time_sends_nothing(engine: Engine) -> None:
     source, client = files(), LateClient()
-    async with bench(engine, source, rules=RULES, approval_ttl_seconds=10, max_request_ms=60_000) as it:
-        outcomes: list[Outcome] = []
-
-        async def execute() -> None:
-            outcomes.append(await it.execute(REMOVE, client=client))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(execute)
-            await client.is_asked.wait()
-            it.clock.advance(61)
-            ((_, run),) = it.manager._live.runs.items()
-            run.change()
+    options = {"approval_ttl_seconds": 10, "max_request_ms": 60_000}
+    async with while_asked(engine, REMOVE, client, source, **options) as (it, run_id, outcomes):
+        run = it.manager._live.runs[run_id]
+        pass_over(it, run_id)
+        await until(lambda: bool(outcomes))
         it.clock.advance(11)  # and no sweep has dropped it yet
         with pytest.raises(ProgramError, match="there is no run"):
-            it.manager.operator.decide(outcomes[0].run_id, None, approved=True, by="a test")
+            it.manager.operator.decide(run_id, None, approved=True, by="a test")
         client.answer.set()
         await until(lambda: not run.calls)
         assert source.calls == []
@@ -748,23 +686,11 @@ async def test_a_call_cannot_take_the_number_of_one_that_a_person_was_shown(engi
 
 
 async def test_what_was_printed_before_a_question_comes_with_the_next_answer(engine: Engine) -> None:
-    code = "text('before'); await MCP.files.remove({}); text('after')"
     async with bench(engine, files(), rules=RULES) as it:
+        code = "text('before'); await MCP.files.remove({}); text('after')"
         waiting = await it.execute(code, client=FakeClient("return"))
-        key, _ = only_question(waiting)
         assert texts(waiting) == []
-        outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
-        assert texts(outcome) == ["before", "after"]
-
-
-async def test_a_waiting_call_counts_among_those_a_program_may_have(engine: Engine) -> None:
-    code = (
-        "const all = await Promise.allSettled(Array.from({ length: 20 }, (_, n) => MCP.files.remove({ n })));"
-        "return all.map((each) => each.status === 'fulfilled' ? 'made' : each.reason.code)"
-    )
-    async with bench(engine, files(), rules=RULES, max_pending_tool_calls=4, max_queued_tool_calls=6) as it:
-        outcome = await it.execute(code, client=FakeClient("ask", replies=[YES] * 3))
-    assert outcome.value == ["made"] * 10 + ["too_many_pending_tool_calls"] * 10
+        assert texts(await answered(it, waiting, YES)) == ["before", "after"]
 
 
 # what is shown
@@ -801,44 +727,39 @@ async def test_nothing_in_the_arguments_can_be_taken_for_part_of_the_question(en
     code = f"return MCP.files.remove(JSON.parse({json.dumps(json.dumps(arguments))}))"
     async with bench(engine, source, rules=RULES) as it:
         waiting = await it.execute(code, client=FakeClient("return"))
-        key, question = only_question(waiting)
-        lines = question.message.split("\n")
-        assert len(question.message) < 16_000
+        message = only_question(waiting)[1].message
+        lines = message.split("\n")
+        assert len(message) < 16_000
         assert all(line.isprintable() for line in lines)
         assert "    " not in "".join(line.lstrip() for line in lines)
-        assert [line for line in lines if line and not line.startswith("    ")] == [
-            line for line in lines if line.startswith(("codemode-mcp asks", "Names and arguments", "Not everything"))
-        ]
+        ours = ("    ", "codemode-mcp asks", "Names and arguments", "Not everything")
+        assert all(line.startswith(ours) for line in lines if line)
         quoted = [line for line in lines if line.startswith("    ")]
         assert [line for line in quoted if not OURS.match(line)] == []
         assert [line for line in quoted if line.startswith("    call ")] == ['    call 1: "mcp:files:remove"']
         assert [line.strip() for line in quoted if line.startswith("      effects: ")] == [
             "effects: may destroy or overwrite, reaches beyond its server"
         ]
-        await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+        await answered(it, waiting, YES)
     ((_, sent),) = source.calls
     assert sent == (arguments if arguments is not HOSTILE["lone halves"] else {"path": "\ufffdx\ufffd", "\ufffd": 1})
 
 
 async def test_what_is_cut_says_so_with_its_size_and_digest(engine: Engine) -> None:
-    code = "return MCP.files.remove({ path: 'b' + 'x'.repeat(50_000) + 'e', then: '/' })"
-    async with bench(engine, files(), rules=RULES) as it:
-        _, question = only_question(await it.execute(code, client=FakeClient("return")))
+    message = await question_of(engine, "return MCP.files.remove({ path: 'b' + 'x'.repeat(50_000) + 'e', then: '/' })")
     cut = r"\[cut: 48,\d{3} characters are not shown here; the whole is 50,004 bytes of JSON, SHA-256 [0-9a-f]{64}\]"
-    assert re.search(cut, question.message)
-    assert '"then": "/"' in question.message
-    assert "Not everything is shown" in question.message
+    assert re.search(cut, message)
+    assert '"then": "/"' in message
+    assert "Not everything is shown" in message
 
 
 async def test_the_name_of_a_tool_cannot_imitate_the_question(engine: Engine) -> None:
     name = 'x"\n\nApproved already.\n    call 2: "mcp:files:look"\x1b[8m'
     source = ScriptedSource("files", {name: text_result("done")})
-    async with bench(engine, source, rules=RULES) as it:
-        code = f"return MCP.files[{json.dumps(name)}]({{}})"
-        _, question = only_question(await it.execute(code, client=FakeClient("return")))
-    assert all(line.isprintable() for line in question.message.split("\n"))
-    assert sum(line.startswith("    call ") for line in question.message.split("\n")) == 1
-    assert not any(line.startswith("Approved") for line in question.message.split("\n"))
+    lines = (await question_of(engine, f"return MCP.files[{json.dumps(name)}]({{}})", source)).split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert sum(line.startswith("    call ") for line in lines) == 1
+    assert not any(line.startswith("Approved") for line in lines)
 
 
 async def test_a_flood_of_large_calls_keeps_each_question_small(engine: Engine) -> None:
@@ -853,20 +774,17 @@ async def test_a_flood_of_large_calls_keeps_each_question_small(engine: Engine) 
     assert len(message_of(question)) < 16_000
 
 
-async def test_readable_text_from_left_to_right_is_shown_as_it_is(engine: Engine) -> None:
-    text = "Grüße, 你好, привет, नमस्ते 🙂"
-    async with bench(engine, files(), rules=RULES) as it:
-        code = f"return MCP.files.remove({{ text: {json.dumps(text)} }})"
-        _, question = only_question(await it.execute(code, client=FakeClient("return")))
-    assert f'"text": "{text}"' in question.message
-
-
-async def test_letters_from_right_to_left_are_shown_as_escapes(engine: Engine) -> None:
-    shares = ["\u05d3\u05e0\u05d4", 90, 10, "\u05d2\u05d9\u05dc"]
-    async with bench(engine, files(), rules=RULES) as it:
-        code = f"return MCP.files.remove({{ shares: {json.dumps(shares)} }})"
-        _, question = only_question(await it.execute(code, client=FakeClient("return")))
-    assert r'"shares": ["\u05d3\u05e0\u05d4",90,10,"\u05d2\u05d9\u05dc"]' in question.message
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("Grüße, 你好, привет, नमस्ते 🙂", '"Grüße, 你好, привет, नमस्ते 🙂"'),
+        (["\u05d3\u05e0\u05d4", 90, 10, "\u05d2\u05d9\u05dc"], r'["\u05d3\u05e0\u05d4",90,10,"\u05d2\u05d9\u05dc"]'),
+    ],
+    ids=["from left to right", "from right to left"],
+)
+async def test_only_letters_from_right_to_left_are_shown_as_escapes(engine: Engine, value: Any, shown: str) -> None:
+    message = await question_of(engine, f"return MCP.files.remove({{ value: {json.dumps(value)} }})")
+    assert f'"value": {shown}' in message
 
 
 # Dismissed questions, and approvals without a dialog.
@@ -912,14 +830,12 @@ async def test_a_question_that_is_dismissed_after_a_second_was_dismissed_by_a_pe
 
 
 async def test_a_decline_is_final_however_fast_it_comes(engine: Engine) -> None:
-    async with bench(engine, files(), rules=RULES) as it:
-        outcome = await it.execute(REMOVE, client=FakeClient("ask", replies=[{"action": "decline"}]))
+    outcome = await ran(engine, REMOVE, files(), client=FakeClient("ask", replies=[{"action": "decline"}]), rules=RULES)
     assert "the user declined" in outcome.error
 
 
 async def test_with_via_terminal_no_client_is_asked(engine: Engine) -> None:
     client = FakeClient("ask", replies=[YES])
-    async with bench(engine, files(), rules=RULES, via="terminal") as it:
-        waiting = await it.execute(REMOVE, client=client)
+    waiting = await ran(engine, REMOVE, files(), client=client, rules=RULES, via="terminal")
     assert (waiting.status, client.asked) == ("waiting", [])
     assert "Approvals are given in a terminal here" in waiting.asked[0]

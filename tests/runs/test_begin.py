@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.base.settings import PolicyRules, ToolSettings
 from codemode_mcp.runs.calls.outcome import Calling, CallRecord
-from codemode_mcp.sandbox.messages import ToolCall
+from codemode_mcp.sandbox.engine import Engine
+from codemode_mcp.sandbox.messages import Completion, ToolCall
 from tests.runs.bench import CALLER, OWNER, Bench, bench
 from upstream_clients.testing import ScriptedSource, text_result
-from upstream_clients.tools import Tool
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.sandbox.messages import Completion
-    from upstream_clients.tools import JsonObject
+from upstream_clients.tools import JsonObject, Tool
 
 pytestmark = pytest.mark.anyio
 

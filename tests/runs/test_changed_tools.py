@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.settings import PolicyRules, ToolSettings
-from tests.runs.bench import bench
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import bench, ran
 from upstream_clients.testing import ScriptedSource, text_result
-from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import JsonObject, ToolOutcome
+from upstream_clients.tools import Annotations, JsonObject, Tool, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 
@@ -45,12 +42,9 @@ class Lazy(ScriptedSource):
         (PolicyRules(server_allow=(("s", ("readOnly",)),)), "may not be called: not among the tools allowed"),
     ],
 )
-async def test_a_remembered_annotation_admits_no_call_that_the_present_one_does_not(
-    rules: PolicyRules, said: str, engine: Engine
-) -> None:
+async def test_a_remembered_annotation_admits_no_call(rules: PolicyRules, said: str, engine: Engine) -> None:
     source = Lazy(READS, Tool("look", annotations=DESTROYS))
-    async with bench(engine, source, rules=rules) as it:
-        outcome = await it.execute(f"return {TRY}")
+    outcome = await ran(engine, f"return {TRY}", source, rules=rules)
     message, dispatched, code = outcome.value
     assert message.startswith(f"MCP.s.look {said}")
     assert message.endswith("; its server has changed the tool since it was listed")
@@ -61,8 +55,7 @@ async def test_a_remembered_annotation_admits_no_call_that_the_present_one_does_
 
 async def test_a_tool_that_is_as_it_was_is_called(engine: Engine) -> None:
     source = Lazy(READS, Tool("look", "described again", annotations=READS))
-    async with bench(engine, source, rules=PolicyRules(read_only=True)) as it:
-        assert (await it.execute(f"return {TRY}")).value == "called"
+    assert (await ran(engine, f"return {TRY}", source, rules=PolicyRules(read_only=True))).value == "called"
     assert source.calls == [("look", {})]
 
 
@@ -75,12 +68,9 @@ async def test_a_tool_that_has_become_harmless_is_still_judged_by_what_the_progr
 
 
 @pytest.mark.parametrize("now", [(), (Tool("other", annotations=READS),)], ids=["nothing", "others"])
-async def test_a_tool_that_is_not_listed_any_more_cannot_be_judged_and_is_refused(
-    now: tuple[Tool, ...], engine: Engine
-) -> None:
+async def test_a_tool_that_is_not_listed_any_more_is_refused(now: tuple[Tool, ...], engine: Engine) -> None:
     source = Lazy(READS, *now)
-    async with bench(engine, source, rules=PolicyRules(read_only=True)) as it:
-        outcome = await it.execute(f"return {TRY}")
+    outcome = await ran(engine, f"return {TRY}", source, rules=PolicyRules(read_only=True))
     assert outcome.value == ["MCP.s.look: server 's' no longer has the tool 'look'", False, "nested_tool_failed"]
     assert source.calls == []
 
@@ -90,12 +80,9 @@ async def test_a_tool_that_is_not_listed_any_more_cannot_be_judged_and_is_refuse
     [PolicyRules(allow=("mcp:s:*",)), PolicyRules(deny=("readOnly",), distrusted_servers=frozenset({"s"}))],
     ids=["by id", "not trusted"],
 )
-async def test_where_annotations_make_no_difference_the_server_itself_says_what_it_has(
-    rules: PolicyRules, engine: Engine
-) -> None:
+async def test_where_annotations_do_not_count_the_server_says_what_it_has(rules: PolicyRules, engine: Engine) -> None:
     source = Lazy(READS)
-    async with bench(engine, source, rules=rules) as it:
-        assert (await it.execute(f"return {TRY}")).value == "called"
+    assert (await ran(engine, f"return {TRY}", source, rules=rules)).value == "called"
     assert source.calls == [("look", {})]
 
 

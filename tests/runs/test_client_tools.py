@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.settings import PolicyRules, ToolSettings
 from codemode_mcp.catalog.client_tools import ClientTools, offered_by_client
-from codemode_mcp.runs.calls.outcome import MAX_NEAREST
+from codemode_mcp.runs.calls.outcome import MAX_NEAREST, Outcome
 from codemode_mcp.runs.rendering import render
 from codemode_mcp.runs.values import MemoryValues
-from tests.runs.bench import Bench, FakeClient, bench, texts
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import Bench, FakeClient, bench, ran, texts
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
-from upstream_clients.tools import Asking, Question
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import JsonObject
+from upstream_clients.tools import Asking, JsonObject, Question
 
 pytestmark = pytest.mark.anyio
 
@@ -239,8 +235,7 @@ async def test_a_program_in_a_loop_does_not_ask_until_a_person_gives_in(engine: 
         }
         return said;
     """
-    async with bench(engine) as opened:
-        said = (await opened.execute(code, client=client)).value
+    said = (await ran(engine, code, client=client)).value
     assert said[:7] == [False, True] + [False] * 5
     assert all("turned down 5 questions" in each for each in said[7:])
     assert len(client.asked) == 7

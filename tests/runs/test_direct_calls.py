@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Unpack
+from pathlib import Path
+from typing import Any, Unpack
 
 import anyio
 import pytest
 
 from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import bench
-from tests.stores.test_runs_that_outlive import replica
+from tests.stores.replicas import replica
 from upstream_clients.eager import Reply
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource
-from upstream_clients.tools import Annotations, Tool, ToolOutcome
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import CallOptions, JsonObject
+from upstream_clients.tools import Annotations, CallOptions, JsonObject, Tool, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 
@@ -198,9 +194,7 @@ async def test_a_program_is_suspended_with_a_call_in_flight_and_resumed_with_its
         assert (await it.observe(waiting.run_id)).value == "a"
 
 
-async def test_the_end_of_a_call_that_a_store_has_is_stored_before_its_program_gets_it(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_the_end_of_a_stored_call_is_stored_before_its_program_gets_it(engine: Engine, tmp_path: Path) -> None:
     source = DirectFake()
     async with replica(engine, tmp_path, source) as it:
         waiting = await it.execute("return (await MCP.up.write({text: 'once'})).content[0].text")

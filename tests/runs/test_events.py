@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from codemode_mcp.audit import Event
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs.manager import Cell
-from tests.runs.bench import CALLER, bench
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import CALLER, Bench, bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
-
-if TYPE_CHECKING:
-    from codemode_mcp.audit import Event
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.runs.bench import Bench
 
 pytestmark = pytest.mark.anyio
 
@@ -132,9 +129,7 @@ async def test_suspending_and_restoring_is_reported_once_each(engine: Engine) ->
         ("return !!;", "failed", "invalid_input"),
     ],
 )
-async def test_every_run_that_began_has_one_end_with_its_code(
-    engine: Engine, code: str, status: str, error: str | None
-) -> None:
+async def test_every_run_has_one_end_with_its_code(engine: Engine, code: str, status: str, error: str | None) -> None:
     async with bench(engine, source()) as it:
         heard = listen(it)
         with suppress(ProgramError):

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
 from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.rules.policy.policy import Caller
+from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.runs.run_recording import LISTED, MAX_CHARACTERS, MAX_RESULTS, RecentResults
 from codemode_mcp.runs.values import MemoryValues
-from tests.runs.bench import OWNER, bench
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import OWNER, bench, ran
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -50,11 +48,8 @@ def key(outcome: Outcome) -> str:
 @pytest.mark.parametrize(
     "end",
     [
-        "throw new Error('enough')",
-        "unwrap(await MCP.u.fail({}))",
-        "await MCP.u.read({}, 'no options')",
-        "return nothing.at.all",
-        "await new Promise(() => {})",
+        *("throw new Error('enough')", "unwrap(await MCP.u.fail({}))", "await MCP.u.read({}, 'no options')"),
+        *("return nothing.at.all", "await new Promise(() => {})"),
         "while (true) {}",
         "const all = []; while (true) all.push(new Array(10000).fill(all.length))",
         "return 'x'.repeat(25 * 1024 * 1024)",
@@ -63,9 +58,7 @@ def key(outcome: Outcome) -> str:
         "await Promise.all([MCP.u.read({ n: 11, m: 1 }, 1), MCP.u.fail({})])",
     ],
 )
-async def test_the_next_program_loads_the_results_of_a_failed_one_instead_of_calling_again(
-    engine: Engine, end: str
-) -> None:
+async def test_the_next_program_loads_the_results_of_a_failed_one(engine: Engine, end: str) -> None:
     upstream = source()
     settings = {"timeout_ms": 1_000 if "while (true) {}" in end else 20_000, "memory_limit_bytes": 32 * 1024 * 1024}
     async with bench(engine, upstream, **settings) as it:
@@ -118,12 +111,7 @@ async def test_the_note_shows_no_value_that_the_program_has_got_from_a_tool(engi
 async def test_a_program_that_completes_or_has_finished_no_call_keeps_nothing(engine: Engine) -> None:
     values = MemoryValues(MANY)
     async with bench(engine, source(), values=values) as it:
-        for code in (
-            ELEVEN,
-            "throw new Error('x')",
-            "await MCP.u.fail({}); throw new Error('x')",
-            "await API.list(); x.y",
-        ):
+        for code in (ELEVEN, "x.y", "await MCP.u.fail({}); throw new Error('x')", "await API.list(); x.y"):
             assert kept(await it.execute(code)) == ""
     assert (await values.listed(OWNER, 0, 10)).total == 0
 
@@ -141,9 +129,7 @@ async def test_results_of_before_a_suspension_are_kept_until_the_run_ends(engine
         assert key(again) == key(outcome)
 
 
-async def test_a_program_cancelled_by_wait_keeps_its_work_and_a_cancelled_exec_that_has_no_reader_does_not(
-    engine: Engine,
-) -> None:
+async def test_a_program_cancelled_by_wait_keeps_its_work_and_a_cancelled_exec_does_not(engine: Engine) -> None:
     slow = SlowSource("slow", {"wait": text_result("slow")})
     values = MemoryValues(MANY)
     async with bench(engine, source(), slow, timeout_ms=200, values=values) as it:
@@ -216,8 +202,7 @@ async def test_a_store_that_does_not_answer_changes_nothing_but_the_note(engine:
         async def offload(self, owner: str, text: str) -> str | None:
             raise StoreUnavailable("the store is away")
 
-    async with bench(engine, source(), values=Away(MANY)) as it:
-        outcome = await it.execute("await MCP.u.create({}); throw new Error('enough')")
+    outcome = await ran(engine, "await MCP.u.create({}); throw new Error('enough')", source(), values=Away(MANY))
     assert "enough" in outcome.error
     assert len(outcome.notes) == 1
 

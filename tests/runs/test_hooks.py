@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import anyio
 import pytest
@@ -16,15 +17,12 @@ from codemode_mcp.plugins import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolC
 from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict
 from codemode_mcp.runs.calls.outcome import Calling, CallRecord
 from codemode_mcp.runs.manager import Cell
-from codemode_mcp.sandbox.messages import ToolCall
-from tests.runs.bench import CALLER, OWNER, FakeClient, bench
+from codemode_mcp.sandbox.engine import Engine
+from codemode_mcp.sandbox.messages import Completion, ToolCall
+from tests.runs.bench import CALLER, OWNER, Bench, FakeClient, bench, ran
+from tests.waiting import answering, refusal
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -61,6 +59,20 @@ def with_guard(**settings: Any) -> Interceptors:
     guard = Duplicates(lambda: DuplicateSettings(**settings))
     made.apply([Registered("duplicates", guard, ("*",), ("*",), core=True)], [])
     return made
+
+
+def says(answer: Any) -> Callable[..., Any]:
+    async def hook(event: ToolCallEvent) -> Any:
+        return answer
+
+    return hook
+
+
+async def push(it: Bench, approve: Any = None) -> Completion:
+    """Return the end of a call of `push`, without a program."""
+    context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
+    call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
+    return await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0), approve=approve))
 
 
 PUSH = "await MCP.git.push({ branch: 'main' });"
@@ -106,18 +118,15 @@ async def test_a_changed_input_is_what_is_sent_and_what_is_approved(engine: Engi
     upstream = source()
     shown: list[ApprovalRequest] = []
 
-    async def elsewhere(event: ToolCallEvent) -> ChangeInput:
-        return ChangeInput({"branch": "dev"})
-
     async def approve(request: ApprovalRequest) -> Verdict:
         shown.append(request)
         return Verdict(True)
 
     rules = PolicyRules(ask=("mcp:git:push",))
-    async with bench(engine, upstream, interception=with_hooks(elsewhere), rules=rules) as it:
-        context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
-        call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
-        completion = await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0), approve=approve))
+    async with bench(
+        engine, upstream, interception=with_hooks(says(ChangeInput({"branch": "dev"}))), rules=rules
+    ) as it:
+        completion = await push(it, approve)
     assert completion.error is None
     assert [request.arguments for request in shown] == [{"branch": "dev"}]
     assert upstream.calls == [("push", {"branch": "dev"})]
@@ -131,9 +140,7 @@ async def test_arguments_that_were_changed_after_a_person_saw_them_are_not_sent(
         return Verdict(True)
 
     async with bench(engine, upstream, rules=PolicyRules(ask=("mcp:git:push",))) as it:
-        context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
-        call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
-        completion = await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0), approve=approve))
+        completion = await push(it, approve)
     assert completion.error is not None
     assert "its arguments were changed after a person had approved the call" in completion.error.message
     assert upstream.calls == []
@@ -147,17 +154,13 @@ async def test_rules_that_come_to_ask_while_a_hook_thinks_let_nothing_through_un
         it.dispatcher.apply(ToolSettings(code_mode=it.settings, policy=asking))
 
     async with bench(engine, upstream, interception=with_hooks(think)) as it:
-        context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
-        call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
-        completion = await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0)))
+        completion = await push(it)
     assert completion.error is not None
     assert "needs a person's approval now (asked for by the rule 'mcp:git:push')" in completion.error.message
     assert upstream.calls == []
 
 
-async def test_a_denial_that_comes_while_a_hook_thinks_keeps_a_question_of_the_program_from_the_client(
-    engine: Engine,
-) -> None:
+async def test_a_denial_while_a_hook_thinks_keeps_a_question_from_the_client(engine: Engine) -> None:
     client = FakeClient("ask", supported=["elicitation/create"])
 
     async def think(event: ToolCallEvent) -> None:
@@ -173,24 +176,11 @@ async def test_a_denial_that_comes_while_a_hook_thinks_keeps_a_question_of_the_p
 
 async def test_a_call_waits_until_it_is_known_who_has_to_see_it(engine: Engine) -> None:
     upstream, unready = source(), Interceptors()
-
-    async def deny(event: ToolCallEvent) -> DenyCall:
-        return DenyCall("seen")
-
-    async with bench(engine, upstream, interception=unready) as it:
-        context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
-        call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
-        async with anyio.create_task_group() as group:
-            completions = []
-
-            async def carry() -> None:
-                record = CallRecord(1, call.target, 0.0)
-                completions.append(await it.dispatcher.call(Calling(call, context, record)))
-
-            group.start_soon(carry)
-            await anyio.wait_all_tasks_blocked()
-            assert (completions, upstream.calls) == ([], [])
-            unready.apply([Registered("guard", deny, ("*",), ("*",))], [])
+    async with bench(engine, upstream, interception=unready) as it, answering(push(it)) as completions:
+        await anyio.wait_all_tasks_blocked()
+        assert (completions, upstream.calls) == ([], [])
+        unready.apply([Registered("guard", says(DenyCall("seen")), ("*",), ("*",))], [])
+    assert completions[0].error is not None
     assert "was denied by plugin 'guard': seen" in completions[0].error.message
     assert upstream.calls == []
 
@@ -222,9 +212,7 @@ async def test_a_denied_call_rejects_with_the_reason_and_the_others_continue(eng
     assert [arguments["branch"] for _, arguments in upstream.calls] == ["dev"]
 
 
-async def test_middleware_replaces_what_the_program_gets_and_a_failure_says_that_the_call_was_made(
-    engine: Engine,
-) -> None:
+async def test_middleware_replaces_results_and_a_failure_says_that_the_call_was_made(engine: Engine) -> None:
     async def middle(event: ToolCallEvent, result: Any) -> Any:
         if event.tool_id == "mcp:git:log":
             raise ValueError("no")
@@ -277,14 +265,9 @@ async def test_a_hook_is_asked_before_a_person_and_a_denial_asks_no_person(engin
         asked.append(request)
         return Verdict(True)
 
-    async def deny(event: ToolCallEvent) -> DenyCall:
-        return DenyCall("no")
-
     rules = PolicyRules(ask=("mcp:git:push",))
-    async with bench(engine, source(), interception=with_hooks(deny), rules=rules) as it:
-        context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
-        call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
-        completion = await it.dispatcher.call(Calling(call, context, CallRecord(1, call.target, 0.0), approve=approve))
+    async with bench(engine, source(), interception=with_hooks(says(DenyCall("no"))), rules=rules) as it:
+        completion = await push(it, approve)
     assert completion.error is not None
     assert asked == []
 
@@ -299,8 +282,7 @@ async def test_hooks_see_the_program_before_anything_looks_at_it_and_may_change_
         seen.append(event)
         return ChangeInput({"code": event.input["code"].replace("import 'x';", "")})
 
-    async with bench(engine, interception=with_hooks(fix)) as it:
-        outcome = await it.execute("import 'x'; return 40 + 2")
+    outcome = await ran(engine, "import 'x'; return 40 + 2", interception=with_hooks(fix))
     assert outcome.value == 42
     (event,) = seen
     assert (event.tool_id, event.tool_kind, event.tool_input_kind) == (EXEC_ID, "code_mode_exec", "javascript")
@@ -332,13 +314,11 @@ async def test_hooks_are_told_the_language_that_runs(engine: Engine, code: str, 
 
 
 async def test_what_a_hook_makes_of_a_program_is_checked_like_any(engine: Engine) -> None:
-    async def break_it(event: ToolCallEvent) -> ChangeInput:
-        return ChangeInput({"code": "import fs from 'fs'"})
-
-    async with bench(engine, interception=with_hooks(break_it)) as it:
-        with pytest.raises(CodeModeError) as failed:
-            await it.execute("return 1")
-    assert failed.value.code == "module_access_denied"
+    failed = await refusal(
+        ran(engine, "return 1", interception=with_hooks(says(ChangeInput({"code": "import fs from 'fs'"})))),
+        CodeModeError,
+    )
+    assert failed.code == "module_access_denied"
 
 
 async def test_a_program_that_a_hook_denies_does_not_run(engine: Engine) -> None:
@@ -346,54 +326,39 @@ async def test_a_program_that_a_hook_denies_does_not_run(engine: Engine) -> None
         return DenyCall("no programs at night") if event.tool_kind == "code_mode_exec" else None
 
     upstream = source()
-    async with bench(engine, upstream, interception=with_hooks(deny)) as it:
-        with pytest.raises(CodeModeError) as failed:
-            await it.execute(PUSH)
-    assert (failed.value.code, failed.value.message) == (
-        "invalid_input",
-        "exec was denied by plugin 'guard': no programs at night",
-    )
+    failed = await refusal(ran(engine, PUSH, upstream, interception=with_hooks(deny)), CodeModeError)
+    said = "exec was denied by plugin 'guard': no programs at night"
+    assert (failed.code, failed.message) == ("invalid_input", said)
     assert upstream.calls == []
 
 
 @pytest.mark.parametrize("changed", [{"code": 7}, {"code": " "}, {"code": "return 1", "language": "python"}, {}])
 async def test_nonsense_for_a_program_fails_by_the_name_of_the_plugin(engine: Engine, changed: Any) -> None:
-    async with bench(engine, interception=with_hooks(lambda _: ChangeInput(changed))) as it:
-        with pytest.raises(CodeModeError) as failed:
-            await it.execute("return 1")
-    assert failed.value.code == "internal_error"
-    assert failed.value.message.startswith("exec: plugin 'guard' changed the input to an invalid one")
+    hooks = with_hooks(lambda _: ChangeInput(changed))
+    failed = await refusal(ran(engine, "return 1", interception=hooks), CodeModeError)
+    assert failed.code == "internal_error"
+    assert failed.message.startswith("exec: plugin 'guard' changed the input to an invalid one")
 
 
 async def test_a_hook_that_takes_too_long_over_a_program_does_not_outlast_the_request(engine: Engine) -> None:
     async def wait(event: ToolCallEvent) -> None:
         await anyio.sleep_forever()
 
-    async with bench(engine, interception=with_hooks(wait), max_request_ms=50, timeout_ms=50) as it:
-        with anyio.fail_after(4), pytest.raises(CodeModeError) as failed:
-            await it.execute("return 1")
-    assert failed.value.code == "timeout"
+    with anyio.fail_after(4):
+        program = ran(engine, "return 1", interception=with_hooks(wait), max_request_ms=50, timeout_ms=50)
+        assert (await refusal(program, CodeModeError)).code == "timeout"
 
 
 async def test_programs_wait_until_it_is_known_who_sees_them(engine: Engine) -> None:
-    async def deny(event: ToolCallEvent) -> DenyCall:
-        return DenyCall("seen")
-
     unready = Interceptors()
-    errors: list[str] = []
-    async with bench(engine, interception=unready) as it:
-
-        async def execute() -> None:
-            with pytest.raises(CodeModeError) as failed:
-                await it.execute("return 1")
-            errors.append(failed.value.message)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(execute)
-            await anyio.wait_all_tasks_blocked()
-            assert errors == []
-            unready.apply([Registered("guard", deny, ("*",), ("*",))], [])
-    assert errors == ["exec was denied by plugin 'guard': seen"]
+    async with (
+        bench(engine, interception=unready) as it,
+        answering(refusal(it.execute("return 1"), CodeModeError)) as errors,
+    ):
+        await anyio.wait_all_tasks_blocked()
+        assert errors == []
+        unready.apply([Registered("guard", says(DenyCall("seen")), ("*",), ("*",))], [])
+    assert errors[0].message == "exec was denied by plugin 'guard': seen"
 
 
 # duplicates

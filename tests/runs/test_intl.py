@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from codemode_mcp.base.errors import RuntimeUnavailable
-from codemode_mcp.sandbox.engine import open_engine
+from codemode_mcp.sandbox.engine import Engine, open_engine
 from tests.runs.bench import bench
 from tests.runs.saved_programs import library
 from upstream_clients.testing import ScriptedSource, text_result
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("intl")]
 

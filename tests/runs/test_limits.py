@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -12,12 +12,9 @@ import pytest
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.store import MemoryStore
-from tests.runs.bench import OWNER, bench, texts
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import OWNER, Bench, bench, ran, texts
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.runs.bench import Bench
 
 pytestmark = pytest.mark.anyio
 
@@ -111,9 +108,8 @@ async def test_a_value_that_is_too_large_is_named_as_that(engine: Engine, code: 
 
 
 async def test_what_was_printed_before_a_value_that_is_too_large_is_shown(engine: Engine) -> None:
-    async with bench(engine, timeout_ms=20_000) as it:
-        outcome = await it.execute("text('before'); return 'x'.repeat(25 * 1024 * 1024)")
-        assert (outcome.code, texts(outcome)) == ("output_limit_exceeded", ["before"])
+    outcome = await ran(engine, "text('before'); return 'x'.repeat(25 * 1024 * 1024)", timeout_ms=20_000)
+    assert (outcome.code, texts(outcome)) == ("output_limit_exceeded", ["before"])
 
 
 @pytest.mark.parametrize("call", ["store('k', large)", "await MCP.echo.say({ text: large })"])

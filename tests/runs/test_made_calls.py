@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import anyio
 import pytest
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import CodeModeSettings, PolicyRules, ToolSettings
-from codemode_mcp.runs.calls.outcome import CallRecord, MadeCall
+from codemode_mcp.runs.calls.outcome import CallRecord, MadeCall, Outcome
 from codemode_mcp.runs.rendering import render
 from codemode_mcp.runs.views import MAX_TOOLS, made_text, outcome_of, repeat_note
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import Completion, GuestError
-from tests.runs.bench import bench
+from tests.runs.bench import bench, ran
+from tests.waiting import refusal, until
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -79,9 +76,7 @@ async def forms(outcome: Outcome, **settings: Any) -> tuple[str, str]:
         ),
     ],
 )
-async def test_a_failed_program_names_its_calls_that_must_not_be_repeated_in_both_forms(
-    engine: Engine, end: str, code: str
-) -> None:
+async def test_a_failed_program_names_its_calls_that_must_not_be_repeated(engine: Engine, end: str, code: str) -> None:
     settings: dict[str, Any] = {
         "timeout_ms": 1_000 if code == "timeout" else 20_000,
         "memory_limit_bytes": 32 * 1024 * 1024,
@@ -89,8 +84,7 @@ async def test_a_failed_program_names_its_calls_that_must_not_be_repeated_in_bot
         "max_snapshot_bytes": 64 * 1024,
         "on_output_limit": "fail",
     }
-    async with bench(engine, source(), **settings) as it:
-        outcome = await it.execute(f"const r = unwrap(await MCP.u.create({{}}));\n{end}")
+    outcome = await ran(engine, f"const r = unwrap(await MCP.u.create({{}}));\n{end}", source(), **settings)
     assert (outcome.status, outcome.code) == ("failed", code)
     for form in await forms(outcome, **settings):
         assert MADE in form
@@ -107,9 +101,7 @@ async def test_a_program_whose_result_is_too_large_names_them_too(engine: Engine
             assert MADE in structured
 
 
-async def test_a_cancelled_program_names_the_calls_that_were_made_and_those_whose_outcome_is_unknown(
-    engine: Engine,
-) -> None:
+async def test_a_cancelled_program_names_its_calls_made_and_of_unknown_outcome(engine: Engine) -> None:
     slow = SlowSource("slow", {"pay": text_result("paid")})
     async with bench(engine, source(), slow, timeout_ms=100) as it:
         waiting = await it.execute("await MCP.u.create({}); await MCP.slow.pay({})")
@@ -148,8 +140,7 @@ async def test_calls_that_may_be_repeated_were_not_sent_or_have_failed_are_not_n
 
 
 async def test_a_completed_program_names_no_calls(engine: Engine) -> None:
-    async with bench(engine, source()) as it:
-        assert (await it.execute("await MCP.u.create({}); return 1")).notes == ()
+    assert (await ran(engine, "await MCP.u.create({}); return 1", source())).notes == ()
 
 
 async def test_every_call_of_a_loop_is_counted_also_those_before_a_suspension(engine: Engine) -> None:
@@ -199,14 +190,11 @@ async def test_an_expired_run_names_its_calls_and_is_never_said_to_be_started_ag
         for swept, pay in ((False, "in flight"), (True, "outcome unknown")):
             if swept:
                 await it.manager.sweep()
-                with anyio.fail_after(20):
-                    while slow.pending:
-                        await anyio.lowlevel.checkpoint()
-            with pytest.raises(ProgramError) as raised:
-                await it.observe(waiting.run_id)
-            assert raised.value.code == "snapshot_expired"
-            assert f"these calls were made: mcp:u:create (completed), mcp:slow:pay ({pay});" in raised.value.message
-            assert "start the program again" not in raised.value.message
+                await until(lambda: not slow.pending)
+            raised = await refusal(it.observe(waiting.run_id))
+            assert raised.code == "snapshot_expired"
+            assert f"these calls were made: mcp:u:create (completed), mcp:slow:pay ({pay});" in raised.message
+            assert "start the program again" not in raised.message
             with pytest.raises(ProgramError, match="60 s and was dropped; start the program again"):
                 await it.observe(reading.run_id)
 
@@ -216,9 +204,7 @@ async def test_a_call_that_was_approved_and_made_before_the_run_expired_is_named
         waiting = await it.execute("await MCP.u.create({}); return 'done'")
         assert it.manager.operator.decide(waiting.run_id, None, approved=True, by="a test") == [1]
         (run,) = it.manager._live.runs.values()
-        with anyio.fail_after(20):
-            while run.calls:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: not run.calls)
         it.clock.advance(2_592_001)
         with pytest.raises(ProgramError, match=r"these calls were made: mcp:u:create \(completed\)"):
             await it.observe(waiting.run_id)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
+from codemode_mcp.audit.events import Event
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
-from tests.runs.bench import OWNER, bench, texts
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import OWNER, bench, ran, texts
+from tests.waiting import answering, refusal, until
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.testing import FailingSource, ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from codemode_mcp.audit.events import Event
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -33,23 +32,16 @@ def echo() -> ScriptedSource:
 
 async def test_a_program_calls_a_tool_and_returns_what_it_makes_of_it(engine: Engine) -> None:
     source = echo()
-    async with bench(engine, source) as it:
-        outcome = await it.execute("const r = await MCP.echo.say({ text: 'hi' }); return unwrap(r) + '!'")
+    outcome = await ran(engine, "const r = await MCP.echo.say({ text: 'hi' }); return unwrap(r) + '!'", source)
     assert (outcome.status, outcome.value) == ("completed", "hi!")
     assert source.calls == [("say", {"text": "hi"})]
 
 
 async def test_parallel_calls_are_in_flight_at_the_same_time(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
-    async with bench(engine, slow) as it, anyio.create_task_group() as group:
-        outcomes = []
-
-        async def run() -> None:
-            outcomes.append(await it.execute("return (await Promise.all([1,2,3].map(() => MCP.slow.work({})))).length"))
-
-        group.start_soon(run)
-        with anyio.fail_after(20):
-            await slow.wait_pending(3)
+    code = "return (await Promise.all([1,2,3].map(() => MCP.slow.work({})))).length"
+    async with bench(engine, slow) as it, answering(it.execute(code)) as outcomes:
+        await until(lambda: slow.pending >= 3)
         slow.release.set()
     assert [outcome.value for outcome in outcomes] == [3]
 
@@ -87,9 +79,7 @@ async def test_a_call_of_a_suspended_run_continues_without_a_wait(engine: Engine
     async with bench(engine, slow, timeout_ms=100) as it:
         suspended = await it.execute("return unwrap(await MCP.slow.work({}))")
         slow.release.set()
-        with anyio.fail_after(20):
-            while not slow.calls:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: slow.calls)
         assert (await it.observe(suspended.run_id)).value == "done"
 
 
@@ -109,9 +99,7 @@ async def test_a_timer_survives_a_suspension(engine: Engine) -> None:
         suspended = await it.execute("await new Promise((r) => setTimeout(r, 3600_000)); return 'woken'")
         assert [call.tool for call in suspended.pending] == ["core:timer"]
         it.clock.advance(3600)
-        with pytest.raises(ProgramError) as raised:
-            await it.observe(suspended.run_id)
-        assert raised.value.code == "snapshot_expired"
+        assert (await refusal(it.observe(suspended.run_id))).code == "snapshot_expired"
         suspended = await it.execute("await new Promise((r) => setTimeout(r, 600_000)); return 'woken'")
         it.clock.advance(600)
         assert (await it.observe(suspended.run_id)).value == "woken"
@@ -121,13 +109,7 @@ async def test_a_second_wait_is_refused_while_the_first_is_open(engine: Engine) 
     slow = SlowSource("slow", {"work": text_result("done")})
     async with bench(engine, slow, timeout_ms=500) as it:
         suspended = await it.execute("return unwrap(await MCP.slow.work({}))")
-        ended = []
-
-        async def wait() -> None:
-            ended.append(await it.observe(suspended.run_id))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(wait)
+        async with answering(it.observe(suspended.run_id)) as ended:
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(ProgramError, match="another request is waiting"):
                 await it.observe(suspended.run_id)
@@ -138,13 +120,11 @@ async def test_a_second_wait_is_refused_while_the_first_is_open(engine: Engine) 
 async def test_a_run_of_another_owner_looks_like_one_that_does_not_exist(engine: Engine) -> None:
     async with bench(engine) as it:
         suspended = await it.execute("await yield_control(); return 1")
-        with pytest.raises(ProgramError) as foreign:
-            await it.observe(suspended.run_id, owner="another owner")
+        foreign = await refusal(it.observe(suspended.run_id, owner="another owner"))
         unknown = "run_" + "x" * (len(suspended.run_id) - 4)
-        with pytest.raises(ProgramError) as missing:
-            await it.observe(unknown)
-        assert foreign.value.message.replace(suspended.run_id, unknown) == missing.value.message
-        assert foreign.value.code == missing.value.code == "invalid_input"
+        missing = await refusal(it.observe(unknown))
+        assert foreign.message.replace(suspended.run_id, unknown) == missing.message
+        assert foreign.code == missing.code == "invalid_input"
 
 
 async def test_cancelling_exec_cancels_its_calls_upstream(engine: Engine) -> None:
@@ -152,22 +132,20 @@ async def test_cancelling_exec_cancels_its_calls_upstream(engine: Engine) -> Non
     async with bench(engine, slow) as it:
         async with anyio.create_task_group() as group:
             group.start_soon(it.execute, "await MCP.slow.work({})")
-            with anyio.fail_after(20):
-                await slow.wait_pending(1)
+            await until(lambda: slow.pending >= 1)
             group.cancel_scope.cancel()
-        with anyio.fail_after(20):
-            while not slow.cancelled:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: slow.cancelled)
     assert slow.cancelled == 1
 
 
-async def test_cancelling_exec_stops_a_program_that_computes(engine: Engine) -> None:
+@pytest.mark.parametrize(
+    "code", ["for (;;) {}", "return Array.prototype.indexOf.call({ length: 2 ** 53 - 1 }, 5)"], ids=["loop", "native"]
+)
+async def test_cancelling_exec_stops_a_program_that_computes(engine: Engine, code: str) -> None:
     async with bench(engine, timeout_ms=60_000) as it:
-        with anyio.fail_after(20):
-            with anyio.move_on_after(0.2):
-                await it.execute("for (;;) {}")
-            while "0 runs" not in repr(it.manager):
-                await anyio.lowlevel.checkpoint()
+        with anyio.move_on_after(0.2):
+            await it.execute(code)
+        await until(lambda: "0 runs" in repr(it.manager))
 
 
 async def test_cancelling_wait_only_lets_go(engine: Engine) -> None:
@@ -196,9 +174,7 @@ async def test_wait_with_cancel_ends_the_run_and_its_calls(engine: Engine) -> No
         suspended = await it.execute("await MCP.slow.work({})")
         ended = await it.observe(suspended.run_id, cancel=True)
         assert (ended.status, ended.code) == ("failed", "aborted")
-        with anyio.fail_after(20):
-            while not slow.cancelled:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: slow.cancelled)
         assert (await it.observe(suspended.run_id)).code == "aborted"
 
 
@@ -208,26 +184,15 @@ async def test_a_suspended_run_past_its_time_is_dropped_and_its_calls_are_cancel
         suspended = await it.execute("await MCP.slow.work({})")
         it.clock.advance(61)
         await it.manager.sweep()
-        with pytest.raises(ProgramError) as raised:
-            await it.observe(suspended.run_id)
-        assert raised.value.code == "snapshot_expired"
-        with anyio.fail_after(20):
-            while not slow.cancelled:
-                await anyio.lowlevel.checkpoint()
+        assert (await refusal(it.observe(suspended.run_id))).code == "snapshot_expired"
+        await until(lambda: slow.cancelled)
 
 
 async def test_calls_beyond_the_concurrent_ones_queue_in_order(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": lambda arguments: text_result(str(arguments["n"]))})
-    async with bench(engine, slow, max_pending_tool_calls=2) as it, anyio.create_task_group() as group:
-        outcomes = []
-
-        async def run() -> None:
-            code = "return (await Promise.all([0,1,2,3,4].map((n) => MCP.slow.work({ n })))).map(unwrap)"
-            outcomes.append(await it.execute(code))
-
-        group.start_soon(run)
-        with anyio.fail_after(20):
-            await slow.wait_pending(2)
+    code = "return (await Promise.all([0,1,2,3,4].map((n) => MCP.slow.work({ n })))).map(unwrap)"
+    async with bench(engine, slow, max_pending_tool_calls=2) as it, answering(it.execute(code)) as outcomes:
+        await until(lambda: slow.pending >= 2)
         await anyio.wait_all_tasks_blocked()
         assert slow.pending == 2
         slow.release.set()
@@ -256,9 +221,7 @@ async def test_read_only_calls_are_cancelled_when_their_program_is_over_and_othe
             "Not waited for, never sent: mcp:slow:look; await such calls",
         )
         slow.release.set()
-        with anyio.fail_after(20):
-            while not slow.calls:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: slow.calls)
     assert [tool for tool, _ in slow.calls] == ["change"]
 
 
@@ -283,8 +246,7 @@ async def test_a_call_that_fails_after_its_program_is_told_with_the_next_answer(
     async with bench(engine, slow) as it:
         it.auditor.add(heard.append)
         first = await it.execute("MCP.slow.change({}); return 'over'")
-        with anyio.fail_after(20):
-            await slow.wait_pending(1)
+        await until(lambda: slow.pending >= 1)
         slow.release.set()
         await anyio.wait_all_tasks_blocked()
         (event,) = [each for each in heard if each.kind == "call_ended"]
@@ -303,8 +265,7 @@ async def test_what_failed_late_is_told_with_an_end_that_is_given_again_and_to_n
         first = await it.execute("await yield_control(); MCP.slow.change({}); return 'over'")
         ended = await it.observe(first.run_id)
         assert (ended.value, len(ended.notes)) == ("over", 1)
-        with anyio.fail_after(20):
-            await slow.wait_pending(1)
+        await until(lambda: slow.pending >= 1)
         slow.release.set()
         await anyio.wait_all_tasks_blocked()
         assert (await it.execute("return 2", caller=Caller("another"))).notes == ()
@@ -330,13 +291,7 @@ async def test_too_much_output_ends_a_program_before_it_calls_on_where_that_is_t
 
 
 async def test_an_endless_program_delays_no_other(engine: Engine) -> None:
-    async with bench(engine, echo(), timeout_ms=1_000) as it, anyio.create_task_group() as group:
-        outcomes = []
-
-        async def endless() -> None:
-            outcomes.append(await it.execute("for (;;) {}"))
-
-        group.start_soon(endless)
+    async with bench(engine, echo(), timeout_ms=1_000) as it, answering(it.execute("for (;;) {}")) as outcomes:
         await anyio.lowlevel.checkpoint()
         for _ in range(10):
             assert (await it.execute("return unwrap(await MCP.echo.say({ text: 'x' }))")).value == "x"
@@ -344,38 +299,39 @@ async def test_an_endless_program_delays_no_other(engine: Engine) -> None:
     assert outcomes[0].code == "timeout"
 
 
+KEEP = "const kept = Array.from({ length: 50_000 }, Math.random); await yield_control()"
+FAILURES: dict[str, tuple[str, dict[str, int], str, str]] = {
+    "a promise that nothing can settle": ("await new Promise(() => {})", {}, "internal_error", "nothing can settle"),
+    "a snapshot over its limit": (KEEP, {"max_snapshot_bytes": 40_000}, "snapshot_limit_exceeded", ""),
+    "a forgotten await before unwrap": (
+        *("return unwrap(MCP.echo.say({ text: 'x' }))", {}, "internal_error"),
+        "unwrap(await MCP.server.tool({...}))",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+async def test_a_failure_has_its_code_and_its_reason(engine: Engine, case: str) -> None:
+    code, settings, expected, reason = FAILURES[case]
+    outcome = await ran(engine, code, echo(), timeout_ms=30_000, **settings)
+    assert (outcome.status, outcome.code) == ("failed", expected)
+    assert reason in outcome.error
+
+
 async def test_what_was_printed_before_the_time_was_over_is_kept(engine: Engine) -> None:
-    async with bench(engine, timeout_ms=100) as it:
-        outcome = await it.execute("text('so far');\nfunction spin() { for (;;); }\nspin();")
-        assert (outcome.code, texts(outcome)) == ("timeout", ["so far"])
-        assert "its time of 0.1 s was over, in spin;" in outcome.error
-
-
-async def test_a_promise_that_nothing_can_settle_fails(engine: Engine) -> None:
-    async with bench(engine) as it:
-        outcome = await it.execute("await new Promise(() => {})")
-        assert outcome.code == "internal_error"
-        assert "nothing can settle" in outcome.error
-
-
-async def test_a_snapshot_over_its_limit_ends_the_run(engine: Engine) -> None:
-    async with bench(engine, timeout_ms=30_000, max_snapshot_bytes=40_000) as it:
-        outcome = await it.execute("const kept = Array.from({ length: 50_000 }, Math.random); await yield_control()")
-        assert (outcome.status, outcome.code) == ("failed", "snapshot_limit_exceeded")
+    code = "text('so far');\nfunction spin() { for (;;); }\nspin();"
+    outcome = await ran(engine, code, timeout_ms=100)
+    assert (outcome.code, texts(outcome)) == ("timeout", ["so far"])
+    assert "its time of 0.1 s was over, in spin;" in outcome.error
 
 
 async def test_a_program_too_large_to_suspend_leaves_calls_that_may_change_something(engine: Engine) -> None:
     slow = SlowSource("slow", {"look": text_result("1"), "change": text_result("2")}, tools=[READ_ONLY, WRITING])
     async with bench(engine, slow, timeout_ms=30_000, max_snapshot_bytes=40_000) as it:
-        outcome = await it.execute(
-            "MCP.slow.look({}).catch(() => 0); MCP.slow.change({}).catch(() => 0);"
-            "const kept = Array.from({ length: 50_000 }, Math.random); await yield_control()"
-        )
+        outcome = await it.execute(f"MCP.slow.look({{}}).catch(() => 0); MCP.slow.change({{}}).catch(() => 0); {KEEP}")
         assert outcome.code == "snapshot_limit_exceeded"
         slow.release.set()
-        with anyio.fail_after(20):
-            while not slow.calls:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: slow.calls)
     assert [tool for tool, _ in slow.calls] == ["change"]
 
 
@@ -439,12 +395,8 @@ async def test_values_are_kept_for_later_programs_of_the_same_owner(engine: Engi
 
 
 async def test_invalid_arguments_are_refused_before_anything_is_sent(engine: Engine) -> None:
-    schema = {
-        "type": "object",
-        "properties": {"n": {"type": "integer"}},
-        "required": ["n"],
-        "additionalProperties": False,
-    }
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    schema |= {"additionalProperties": False}
     source = ScriptedSource("s", {"take": text_result("ok")}, tools=[Tool("take", input_schema=schema)])
     async with bench(engine, source) as it:
         for argument in ("", "{ n: 'x' }", "{ n: 1, m: 2 }", "'text'", "null", "{ n: 1 }, 2", "[1]"):
@@ -470,8 +422,7 @@ async def test_arguments_nested_without_end_are_the_matter_of_their_call_alone(e
 
 
 async def test_values_nested_without_end_are_cut(engine: Engine) -> None:
-    async with bench(engine) as it:
-        outcome = await it.execute("let a = 1; for (let i = 0; i < 100000; i++) a = [a]; return a")
+    outcome = await ran(engine, "let a = 1; for (let i = 0; i < 100000; i++) a = [a]; return a")
     text = json.dumps(outcome.value)
     assert text.count("[") == 101
     assert "Too deep" in text
@@ -490,37 +441,15 @@ async def test_look_ups_take_a_bounded_time_of_all(engine: Engine) -> None:
 
 async def test_what_is_there_at_the_deadline_is_delivered_before_the_program_is_suspended(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
-    async with bench(engine, slow, timeout_ms=60_000) as it, anyio.create_task_group() as group:
-        outcomes = []
-
-        async def run() -> None:
-            outcomes.append(await it.execute("return unwrap(await MCP.slow.work({}))"))
-
-        group.start_soon(run)
-        with anyio.fail_after(20):
-            await slow.wait_pending(1)
+    code = "return unwrap(await MCP.slow.work({}))"
+    async with bench(engine, slow, timeout_ms=60_000) as it, answering(it.execute(code)) as outcomes:
+        await until(lambda: slow.pending >= 1)
         await anyio.wait_all_tasks_blocked()
         (suspended,) = it.manager._live.runs.values()
         assert suspended.observation is not None
         it.clock.advance(suspended.observation.deadline - it.clock())
         slow.release.set()
     assert (outcomes[0].status, outcomes[0].value) == ("completed", "done")
-
-
-async def test_native_code_that_never_asks_is_stopped_soon_when_its_exec_is_cancelled(engine: Engine) -> None:
-    async with bench(engine, timeout_ms=60_000) as it:
-        with anyio.fail_after(20):
-            with anyio.move_on_after(0.2):
-                await it.execute("return Array.prototype.indexOf.call({ length: 2 ** 53 - 1 }, 5)")
-            while "0 runs" not in repr(it.manager):
-                await anyio.lowlevel.checkpoint()
-
-
-async def test_a_forgotten_await_before_unwrap_is_told(engine: Engine) -> None:
-    async with bench(engine, echo()) as it:
-        outcome = await it.execute("return unwrap(MCP.echo.say({ text: 'x' }))")
-        assert outcome.code == "internal_error"
-        assert "unwrap(await MCP.server.tool({...}))" in outcome.error
 
 
 async def test_a_printed_error_has_the_authors_frames_alone(engine: Engine) -> None:
@@ -532,10 +461,9 @@ async def test_a_printed_error_has_the_authors_frames_alone(engine: Engine) -> N
 
 
 async def test_describing_rejections_runs_nothing_of_the_programs(engine: Engine) -> None:
-    async with bench(engine) as it:
-        code = "for (let i = 0; i < 40; i++) Promise.reject({ get message() { for (;;); } }); return 1"
-        outcome = await it.execute(code)
-        assert (outcome.status, outcome.value) == ("completed", 1)
+    code = "for (let i = 0; i < 40; i++) Promise.reject({ get message() { for (;;); } }); return 1"
+    outcome = await ran(engine, code)
+    assert (outcome.status, outcome.value) == ("completed", 1)
 
 
 @pytest.mark.parametrize(
@@ -550,35 +478,26 @@ async def test_describing_rejections_runs_nothing_of_the_programs(engine: Engine
 )
 async def test_a_program_cannot_leave_the_function_it_is_put_into(engine: Engine, code: str) -> None:
     source = echo()
-    async with bench(engine, source) as it:
-        with pytest.raises(ProgramError) as refused:
-            await it.execute(code)
-    assert refused.value.code == "invalid_input"
-    assert "cell.js:1:" in refused.value.message
+    refused = await refusal(ran(engine, code, source))
+    assert refused.code == "invalid_input"
+    assert "cell.js:1:" in refused.message
     assert source.calls == []
 
 
 WHY = "try { await MCP.slow.change({}); return 'made' } catch (error) { return error.message }"
 
 
-async def test_a_run_of_a_read_only_client_calls_no_more_after_a_wait_of_another_client(engine: Engine) -> None:
-    slow = ScriptedSource("slow", {"change": text_result("2")}, tools=[WRITING])
-    open_, bound = Caller(OWNER, share="client 1"), Caller(OWNER, share="client 2", read_only=True)
-    async with bench(engine, slow) as it:
+async def test_a_run_keeps_the_rules_of_its_client_after_a_wait_of_another_client(engine: Engine) -> None:
+    source = ScriptedSource("slow", {"change": text_result("2")}, tools=[WRITING])
+    free, bound = Caller(OWNER, share="client 1"), Caller(OWNER, share="client 2", read_only=True)
+    async with bench(engine, source) as it:
         waiting = await it.execute(f"await yield_control(); {WHY}", caller=bound)
-        assert waiting.status == "waiting"
-        ended = await it.observe(waiting.run_id, caller=open_)
+        ended = await it.observe(waiting.run_id, caller=free)
         assert ended.value == "MCP.slow.change may not be called: only read-only tools are allowed"
-        assert slow.calls == []
-
-
-async def test_a_read_only_client_may_wait_for_a_run_of_the_same_owner_which_keeps_its_rules(engine: Engine) -> None:
-    slow = ScriptedSource("slow", {"change": text_result("2")}, tools=[WRITING])
-    open_, bound = Caller(OWNER, share="client 1"), Caller(OWNER, share="client 2", read_only=True)
-    async with bench(engine, slow) as it:
-        waiting = await it.execute(f"await yield_control(); {WHY}", caller=open_)
+        assert source.calls == []
+        waiting = await it.execute(f"await yield_control(); {WHY}", caller=free)
         assert (await it.observe(waiting.run_id, caller=bound)).value == "made"
-        assert (await it.execute(WHY, caller=bound)).value != "made"
+        assert (await it.execute(WHY, caller=bound)).value == ended.value
 
 
 async def test_notes_about_late_failures_reach_the_client_that_had_the_program(engine: Engine) -> None:
@@ -586,8 +505,7 @@ async def test_notes_about_late_failures_reach_the_client_that_had_the_program(e
     mine, other = Caller(OWNER, share="client 1"), Caller(OWNER, share="client 2")
     async with bench(engine, slow) as it:
         await it.execute("MCP.slow.change({}); return 'over'", caller=mine)
-        with anyio.fail_after(20):
-            await slow.wait_pending(1)
+        await until(lambda: slow.pending >= 1)
         slow.release.set()
         await anyio.wait_all_tasks_blocked()
         assert (await it.execute("return 1", caller=other)).notes == ()

@@ -7,8 +7,9 @@ import json
 import re
 import threading
 import time
+from collections.abc import Mapping
 from datetime import date
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import anyio
 import pytest
@@ -21,21 +22,15 @@ from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict
 from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.runs import namespaces as module
 from codemode_mcp.runs.answers import _with_nearest_function
-from codemode_mcp.runs.calls.outcome import Calling, CallRecord
+from codemode_mcp.runs.calls.outcome import CallContext, Calling, CallRecord
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import NamespaceCall, Thrown
-from tests.runs.bench import CALLER, OWNER, bench, texts
+from tests.runs.bench import CALLER, OWNER, Bench, bench, ran, texts
 from tests.runs.fake_plugins import FakePlugins
+from tests.waiting import until
 from upstream_clients.results import read_outcome
 from upstream_clients.testing import ScriptedSource, text_result
-from upstream_clients.tools import Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from codemode_mcp.runs.calls.outcome import CallContext
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.runs.bench import Bench
-    from upstream_clients.tools import CallOptions, JsonObject, ToolOutcome
+from upstream_clients.tools import CallOptions, JsonObject, Tool, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 
@@ -102,10 +97,9 @@ async def test_a_namespace_is_a_global_and_a_member_of_namespaces_with_data_and_
 
 
 async def test_without_plugins_namespaces_holds_the_servers_alone(engine: Engine) -> None:
-    async with bench(engine) as it:
-        outcome = await it.execute(
-            "return [Object.keys(namespaces), namespaces.MCP === MCP, Object.isFrozen(namespaces), typeof issues]"
-        )
+    outcome = await ran(
+        engine, "return [Object.keys(namespaces), namespaces.MCP === MCP, Object.isFrozen(namespaces), typeof issues]"
+    )
     assert outcome.value == [["MCP"], True, True, "undefined"]
 
 
@@ -233,9 +227,7 @@ async def test_a_namespace_is_hidden_where_policy_hides_a_tool_that_it_requires(
 @pytest.mark.parametrize(
     "others", [{}, {"another": ["list", "add"]}, {"tracker2": ["list", "add"], "tracker": ["list"]}]
 )
-async def test_a_namespace_is_hidden_where_its_tools_are_missing_or_another_plugins(
-    engine: Engine, others: dict[str, list[str]]
-) -> None:
+async def test_a_namespace_without_its_own_tools_is_hidden(engine: Engine, others: dict[str, list[str]]) -> None:
     plugins = FakePlugins()
     for plugin, tools in others.items():
         plugins.add_tools(plugin, *tools)
@@ -330,17 +322,13 @@ async def test_a_scope_that_cannot_be_used_ends_its_namespace_and_not_the_run(en
         assert "secret" not in message
     assert source.calls == [("list", {})]
     assert "cannot be used in this run" in texts(outcome)[0]
-    assert [call.path for call in outcome.usage.calls if call.status == "failed"] == [
-        "issues.list",
-        "issues.a.b.0.c",
-        "issues.anything",
-    ]
+    failed = [call.path for call in outcome.usage.calls if call.status == "failed"]
+    assert failed == ["issues.list", "issues.a.b.0.c", "issues.anything"]
 
 
 async def test_a_failure_that_is_not_caught_names_the_plugin(engine: Engine) -> None:
     plugins, _ = tracker(_raises(RuntimeError()))
-    async with bench(engine, plugins=plugins) as it:
-        outcome = await it.execute("await issues.list()")
+    outcome = await ran(engine, "await issues.list()", plugins=plugins)
     assert (outcome.status, outcome.code) == ("failed", "nested_tool_failed")
     assert "issues.list: the namespace cannot be used in this run: plugin 'tracker' failed" in outcome.error
 
@@ -414,17 +402,12 @@ def _coroutine(*_: Any) -> Any:
     return mapped()
 
 
+RETURNED = "issues.map: plugin 'tracker' failed: its input mapper returned an invalid input"
 MAPPERS: dict[str, tuple[Any, str]] = {
     "raises": (_secret, "issues.map: plugin 'tracker' failed: the input mapper of issues.map raised an error"),
     "raises a ToolError": (_says, "issues.map: a title is at most 80 characters"),
-    "returns nothing": (
-        lambda *_: None,
-        "issues.map: plugin 'tracker' failed: its input mapper returned an invalid input",
-    ),
-    "returns a list": (
-        lambda *_: [],
-        "issues.map: plugin 'tracker' failed: its input mapper returned an invalid input",
-    ),
+    "returns nothing": (lambda *_: None, RETURNED),
+    "returns a list": (lambda *_: [], RETURNED),
     "returns a function": (lambda *_: {"title": print}, "issues.map: plugin 'tracker' failed: .*input.title is a raw"),
     "takes less": (lambda: {"title": "a"}, "issues.map takes other arguments: too many positional arguments"),
     "takes more": (lambda a, b, c: {"title": a}, "issues.map takes other arguments: missing a required argument: 'b'"),
@@ -576,9 +559,7 @@ async def test_a_suspended_run_keeps_its_functions_and_not_its_data(engine: Engi
     async with bench(engine, plugins=plugins) as it:
         suspended = await it.execute("await yield_control(); await issues.list(); return issues.large.length")
         run = it.manager._live.runs[suspended.run_id]
-        with anyio.fail_after(10):
-            while run.namespaces.text != "[]":
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: run.namespaces.text == "[]")
         gc.collect()
         assert (await it.observe(suspended.run_id)).value == 200_000
 
@@ -586,26 +567,14 @@ async def test_a_suspended_run_keeps_its_functions_and_not_its_data(engine: Engi
 # calls that no function of a namespace makes
 
 
-@pytest.mark.parametrize(
-    ("namespace", "path"),
-    [
-        ("issues", "limits.open"),
-        ("issues", "items"),
-        ("issues", ""),
-        ("issues", "add"),
-        ("issues", "list.add"),
-        ("issues", "items.add.call"),
-        ("issues", "repos.00.list"),
-        ("issues", "repos[0].list"),
-        ("issues", "__proto__.list"),
-        ("issues", "items..add"),
-        ("issues", ".list"),
-        ("other", "list"),
-        ("Issues", "list"),
-        ("", "list"),
-        ("plugin:tracker", "list"),
-    ],
-)
+PATHS = ("limits.open", "items", "", "add", "list.add", "items.add.call", "items..add", ".list", "repos.00.list")
+MADE_UP = [
+    *(("issues", path) for path in (*PATHS, "repos[0].list", "__proto__.list")),
+    *((namespace, "list") for namespace in ("other", "Issues", "", "plugin:tracker")),
+]
+
+
+@pytest.mark.parametrize(("namespace", "path"), MADE_UP)
 async def test_made_up_ids_and_paths_lead_nowhere(engine: Engine, namespace: str, path: str) -> None:
     """Send calls as a guest with a broken prelude would: the host resolves them in its own copy."""
     plugins, _ = tracker()
@@ -615,9 +584,7 @@ async def test_made_up_ids_and_paths_lead_nowhere(engine: Engine, namespace: str
         record = CallRecord(1, call.target, 0.0)
         completion = await it.dispatcher.call(Calling(call, context, record))
     assert completion.error is not None
-    assert (
-        "is not a function of the namespace" in completion.error.message or "no namespace" in completion.error.message
-    )
+    assert re.search("is not a function of the namespace|no namespace", completion.error.message)
     assert not record.dispatched
     assert not record.tool.startswith(("plugin:", "mcp:", "core:"))
 
@@ -637,13 +604,9 @@ async def test_arguments_that_are_no_json_end_their_call_alone(engine: Engine) -
 async def test_all_scopes_together_leave_the_program_its_memory(engine: Engine) -> None:
     plugins = FakePlugins()
     plugins.add_tools("tracker", "list")
-    for number in range(6):
-        plugins.add(
-            lambda context: {"large": "x" * 250_000, "list": namespace_tool("list")},
-            id=f"n{number}",
-            global_name=f"n{number}",
-            required=["list"],
-        )
+    large = {"large": "x" * 250_000, "list": namespace_tool("list")}
+    for name in ("n0", "n1", "n2", "n3", "n4", "n5"):
+        plugins.add(lambda context: large, id=name, global_name=name, required=["list"])
     async with bench(engine, plugins=plugins, memory_limit_bytes=8 << 20) as it:
         outcome = await it.execute(
             "const said = []; for (const name in namespaces) if (name !== 'MCP')"

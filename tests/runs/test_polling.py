@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -12,15 +12,12 @@ import pytest
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
-from tests.runs.bench import CALLER, OWNER, FakeClient, bench, texts
+from codemode_mcp.runs.calls.outcome import Outcome
+from codemode_mcp.runs.observation import Polled
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import CALLER, OWNER, Bench, FakeClient, bench, texts
+from tests.waiting import refusal, until
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codemode_mcp.runs.observation import Polled
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.runs.bench import Bench
 
 pytestmark = pytest.mark.anyio
 
@@ -49,10 +46,21 @@ async def poll(it: Bench, run_id: str, seconds: float = 10.0, caller: Caller = C
         return await it.manager.polling.poll(run_id, caller.owner, caller, polling_client(), seconds)
 
 
-async def until(happened: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not happened():
-            await anyio.lowlevel.checkpoint()
+async def answer_of(it: Bench, run_id: str, seconds: float = 10.0) -> Outcome:
+    """Return the outcome that a poll has found."""
+    found = (await poll(it, run_id, seconds)).outcome
+    assert found is not None
+    return found
+
+
+async def key_of(it: Bench, run_id: str) -> str:
+    """Return the key of the only question of a run."""
+    ((key, _),) = (await answer_of(it, run_id)).questions
+    return key
+
+
+async def give(it: Bench, run_id: str, answers: dict[str, Any]) -> None:
+    await it.manager.polling.answer(run_id, OWNER, CALLER, polling_client(), answers)
 
 
 async def poll_to_end(it: Bench, run_id: str) -> Polled:
@@ -71,9 +79,7 @@ async def test_a_poll_does_not_wait_for_the_run_and_the_run_works_without_it(eng
         run = it.manager._live.runs[waiting.run_id]
         source.release.set()
         await until(lambda: run.state == "completed")
-        ended = await poll(it, waiting.run_id, 0)
-        assert ended.outcome is not None
-        assert ended.outcome.value == "done"
+        assert (await answer_of(it, waiting.run_id, 0)).value == "done"
 
 
 async def test_polls_leave_the_output_to_the_end_which_is_always_the_same(engine: Engine) -> None:
@@ -81,9 +87,8 @@ async def test_polls_leave_the_output_to_the_end_which_is_always_the_same(engine
     async with bench(engine, source, timeout_ms=100) as it:
         waiting = await it.execute(SLOW, client=polling_client())
         assert texts(waiting) == []
-        suspended = await poll(it, waiting.run_id)
-        assert suspended.outcome is not None
-        assert (suspended.outcome.status, texts(suspended.outcome)) == ("waiting", [])
+        suspended = await answer_of(it, waiting.run_id)
+        assert (suspended.status, texts(suspended)) == ("waiting", [])
         source.release.set()
         ended = await poll_to_end(it, waiting.run_id)
         it.clock.advance(60)
@@ -103,9 +108,7 @@ async def test_a_run_that_is_polled_no_longer_is_suspended_and_dropped(engine: E
         run = it.manager._live.runs[waiting.run_id]
         await until(lambda: run.observation is None)
         it.clock.advance(it.settings.snapshot_ttl_seconds + 1)
-        with pytest.raises(ProgramError) as refused:
-            await poll(it, waiting.run_id)
-        assert refused.value.code == "snapshot_expired"
+        assert (await refusal(poll(it, waiting.run_id))).code == "snapshot_expired"
 
 
 async def test_a_run_of_another_owner_is_unknown(engine: Engine) -> None:
@@ -130,13 +133,9 @@ async def test_a_question_stays_the_same_until_its_answer_is_taken(engine: Engin
     source = files()
     async with bench(engine, source, rules=ASKED) as it:
         waiting = await it.execute(REMOVE, client=polling_client())
-        first, second = [(await poll(it, waiting.run_id)).outcome for _ in range(2)]
-        assert first is not None
-        assert second is not None
-        ((key, _),) = first.questions
-        assert [each for each, _ in second.questions] == [key]
-        answers = {"another": YES, key: YES}
-        await it.manager.polling.answer(waiting.run_id, OWNER, CALLER, polling_client(), answers)
+        key, again = [await key_of(it, waiting.run_id) for _ in range(2)]
+        assert again == key
+        await give(it, waiting.run_id, {"another": YES, key: YES})
         assert [tool for tool, _ in source.calls] == ["remove"]
         ended = await poll_to_end(it, waiting.run_id)
         assert ended.outcome is not None
@@ -148,30 +147,22 @@ async def test_an_answer_reaches_a_run_that_another_request_drives(engine: Engin
     code = "await yield_control(); MCP.files2.slow({}); return unwrap(await MCP.files.remove({}))"
     async with bench(engine, source, slow(), rules=ASKED) as it:
         waiting = await it.execute(code, client=polling_client())
-        asking = (await poll(it, waiting.run_id)).outcome
-        assert asking is not None
-        ((key, _),) = asking.questions
+        key = await key_of(it, waiting.run_id)
         async with anyio.create_task_group() as group:
             # A client that cannot be asked waits for the decision of a person.
             group.start_soon(lambda: it.observe(waiting.run_id, client=FakeClient("later")))
             run = it.manager._live.runs[waiting.run_id]
             await until(lambda: run.observation is not None)
-            await it.manager.polling.answer(waiting.run_id, OWNER, CALLER, polling_client(), {key: YES})
+            await give(it, waiting.run_id, {key: YES})
         assert "remove" in [tool for tool, _ in source.calls]
 
 
-async def test_a_person_may_dismiss_a_question_that_was_polled_just_now(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_person_may_dismiss_a_question_just_polled(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench(engine, files(), rules=ASKED) as it:
         waiting = await it.execute(REMOVE, client=polling_client())
         await poll(it, waiting.run_id)
         monkeypatch.setattr(it.manager._live.runs[waiting.run_id].questions, "_clock", lambda: time.monotonic() + 5)
-        asking = (await poll(it, waiting.run_id)).outcome
-        assert asking is not None
-        ((key, _),) = asking.questions
-        cancel = {key: {"action": "cancel"}}
-        await it.manager.polling.answer(waiting.run_id, OWNER, CALLER, polling_client(), cancel)
+        await give(it, waiting.run_id, {await key_of(it, waiting.run_id): {"action": "cancel"}})
         ended = await poll_to_end(it, waiting.run_id)
         assert ended.outcome is not None
         assert "the user dismissed the question" in ended.outcome.error
@@ -185,6 +176,4 @@ async def test_a_cancelled_run_has_ended(engine: Engine, driven: bool) -> None:
             await poll(it, waiting.run_id, 0)
         for _ in range(2):
             await it.manager.polling.cancel(waiting.run_id, OWNER, CALLER, polling_client())
-        ended = await poll(it, waiting.run_id, 0)
-        assert ended.outcome is not None
-        assert ended.outcome.code == "aborted"
+        assert (await answer_of(it, waiting.run_id, 0)).code == "aborted"

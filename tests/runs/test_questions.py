@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import anyio
 import pytest
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.rules.policy.policy import Caller
-from tests.runs.bench import FakeClient, bench
+from codemode_mcp.runs.questions import Way
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import FakeClient, bench, ran
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.results import read_outcome
 from upstream_clients.testing import ScriptedSource, text_result
-from upstream_clients.tools import Question, Tool
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.questions import Way
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import (
-        Annotations,
-        CallOptions,
-        JsonObject,
-        ToolOutcome,
-    )
+from upstream_clients.tools import (
+    Annotations,
+    CallOptions,
+    JsonObject,
+    Question,
+    Tool,
+    ToolOutcome,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -269,8 +268,7 @@ async def test_progress_of_any_size_is_told(engine: Engine) -> None:
             return read_outcome(text_result("done"))
 
     client = FakeClient()
-    async with bench(engine, Counting()) as it:
-        assert (await it.execute("return unwrap(await MCP.asker.quick({}))", client=client)).value == "done"
+    assert (await ran(engine, "return unwrap(await MCP.asker.quick({}))", Counting(), client=client)).value == "done"
     assert client.heard == ["mcp:asker:quick: ?/?"]
 
 

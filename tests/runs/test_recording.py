@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,19 +23,14 @@ from codemode_mcp.audit.recordings.recordings import (
     use_folder,
 )
 from codemode_mcp.audit.recordings.writer import RecordingWriter
-from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs.manager import Cell
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import StartParts
-from tests.runs.bench import CALLER, FakeClient, bench
+from tests.runs.bench import CALLER, FakeClient, bench, ran
 from tests.runs.test_questions import ASK, YES, AskingSource
+from tests.waiting import refusal
 from upstream_clients.testing import ScriptedSource, text_result
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -109,8 +106,7 @@ def test_a_start_line_has_every_part_of_the_start_message() -> None:
 )
 async def test_a_failed_run_has_the_error_at_its_end(engine: Engine, code: str, error: str) -> None:
     recordings = kept()
-    async with bench(engine, echo(), recordings=recordings, timeout_ms=300) as it:
-        outcome = await it.execute(code)
+    outcome = await ran(engine, code, echo(), recordings=recordings, timeout_ms=300)
     end = exported(recordings, outcome.run_id).end
     assert end is not None
     assert (end.status, end.code) == ("failed", error)
@@ -120,12 +116,11 @@ async def test_a_failed_run_has_the_error_at_its_end(engine: Engine, code: str, 
 async def test_a_program_that_the_engine_refuses_has_the_reason_at_its_end(engine: Engine) -> None:
     recordings = kept()
     async with bench(engine, echo(), recordings=recordings) as it:
-        with pytest.raises(ProgramError) as refused:
-            await it.execute("return (")
+        refused = await refusal(it.execute("return ("))
         (view,) = it.manager.operator.views()
     end = exported(recordings, view.id).end
     assert end is not None
-    assert (end.code, end.error) == (refused.value.code, refused.value.message)
+    assert (end.code, end.error) == (refused.code, refused.message)
 
 
 async def test_a_cancelled_run_has_an_end(engine: Engine) -> None:
@@ -180,8 +175,7 @@ async def test_decisions_of_a_person_are_recorded(engine: Engine) -> None:
 
 async def test_questions_of_servers_and_their_answers_are_recorded(engine: Engine) -> None:
     recordings = kept()
-    async with bench(engine, AskingSource(), recordings=recordings) as it:
-        outcome = await it.execute(ASK, client=FakeClient("ask", replies=[YES]))
+    outcome = await ran(engine, ASK, AskingSource(), client=FakeClient("ask", replies=[YES]), recordings=recordings)
     assert outcome.value == YES
     steps = exported(recordings, outcome.run_id).steps
     (question,) = [step for step in steps if isinstance(step, recorded.Question)]
@@ -193,10 +187,8 @@ async def test_questions_of_servers_and_their_answers_are_recorded(engine: Engin
 
 async def test_the_same_program_sees_the_same_with_and_without_a_recording(engine: Engine) -> None:
     code = "const r = await MCP.srv.echo({n: 1}); return [r, Object.keys(globalThis).length, args]"
-    async with bench(engine, echo()) as it:
-        plain = await it.execute(code)
-    async with bench(engine, echo(), recordings=kept()) as it:
-        recorded_run = await it.execute(code)
+    plain = await ran(engine, code, echo())
+    recorded_run = await ran(engine, code, echo(), recordings=kept())
     assert plain.value == recorded_run.value
 
 
@@ -209,8 +201,7 @@ async def test_secrets_are_masked_in_all_lines(engine: Engine) -> None:
         await load('{SECRET}');
         throw new Error(result.content[0].text);
     """
-    async with bench(engine, source, recordings=recordings) as it:
-        outcome = await it.execute(code)
+    outcome = await ran(engine, code, source, recordings=recordings)
     text = recordings.export(outcome.run_id).decode()
     assert SECRET not in text
     assert text.count("__SECRET_github_TOKEN__") >= 6
@@ -273,9 +264,7 @@ async def test_a_folder_is_bounded_by_bytes_while_programs_write(engine: Engine,
     assert "it is larger than 100000 bytes" in found.notes[0]
 
 
-async def test_a_recording_that_cannot_be_written_does_not_disturb_the_program(
-    engine: Engine, tmp_path: Path, caplog: Any
-) -> None:
+async def test_a_recording_that_cannot_be_written_disturbs_nothing(engine: Engine, tmp_path: Path, caplog: Any) -> None:
     with in_folder(tmp_path / "recordings") as recordings:
         (tmp_path / "recordings").rmdir()
         async with bench(engine, echo(), recordings=recordings) as it:

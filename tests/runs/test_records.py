@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import Any, cast, get_args
 
 import msgspec
 import pytest
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from codemode_mcp.base.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.catalog.entries import OfferedNamespace
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.catalog.plugins.api import namespace_tool
+from codemode_mcp.catalog.plugins.api import NamespaceTool, namespace_tool
 from codemode_mcp.program import prepare as program
 from codemode_mcp.program.esbuild import find_esbuild
 from codemode_mcp.program.inspection import Author, Insertion, SourceMap
@@ -29,6 +30,7 @@ from codemode_mcp.program.typescript import transform
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs import end_records, records
 from codemode_mcp.runs.calls.outcome import CallContext, CallRecord, Outcome, PendingCall, Usage
+from codemode_mcp.runs.live_call import LiveCall
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
 from codemode_mcp.runs.run import Run
 from codemode_mcp.runs.store import StoredCall, bearer_of
@@ -36,12 +38,6 @@ from codemode_mcp.runs.views import Ledger, RunView
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, GuestError, NamespaceCall, Thrown, ToolCall
 from tests.runs.fake_plugins import FakePlugins
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from codemode_mcp.catalog.plugins.api import NamespaceTool
-    from codemode_mcp.runs.live_call import LiveCall
 
 CATALOG = build([], policy=None)  # type: ignore[arg-type]  # nothing is decided of no tools
 CALLER = Caller("owner", "http", "ann", frozenset({"b", "a"}))
@@ -86,14 +82,8 @@ def full_run() -> Run:
     run.timers_began = {4: NOW - 3, 3: NOW - 4}
     run.timer_was_last = True
     run.yields, run.yield_reason = [9, 11], "half done"
-    run.requests.extend(
-        [
-            messages.ApiSearch(12, "q", 3, "server"),
-            messages.Header(13, "s", None, schema=True),
-            messages.Store(14, "key", '{"a":1}'),
-            messages.Load(15, "key"),
-        ]
-    )
+    run.requests += [messages.ApiSearch(12, "q", 3, "server"), messages.Header(13, "s", None, schema=True)]
+    run.requests += [messages.Store(14, "key", '{"a":1}'), messages.Load(15, "key")]
     run.settled.extend([Completion(16, of_call=False), Completion(17, '{"a":"\\u00fc"}')])
     run.last_call, run.refused, run.looking_up = 20, 2, 0.75
     ended = CallRecord(2, "mcp:a:b", NOW - 20, "completed", NOW - 18.5, 77, dispatched=True, seen={"text_bytes": 4})
@@ -212,11 +202,7 @@ def test_a_run_is_refused_when_some_of_what_it_has_printed_is_missing(printed: t
     assert raised.value.code == "snapshot_restore_failed"
 
 
-@pytest.mark.parametrize(
-    "printed",
-    ["", "{}", "[1]", '[{"type":1}]', "[" * 100_000],
-    ids=("nothing", "no list", "no output", "no type", "nested too deep"),
-)
+@pytest.mark.parametrize("printed", ["", "{}", "[1]", '[{"type":1}]', "[" * 100_000], ids=range(5))
 def test_damaged_output_is_refused(printed: str) -> None:
     with pytest.raises(ProgramError, match="damaged"):
         again(text_of(full_run()), printed=(printed, PRINTED[1]))
@@ -278,13 +264,16 @@ def test_what_a_store_has_of_a_call_is_not_written_again() -> None:
     }
 
 
+BY_ID = ToolCall(20, "plugin:p:t", None, 2, by_id=True, options='{"timeoutMs":5}')
+
+
 def with_calls() -> Run:
     run = full_run()
     namespace = NamespaceCall(21, "issues", "add", ('"t"', None))
     for each in (
         live(ToolCall(18, "mcp:a:read", '{"x":1}'), dispatched=True, repeatable=True, began=NOW - 3),
         live(ToolCall(19, "mcp:a:pay", '{"secret":1}'), dispatched=True),
-        live(ToolCall(20, "plugin:p:t", None, 2, by_id=True, options='{"timeoutMs":5}')),
+        live(BY_ID),
         live(NAMESPACES.tool_call(namespace), path="issues.add"),
     ):
         run.calls[each.call.id] = each
@@ -303,8 +292,7 @@ def test_every_call_is_kept_with_what_it_takes_to_send_it() -> None:
     }
     assert records.completion_of(stored[17].result or "") == Completion(17, '{"a":"\\u00fc"}')
     assert records.call_of(stored[18], NAMESPACES) == ToolCall(18, "mcp:a:read", '{"x":1}')
-    given = ToolCall(20, "plugin:p:t", None, 2, by_id=True, options='{"timeoutMs":5}')
-    assert records.call_of(stored[20], NAMESPACES) == given
+    assert records.call_of(stored[20], NAMESPACES) == BY_ID
 
 
 def test_a_call_that_may_have_been_sent_is_kept_without_its_arguments_and_is_refused_when_it_is_made() -> None:
@@ -354,12 +342,8 @@ def test_a_call_whose_process_died_ends_with_an_unknown_outcome() -> None:
     completion = records.unknown_outcome(StoredCall(5, "mcp:a:pay", "dispatched", repeatable=False))
     assert completion.error is not None
     assert (completion.id, completion.error.name, completion.error.code) == (5, "ToolCallError", "nested_tool_failed")
-    assert json.loads(completion.error.data) == {
-        "tool": "mcp:a:pay",
-        "dispatched": True,
-        "repeatable": False,
-        "outcome": "unknown",
-    }
+    facts = {"tool": "mcp:a:pay", "dispatched": True, "repeatable": False, "outcome": "unknown"}
+    assert json.loads(completion.error.data) == facts
     assert "mcp:a:pay" in completion.error.message
     assert "unknown" in completion.error.message
     assert records.completion_of(records.completion_text(completion)) == completion
@@ -416,29 +400,17 @@ def read(raw: Any) -> messages.Request:
 
 
 def test_every_kind_of_request_is_written() -> None:
-    kinds = {type(read(msgspec.to_builtins(messages.message_of(kind)))) for kind in one_of_each()}
+    kinds = {type(read(msgspec.to_builtins(messages.message_of(kind)))) for kind in ONE_OF_EACH}
     assert kinds == set(get_args(messages.Request))
 
 
-def one_of_each() -> list[messages.Request]:
-    number = 1
-    return [
-        ToolCall(number, "t"),
-        messages.ProgramEnd(number, 2, "report"),
-        NamespaceCall(number, "n", "p", ()),
-        messages.ApiList(number, ""),
-        messages.ApiRead(number, ""),
-        messages.ApiSearch(number, ""),
-        messages.Header(number, None, None),
-        messages.ToolSearch(number, ""),
-        messages.Describe(number, ""),
-        messages.Store(number, "", "1"),
-        messages.Load(number, ""),
-        messages.SaveProgram(number, "", "", "javascript", ""),
-        messages.YieldControl(number, None),
-        messages.Timer(number, 1),
-        messages.ClearTimer(number, 1),
-    ]
+ONE_OF_EACH: list[messages.Request] = [
+    *(ToolCall(1, "t"), messages.ProgramEnd(1, 2, "report"), NamespaceCall(1, "n", "p", ())),
+    *(messages.ApiList(1, ""), messages.ApiRead(1, ""), messages.ApiSearch(1, ""), messages.Header(1, None, None)),
+    *(messages.ToolSearch(1, ""), messages.Describe(1, ""), messages.Store(1, "", "1"), messages.Load(1, "")),
+    *(messages.SaveProgram(1, "", "", "javascript", ""), messages.YieldControl(1, None)),
+    *(messages.Timer(1, 1), messages.ClearTimer(1, 1)),
+]
 
 
 @settings(max_examples=100, deadline=None)
@@ -460,22 +432,17 @@ def test_an_end_is_read_as_it_was_written(values: list[Any], value: Any, told: i
     assert end_records.outcome_of(end_records.outcome_text((since, whole))) == (since, whole)
 
 
-def test_two_ends_that_have_nothing_in_common_are_both_there() -> None:
-    outputs = ({"type": "text", "text": "a"},)
-    since = Outcome("run_1", "owner", "failed", Usage(), outputs, error="e")
+def test_ends_that_differ_are_read_as_they_were_written() -> None:
+    printed = {"type": "text", "text": "a"}
+    failed = Outcome("run_1", "owner", "failed", Usage(), (printed,), error="e")
     whole = Outcome("run_1", "owner", "completed", Usage(waits=1), value=2)
-    assert end_records.outcome_of(end_records.outcome_text((since, whole))) == (since, whole)
-
-
-def test_an_answer_that_is_not_the_end_of_all_that_was_printed_is_there_as_it_was() -> None:
-    whole = Outcome("run_1", "owner", "completed", Usage(), ({"type": "text", "text": "a"},))
-    since = replace(whole, outputs=({"type": "text", "text": "b"},))
-    assert end_records.outcome_of(end_records.outcome_text((since, whole))) == (since, whole)
+    told = replace(whole, outputs=(printed,))
+    for ends in ((failed, whole), (replace(told, outputs=({"type": "text", "text": "b"},)), told)):
+        assert end_records.outcome_of(end_records.outcome_text(ends)) == ends
 
 
 def test_a_large_output_is_written_once() -> None:
-    outputs = ({"type": "text", "text": "x" * 10_000},)
-    outcome = Outcome("run_1", "owner", "completed", Usage(), outputs)
+    outcome = Outcome("run_1", "owner", "completed", Usage(), ({"type": "text", "text": "x" * 10_000},))
     assert len(end_records.outcome_text((outcome, outcome))) < 11_000
 
 
@@ -518,9 +485,8 @@ async def test_errors_of_a_typescript_program_name_the_authors_lines_after_a_res
     column = lines[line - 1].index("throw") + 1
     last = next(number for number, text in enumerate(lines, 1) if "f(a)" in text)
     # The engine puts two lines before the program.
-    error = thrown(
-        f"f (<input>:{line + 2}:{column})", f"<anonymous> (<input>:{last + 2}:{lines[last - 1].index('f(a)') + 1})"
-    )
+    last_column = lines[last - 1].index("f(a)") + 1
+    error = thrown(f"f (<input>:{line + 2}:{column})", f"<anonymous> (<input>:{last + 2}:{last_column})")
     run = full_run()
     run.positions = made.positions
     restored = again(text_of(run)).positions
@@ -631,11 +597,8 @@ def test_a_text_that_was_tampered_with_is_read_or_refused_and_nothing_else(kind:
         text = json.dumps(value)
     else:
         at, length = data.draw(st.integers(0, len(text) - 1)), data.draw(st.integers(0, 20))
-        text = (
-            text[:at]
-            + data.draw(st.text(alphabet='{}[]",:0123456789eE-.truefalsn\\u', max_size=6))
-            + text[at + length :]
-        )
+        inserted = data.draw(st.text(alphabet='{}[]",:0123456789eE-.truefalsn\\u', max_size=6))
+        text = text[:at] + inserted + text[at + length :]
     made: Any = None
     with suppress_refusal():
         made = read(text)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
-from tests.runs.bench import OWNER, FakeClient, bench
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import OWNER, FakeClient, bench, ran
 from tests.runs.test_direct_calls import DirectFake
-from tests.stores.test_runs_that_outlive import fast, replica
+from tests.stores.replicas import fast, replica
+from tests.waiting import until
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import JsonObject
+from upstream_clients.tools import JsonObject
 
 pytestmark = pytest.mark.anyio
 
@@ -66,8 +63,7 @@ def logging_source(log: list[object]) -> ScriptedSource:
 async def test_the_run_is_named_first_and_its_first_call_is_noted_once_before_it_is_sent(engine: Engine) -> None:
     log: list[object] = []
     client, _ = relayed(log)
-    async with bench(engine, logging_source(log)) as it:
-        outcome = await it.execute("await MCP.up.a({}); await MCP.up.b({}); return 1", client=client)
+    outcome = await ran(engine, "await MCP.up.a({}); await MCP.up.b({}); return 1", logging_source(log), client=client)
     assert log == [(outcome.run_id, False), (outcome.run_id, True), "sent", "sent"]
 
 
@@ -144,8 +140,7 @@ async def test_a_call_that_is_sent_after_the_program_has_ended_is_noted(engine: 
     async with bench(engine, source) as it:
         outcome = await it.execute("MCP.up.a({}); return 1", client=client)
         assert outcome.value == 1
-        with anyio.fail_after(20):
-            await source.wait_pending(1)
+        await until(lambda: source.pending >= 1)
         assert log == [(outcome.run_id, False), (outcome.run_id, True)]
         source.release.set()
 

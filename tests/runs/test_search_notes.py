@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.catalog.catalog import UNFOLDED_HITS, UNFOLDED_ROOM
+from codemode_mcp.runs.calls.outcome import Outcome
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.server.search_tools import found_tools
-from tests.runs.bench import bench
+from tests.runs.bench import bench, ran
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import Tool
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -32,8 +30,7 @@ def sources() -> list[ScriptedSource]:
 
 
 async def run(engine: Engine, code: str, **settings: Any) -> Outcome:
-    async with bench(engine, *sources(), **settings) as it:
-        return await it.execute(code)
+    return await ran(engine, code, *sources(), **settings)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Coroutine
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -32,15 +33,7 @@ from codemode_mcp.runs.state import (
 )
 from codemode_mcp.runs.store import Claim, EndedRun, MemoryStore, SuspendedRun
 
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
 EVENTS: tuple[RunEvent, ...] = get_args(RunEvent)
-
-
-def test_the_table_has_every_state_and_only_states() -> None:
-    assert set(TRANSITIONS) == set(get_args(RunState))
-    assert {state for events in TRANSITIONS.values() for state in events.values()} <= set(TRANSITIONS)
 
 
 @given(st.lists(st.sampled_from(EVENTS)))
@@ -56,34 +49,25 @@ def test_a_run_ends_once_and_nothing_changes_it_afterwards(events: list[RunEvent
         state = after
 
 
-def test_every_state_can_be_reached_from_the_start() -> None:
-    reached: set[RunState] = {"running"}
-    for _ in TRANSITIONS:
-        reached |= {after for state in reached for after in TRANSITIONS[state].values()}
-    assert reached == set(TRANSITIONS)
-
-
 CALL_EVENTS: tuple[CallEvent, ...] = get_args(CallEvent)
 CUSTODY_EVENTS: tuple[CustodyEvent, ...] = get_args(CustodyEvent)
 
 
-@pytest.mark.parametrize(
-    ("table", "states", "events", "first"),
-    [
-        (CALL_TRANSITIONS, get_args(CallState), CALL_EVENTS, "queued"),
-        (CUSTODY_TRANSITIONS, get_args(Custody), CUSTODY_EVENTS, "local"),
-    ],
-    ids=["call", "custody"],
-)
-def test_a_table_has_every_state_and_event_and_each_state_can_be_reached(
-    table: dict[str, dict[str, str]], states: tuple[str, ...], events: tuple[str, ...], first: str
-) -> None:
-    assert set(table) == set(states)
-    assert {event for known in table.values() for event in known} == set(events)
+TABLES: dict[str, tuple[Any, Any, Any, str]] = {
+    "run": (TRANSITIONS, RunState, RunEvent, "running"),
+    "call": (CALL_TRANSITIONS, CallState, CallEvent, "queued"),
+    "custody": (CUSTODY_TRANSITIONS, Custody, CustodyEvent, "local"),
+}
+
+
+@pytest.mark.parametrize(("table", "states", "events", "first"), TABLES.values(), ids=TABLES)
+def test_a_table_has_all_states_and_events_and_reaches_them(table: Any, states: Any, events: Any, first: str) -> None:
+    assert set(table) == set(get_args(states))
+    assert {event for known in table.values() for event in known} == set(get_args(events))
     reached = {first}
     for _ in table:
         reached |= {after for state in reached for after in table[state].values()}
-    assert reached == set(states)
+    assert reached == set(get_args(states))
 
 
 @given(st.lists(st.tuples(st.sampled_from(CALL_EVENTS), st.booleans())))

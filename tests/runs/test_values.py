@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -13,11 +15,7 @@ from codemode_mcp.runs.values import ENTRY, FULL_OWNERS, PREVIEW, Get, MemoryVal
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.values import StoredValues
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
+from tests.waiting import refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -75,9 +73,7 @@ async def test_values_belong_to_their_owner_and_the_last_one_counts(kept: OpenVa
 async def test_what_does_not_fit_is_refused_and_changes_nothing(kept: OpenValues) -> None:
     async with kept(2000) as values:
         await store(values, "ann", "k", "x" * 1000)
-        with pytest.raises(ProgramError) as refused:
-            await store(values, "ann", "k2", "x" * 1000)
-        assert refused.value.message == (
+        assert (await refusal(store(values, "ann", "k2", "x" * 1000))).message == (
             "store('k2'): 1000 bytes do not fit; 1257 of 2000 are in use; "
             "store less, or replace a stored value by a smaller one"
         )

@@ -5,9 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import tracemalloc
-from typing import TYPE_CHECKING
 
-import anyio
 import pytest
 
 from codemode_mcp.base.errors import CodeModeError
@@ -15,14 +13,12 @@ from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs import takeover
 from codemode_mcp.runs.calls.outcome import CallRecord
-from codemode_mcp.runs.views import MAX_INPUT, MAX_RUN_CALLS, SHOWN_CALLS, Ledger, Track
+from codemode_mcp.runs.views import MAX_INPUT, MAX_RUN_CALLS, SHOWN_CALLS, Ledger, RunView, Track
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import ToolCall
-from tests.runs.bench import bench
+from tests.runs.bench import Bench, bench
+from tests.waiting import answering, until
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.views import RunView
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -33,6 +29,12 @@ def echo() -> ScriptedSource:
 
 def slow_source() -> SlowSource:
     return SlowSource("slow", {"get": lambda _: text_result("late")})
+
+
+def view_of(it: Bench, run_id: str) -> RunView:
+    view = it.manager.operator.view(run_id)
+    assert view is not None
+    return view
 
 
 def the_one(views: list[RunView]) -> RunView:
@@ -50,8 +52,7 @@ async def test_a_run_is_listed_while_it_computes_while_it_waits_and_after_its_en
         assert 0 < view.expires_ms <= it.settings.snapshot_ttl_seconds * 1000
         assert view.ended_ms is None
         assert view.calls == ()
-        shown = it.manager.operator.view(outcome.run_id)
-        assert shown is not None
+        shown = view_of(it, outcome.run_id)
         assert [(call.id, call.tool, call.status, call.dispatched, call.input) for call in shown.calls] == [
             (1, "mcp:slow:get", "executing", True, '{"n":1}')
         ]
@@ -62,8 +63,7 @@ async def test_a_run_is_listed_while_it_computes_while_it_waits_and_after_its_en
         assert (view.state, view.waits, view.snapshots, view.expires_ms) == ("completed", 1, 1, None)
         assert view.ended_ms is not None
         assert view.ended_ms >= 60_000
-        shown = it.manager.operator.view(outcome.run_id)
-        assert shown is not None
+        shown = view_of(it, outcome.run_id)
         (call,) = shown.calls
         assert (call.status, call.input) == ("completed", '{"n":1}')
         assert call.size > 0
@@ -78,8 +78,7 @@ async def test_every_call_of_a_run_is_there_with_its_outcome(engine: Engine) -> 
     """
     async with bench(engine, echo()) as it:
         outcome = await it.execute(code)
-        view = it.manager.operator.view(outcome.run_id)
-        assert view is not None
+        view = view_of(it, outcome.run_id)
         assert view.call_count == len(view.calls) == 32
         assert [call.id for call in view.calls] == sorted(call.id for call in view.calls)
         assert all(call.ms >= 0 and call.at_ms >= 0 for call in view.calls)
@@ -93,20 +92,12 @@ async def test_calls_that_continue_after_their_program_are_followed_to_their_end
     code = "for (let n = 0; n < 4; n++) MCP.slow.get({ n }); throw new Error('enough')"
     async with bench(engine, slow, max_pending_tool_calls=2, max_queued_tool_calls=2) as it:
         run_id = (await it.execute(code)).run_id
-        view = it.manager.operator.view(run_id)
-        assert view is not None
+        view = view_of(it, run_id)
         assert (view.state, view.code) == ("failed", "internal_error")
-        with anyio.fail_after(10):
-            while slow.pending < 2:  # noqa: ASYNC110
-                await anyio.sleep(0.01)
-            view = it.manager.operator.view(run_id)
-            assert view is not None
-            assert [call.status for call in view.calls] == ["executing", "executing", "queued", "queued"]
-            slow.release.set()
-            while {call.status for call in view.calls} != {"completed"}:
-                await anyio.sleep(0.01)
-                view = it.manager.operator.view(run_id)
-                assert view is not None
+        await until(lambda: slow.pending == 2)
+        assert [call.status for call in view_of(it, run_id).calls] == ["executing", "executing", "queued", "queued"]
+        slow.release.set()
+        await until(lambda: {call.status for call in view_of(it, run_id).calls} == {"completed"})
 
 
 async def test_a_run_that_was_cancelled_has_no_call_that_still_waits(engine: Engine) -> None:
@@ -115,13 +106,8 @@ async def test_a_run_that_was_cancelled_has_no_call_that_still_waits(engine: Eng
     async with bench(engine, slow, timeout_ms=200, max_pending_tool_calls=1) as it:
         outcome = await it.execute(code)
         assert await it.manager.operator.cancel(outcome.run_id)
-        with anyio.fail_after(10):
-            while True:
-                view = it.manager.operator.view(outcome.run_id)
-                assert view is not None
-                if all(call.status == "failed" for call in view.calls):
-                    break
-                await anyio.sleep(0.01)
+        await until(lambda: {call.status for call in view_of(it, outcome.run_id).calls} == {"failed"})
+        view = view_of(it, outcome.run_id)
         assert (view.state, view.code, view.ended_ms is not None) == ("aborted", "aborted", True)
         assert len(view.calls) == 3
         assert not await it.manager.operator.cancel(outcome.run_id), "it has ended"
@@ -129,20 +115,15 @@ async def test_a_run_that_was_cancelled_has_no_call_that_still_waits(engine: Eng
 
 
 async def test_the_operator_cancels_a_run_that_a_client_waits_for_and_one_of_a_holder(engine: Engine) -> None:
-    slow = slow_source()
-    async with bench(engine, slow, timeout_ms=60_000) as it, anyio.create_task_group() as group:
-        outcomes = []
-
-        async def execute() -> None:
-            outcomes.append(await it.execute("await MCP.slow.get({})", caller=Caller(None, "http")))
-
-        group.start_soon(execute)
-        with anyio.fail_after(10):
-            while not it.manager.operator.views() or not it.manager.operator.views()[0].call_count:  # noqa: ASYNC110
-                await anyio.sleep(0.01)
-            view = the_one(it.manager.operator.views())
-            assert view.observed
-            assert await it.manager.operator.cancel(view.id)
+    slow, holder = slow_source(), Caller(None, "http")
+    async with (
+        bench(engine, slow, timeout_ms=60_000) as it,
+        answering(it.execute("await MCP.slow.get({})", caller=holder)) as outcomes,
+    ):
+        await until(lambda: any(view.call_count for view in it.manager.operator.views()))
+        view = the_one(it.manager.operator.views())
+        assert view.observed
+        assert await it.manager.operator.cancel(view.id)
     assert outcomes[0].code == "aborted"
 
 
@@ -152,8 +133,7 @@ async def test_calls_that_wait_for_a_person_are_marked_and_decided_by_number(eng
         outcome = await it.execute(code)
         assert outcome.status == "waiting"
         assert the_one(it.manager.operator.views()).approvals == 2
-        view = it.manager.operator.view(outcome.run_id)
-        assert view is not None
+        view = view_of(it, outcome.run_id)
         assert [call.status for call in view.calls] == ["needs_approval", "needs_approval"]
         first, second = it.manager.operator.approvals(outcome.run_id)
         assert it.manager.operator.decide(outcome.run_id, [first.call], approved=True, by="a test") == [first.call]
@@ -284,9 +264,7 @@ def test_a_ledger_does_not_grow_with_runs_that_are_forgotten() -> None:
     assert len(lasting.views(2.0)) == 5
 
 
-async def test_of_runs_that_are_not_listed_any_more_no_calls_are_remembered(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_calls_of_runs_that_are_not_listed_are_kept(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(takeover, "SHOWN_ENDED", 5)
     async with bench(engine, echo()) as it:
         for number in range(8):

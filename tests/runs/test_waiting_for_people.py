@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -14,22 +16,17 @@ import pytest
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import CodeModeSettings, PolicyRules
+from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.runs.rendering import next_step
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
-from tests.runs.bench import FakeClient, bench
+from tests.runs.bench import Bench, FakeClient, bench
 from tests.runs.test_approvals import LateClient
+from tests.waiting import until
 from upstream_clients.testing import AskingSource, ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.runs.bench import Bench
 
 pytestmark = pytest.mark.anyio
 
@@ -42,12 +39,6 @@ SOON = {"timeout_ms": 100, "snapshot_ttl_seconds": 900}
 def files() -> ScriptedSource:
     tools = [Tool("remove"), Tool("look", annotations=Annotations(read_only=True))]
     return ScriptedSource("files", {"remove": text_result("removed"), "look": text_result("seen")}, tools=tools)
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not happened():
-            await anyio.lowlevel.checkpoint()
 
 
 def left(it: Bench, run_id: str) -> float:
@@ -157,9 +148,7 @@ async def test_a_question_of_a_server_is_kept_for_days_too(engine: Engine) -> No
         assert deadline_in(waiting) == pytest.approx(time.time() + 3 * DAY, abs=120)
 
 
-async def test_a_run_that_was_resumed_and_waits_for_no_person_any_more_is_kept_for_the_ordinary_time(
-    engine: Engine,
-) -> None:
+async def test_a_resumed_run_that_waits_for_no_person_is_kept_for_the_ordinary_time(engine: Engine) -> None:
     async with bench(engine, files(), rules=RULES, **SOON) as it:
         waiting = await it.execute(f"await MCP.files.remove({{}}); await yield_control(); {REMOVE}")
         await approve(it, waiting.run_id)
@@ -205,9 +194,7 @@ class Clocks:
         return time.monotonic() + self.ahead
 
 
-async def test_a_decision_after_days_is_stored_so_that_the_next_process_resumes_the_run(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_a_decision_after_days_is_stored_for_the_next_process(engine: Engine, tmp_path: Path) -> None:
     settings = CodeModeSettings(**SOON)
     clocks = Clocks()
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.runs.bench import bench, texts
+from codemode_mcp.sandbox.engine import Engine
+from tests.runs.bench import bench, ran, texts
 from upstream_clients.testing import ScriptedSource, text_result
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -31,9 +29,7 @@ async def test_output_is_shown_when_its_turn_ends_and_before_the_next_call_is_an
     assert [item["type"] for item in shown] == ["text", "json", "text"]
 
 
-async def test_output_is_shown_once_also_of_a_run_that_is_suspended_and_waited_for_from_its_start(
-    engine: Engine,
-) -> None:
+async def test_output_is_shown_once_also_after_a_suspension_and_a_wait_from_the_start(engine: Engine) -> None:
     shown: list[Any] = []
     async with bench(engine) as it:
         code = 'text("a"); await yield_control(); text("b"); await yield_control(); text("c"); throw new Error("x")'
@@ -50,15 +46,13 @@ async def test_a_watcher_that_fails_does_no_harm(engine: Engine, caplog: pytest.
     def fail(outputs: object) -> None:
         raise ValueError("no room")
 
-    async with bench(engine) as it:
-        outcome = await it.execute('text("a"); return 1', on_output=fail)
+    outcome = await ran(engine, 'text("a"); return 1', on_output=fail)
     assert (outcome.status, texts(outcome)) == ("completed", ["a"])
     assert "could not be shown" in caplog.text
 
 
 async def test_what_was_printed_before_the_time_was_over_is_shown(engine: Engine) -> None:
     shown: list[Any] = []
-    async with bench(engine, timeout_ms=300) as it:
-        outcome = await it.execute('text("a"); for (;;);', on_output=shown.extend)
+    outcome = await ran(engine, 'text("a"); for (;;);', on_output=shown.extend, timeout_ms=300)
     assert outcome.code == "timeout"
     assert shown == list(outcome.outputs) == [{"type": "text", "text": "a"}]

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.stores.schema import migrate
-from codemode_mcp.stores.work import Alive, Now, Query
+from codemode_mcp.stores.work import Alive, Now, Query, Work
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codemode_mcp.base.errors import CodeModeError
-    from codemode_mcp.stores.work import Work
-
-    Result = TypeVar("Result")
+Result = TypeVar("Result")
 
 
 class Direct:

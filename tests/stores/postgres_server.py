@@ -14,15 +14,13 @@ import signal
 import subprocess
 import tempfile
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.ports import reserved_port
 from tests.run import postgres_binaries
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WAIT = 30
 USER = "codemode"

@@ -6,20 +6,16 @@ import os
 import sqlite3
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from codemode_mcp.base.settings import CodeModeSettings
 from codemode_mcp.stores.postgres import open_postgres
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
-from codemode_mcp.stores.work import Query
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.stores.suspending import Sealing
-    from codemode_mcp.stores.work import Database, Work
+from codemode_mcp.stores.suspending import Sealing
+from codemode_mcp.stores.work import Database, Query, Work
 
 KEY = b"k" * 32
 

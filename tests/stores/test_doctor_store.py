@@ -6,24 +6,25 @@ import sqlite3
 import sys
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from codemode_mcp.base.settings import StoreSettings
 from codemode_mcp.config import Config
-from codemode_mcp.extensions.setup.doctor import engine
+from codemode_mcp.extensions.setup.doctor import Check, engine
 from codemode_mcp.extensions.setup.doctor.engine import Contents, check_store, in_words, permissions
 from codemode_mcp.stores.opening import open_database
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.extensions.setup.doctor import Check
 
 pytestmark = pytest.mark.anyio
 
 KEY = bytes(range(32))
+
+
+async def only(settings: StoreSettings | None, folder: Path) -> tuple[str, str]:
+    """Return the status and the detail of the only check."""
+    (found,) = said(await check_store(settings, folder))
+    return found
 
 
 def said(checks: list[Check]) -> list[tuple[str, str]]:
@@ -47,7 +48,7 @@ def rows(settings: StoreSettings, sql: str) -> list[tuple[object, ...]]:
 
 
 async def test_memory_is_fine_where_it_was_asked_for(tmp_path: Path) -> None:
-    ((status, detail),) = said(await check_store(StoreSettings("memory"), tmp_path))
+    status, detail = await only(StoreSettings("memory"), tmp_path)
     assert status == "ok"
     assert "lost when the process exits" in detail
 
@@ -55,7 +56,7 @@ async def test_memory_is_fine_where_it_was_asked_for(tmp_path: Path) -> None:
 async def test_one_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     for settings in (None, StoreSettings("sqlite", path=str(folder / "runs.sqlite3"))):
-        ((status, detail),) = said(await check_store(settings, folder))
+        status, detail = await only(settings, folder)
         assert status == "ok"
         assert detail.startswith(f"SQLite, {folder / 'runs.sqlite3'}, made when it is needed; not encrypted; ")
         assert "GB free" in detail
@@ -64,14 +65,14 @@ async def test_one_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
 
 async def test_the_users_folder_that_cannot_be_used_means_memory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    ((status, detail),) = said(await check_store(None, tmp_path / "file" / "codemode-mcp"))
+    status, detail = await only(None, tmp_path / "file" / "codemode-mcp")
     assert status == "warn"
     assert detail == f"suspended programs are lost when the process exits: {tmp_path / 'file'} is a file"
 
 
 async def test_a_file_where_nothing_can_be_made_fails(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    ((status, detail),) = said(await check_store(StoreSettings("sqlite", path=str(tmp_path / "file" / "x")), tmp_path))
+    status, detail = await only(StoreSettings("sqlite", path=str(tmp_path / "file" / "x")), tmp_path)
     assert status == "fail"
     assert f"{tmp_path / 'file'} is a file" in detail
 
@@ -80,7 +81,7 @@ async def test_a_file_where_nothing_can_be_made_fails(tmp_path: Path) -> None:
 async def test_one_that_works_is_written_read_and_left_as_it_was(tmp_path: Path, keys: tuple[bytes, ...]) -> None:
     settings = await made(tmp_path)
     asked = StoreSettings("sqlite", path=settings.path, encryption_keys=keys)
-    ((status, detail),) = said(await check_store(asked, tmp_path))
+    status, detail = await only(asked, tmp_path)
     assert status == "ok"
     assert f"SQLite, {settings.path}: 0 suspended programs; schema 3, answers in " in detail
     assert detail.partition(" ms; ")[2].startswith("encrypted; " if keys else "not encrypted; ")
@@ -97,7 +98,7 @@ async def test_suspended_programs_are_counted(tmp_path: Path) -> None:
             f"INSERT INTO runs ({columns}) VALUES "
             f"('{name}', 'me', '{state}', 1, 1, 0, 'calls', 0, {suspended}, 1e12, 1500000, 0)",
         )
-    ((status, detail),) = said(await check_store(settings, tmp_path))
+    status, detail = await only(settings, tmp_path)
     assert status == "ok"
     assert ": 2 suspended programs, the oldest for 10 min, 3.0 MB; schema 3" in detail
 
@@ -105,14 +106,12 @@ async def test_suspended_programs_are_counted(tmp_path: Path) -> None:
 async def test_a_database_of_a_newer_version_or_none_at_all_fails(tmp_path: Path) -> None:
     settings = await made(tmp_path)
     rows(settings, "UPDATE schema_version SET version = 99")
-    ((status, detail),) = said(await check_store(settings, tmp_path))
+    status, detail = await only(settings, tmp_path)
     assert status == "fail"
     assert "newer codemode-mcp" in detail
     (tmp_path / "own" / "text").write_bytes(b"no database" * 1000)
     (tmp_path / "own" / "text").chmod(0o600)
-    ((status, detail),) = said(
-        await check_store(StoreSettings("sqlite", path=str(tmp_path / "own" / "text")), tmp_path)
-    )
+    status, detail = await only(StoreSettings("sqlite", path=str(tmp_path / "own" / "text")), tmp_path)
     assert status == "fail"
 
 
@@ -127,7 +126,7 @@ async def test_postgres_that_does_not_answer_is_named_without_its_password(tmp_p
 
 
 async def test_postgres_that_works_is_ok(tmp_path: Path, postgres_url: str) -> None:
-    ((status, detail),) = said(await check_store(StoreSettings("postgres", url=postgres_url), tmp_path))
+    status, detail = await only(StoreSettings("postgres", url=postgres_url), tmp_path)
     assert status in ("ok", "warn"), "warn: a slow machine"
     assert ": 0 suspended programs; schema 3, answers in " in detail
 
@@ -161,7 +160,7 @@ async def test_what_serve_would_refuse_fails_before_there_is_a_file(tmp_path: Pa
     assert "chmod" not in found.advice
     link = tmp_path / "link.sqlite3"
     link.symlink_to(tmp_path / "nothing.sqlite3")
-    ((status, detail),) = said(await check_store(StoreSettings("sqlite", path=str(link)), tmp_path))
+    status, detail = await only(StoreSettings("sqlite", path=str(link)), tmp_path)
     assert (status, "is a symbolic link" in detail) == ("fail", True)
 
 
@@ -179,7 +178,7 @@ async def test_a_network_file_system_and_a_full_disk_are_warned_of(
 
 async def test_a_slow_one_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "SLOW_MS", 0.0)
-    ((status, _),) = said(await check_store(await made(tmp_path), tmp_path))
+    status, _ = await only(await made(tmp_path), tmp_path)
     assert status == "warn"
 
 

@@ -3,8 +3,9 @@ calls."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -18,13 +19,8 @@ from codemode_mcp.runs.views import RunView
 from codemode_mcp.sandbox.messages import Completion
 from codemode_mcp.stores import suspending
 from codemode_mcp.stores.seal import Seal
-from codemode_mcp.stores.work import Query
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codemode_mcp.stores.work import Database, Work
-    from tests.stores.shared_database import Process, SharedDatabase
+from codemode_mcp.stores.work import Database, Query, Work
+from tests.stores.shared_database import Process, SharedDatabase
 
 pytestmark = pytest.mark.anyio
 
@@ -94,8 +90,7 @@ async def refusal(process: Process, run_id: str = "run_a", owner: str = ME) -> s
     return refused.value.message
 
 
-async def test_a_suspended_run_comes_back_as_it_was(shared: SharedDatabase) -> None:
-    first, second = await shared.process(), await shared.process()
+async def test_a_suspended_run_comes_back_as_it_was(shared: SharedDatabase, first: Process, second: Process) -> None:
     run = suspended(
         first, "run_a", ONCE, snapshot=bytes(range(256)) * 40, manifest='{"\ud800": "é"}', catalog="c\ud800"
     )
@@ -136,8 +131,7 @@ async def test_a_process_that_has_suspended_a_run_hears_that_another_resumes_it(
     assert (await first.store.news_of("run_a")).fenced
 
 
-async def test_one_at_a_time_resumes_a_run(shared: SharedDatabase) -> None:
-    first, second = await shared.process(), await shared.process()
+async def test_one_at_a_time_resumes_a_run(first: Process, second: Process) -> None:
     await first.store.suspend(suspended(first))
     await claimed(second)
     assert "another request is waiting" in await refusal(first)
@@ -165,8 +159,7 @@ async def test_of_many_who_want_a_run_together_one_gets_it(shared: SharedDatabas
     assert len(got) == 1
 
 
-async def test_of_two_requests_of_one_process_one_gets_a_run(shared: SharedDatabase) -> None:
-    process = await shared.process()
+async def test_of_two_requests_of_one_process_one_gets_a_run(process: Process) -> None:
     await process.store.suspend(suspended(process))
     found: list[object] = []
 
@@ -182,10 +175,7 @@ async def test_of_two_requests_of_one_process_one_gets_a_run(shared: SharedDatab
     assert sorted(isinstance(each, Claim) for each in found) == [False, True]
 
 
-async def test_a_process_that_claims_a_run_before_its_suspension_was_heard_of_resumes_it(
-    shared: SharedDatabase,
-) -> None:
-    process = await shared.process()
+async def test_a_process_that_claims_a_run_while_it_suspends_it_resumes_it(process: Process) -> None:
     await process.store.suspend(suspended(process))
     await claimed(process)
     inner = process.database
@@ -204,8 +194,7 @@ async def test_a_process_that_claims_a_run_before_its_suspension_was_heard_of_re
     assert "another request is waiting" in await refusal(process)
 
 
-async def test_a_run_of_another_owner_looks_like_an_unknown_one(shared: SharedDatabase) -> None:
-    process = await shared.process()
+async def test_a_run_of_another_owner_looks_like_an_unknown_one(process: Process) -> None:
     await process.store.suspend(suspended(process))
     foreign = await refusal(process, owner="http:you")
     unknown = await refusal(process, "run_b")
@@ -235,8 +224,7 @@ async def test_the_state_of_a_run_is_told_to_its_owner(shared: SharedDatabase) -
     assert await process.store.state_of("run_b", ME) is None
 
 
-async def test_owners_and_tools_may_be_called_anything(shared: SharedDatabase) -> None:
-    process = await shared.process()
+async def test_owners_and_tools_may_be_called_anything(process: Process) -> None:
     odd = "http:\x00\ud800'\\u0041"
     await process.store.suspend(suspended(process, "run_a", StoredCall(1, odd, "queued", True), owner=odd))
     assert await process.store.owner_of("run_a") == odd
@@ -293,8 +281,7 @@ async def test_a_run_that_a_process_has_lost_is_not_stored_again_when_it_is_gone
     assert await first.store.news_of("run_a") == News(fenced=True, ended="expired")
 
 
-async def test_a_process_takes_back_what_it_has_claimed_but_resumes_no_more(shared: SharedDatabase) -> None:
-    process = await shared.process()
+async def test_a_process_takes_back_what_it_has_claimed_but_resumes_no_more(process: Process) -> None:
     await process.store.suspend(suspended(process))
     await claimed(process)
     process.store.forget("run_a")
@@ -352,8 +339,7 @@ async def test_a_process_that_was_taken_for_dead_prints_nothing_any_more(shared:
 
 
 @pytest.mark.parametrize("over", ["ended", "expired"])
-async def test_what_was_printed_goes_with_its_run(shared: SharedDatabase, over: str) -> None:
-    process = await shared.process()
+async def test_what_was_printed_goes_with_its_run(shared: SharedDatabase, process: Process, over: str) -> None:
     await process.store.suspend(suspended(process, printed='["a"]'))
     if over == "ended":
         await claimed(process)
@@ -366,8 +352,7 @@ async def test_what_was_printed_goes_with_its_run(shared: SharedDatabase, over: 
     assert (await process.store.totals()).size == 0
 
 
-async def test_what_is_forgotten_while_it_is_claimed_is_given_in_full(shared: SharedDatabase) -> None:
-    process = await shared.process()
+async def test_what_is_forgotten_while_it_is_claimed_is_given_in_full(process: Process) -> None:
     store, database = process.store, process.database
     await store.suspend(suspended(process, printed='["a"]'))
 
@@ -389,8 +374,7 @@ async def test_what_is_forgotten_while_it_is_claimed_is_given_in_full(shared: Sh
 # calls
 
 
-async def test_what_is_stored_of_a_call_is_not_wanted_again(shared: SharedDatabase) -> None:
-    first, second = await shared.process(), await shared.process()
+async def test_what_is_stored_of_a_call_is_not_wanted_again(first: Process, second: Process) -> None:
     done = StoredCall(3, "t", "settled", False, result="3", executor="nobody")
     await first.store.suspend(suspended(first, "run_a", ONCE, AGAIN, done))
     await claimed(first)
@@ -399,8 +383,7 @@ async def test_what_is_stored_of_a_call_is_not_wanted_again(shared: SharedDataba
     assert (await claimed(second)).run.calls == (ONCE, AGAIN, done)
 
 
-async def test_a_call_is_sent_once(shared: SharedDatabase) -> None:
-    first, second = await shared.process(), await shared.process()
+async def test_a_call_is_sent_once(first: Process, second: Process) -> None:
     await first.store.suspend(suspended(first, "run_a", ONCE, AGAIN))
     assert await second.store.dispatching("run_a", 1) is False
     assert await first.store.dispatching("run_a", 1) is True
@@ -411,8 +394,7 @@ async def test_a_call_is_sent_once(shared: SharedDatabase) -> None:
     assert await first.store.dispatching("run_b", 1) is False
 
 
-async def test_calls_that_no_process_has_sent_go_along_with_their_run(shared: SharedDatabase) -> None:
-    first, second = await shared.process(), await shared.process()
+async def test_calls_that_no_process_has_sent_go_along_with_their_run(first: Process, second: Process) -> None:
     await first.store.suspend(suspended(first, "run_a", ONCE, AGAIN))
     assert (await claimed(second)).run.calls == (ONCE, AGAIN)
     assert await first.store.dispatching("run_a", 1) is False
@@ -420,8 +402,7 @@ async def test_calls_that_no_process_has_sent_go_along_with_their_run(shared: Sh
     assert await second.store.dispatching("run_a", 1) is True
 
 
-async def test_an_end_reaches_the_process_that_continues(shared: SharedDatabase) -> None:
-    first, second = await shared.process(), await shared.process()
+async def test_an_end_reaches_the_process_that_continues(first: Process, second: Process) -> None:
     await first.store.suspend(suspended(first, "run_a", ONCE))
     await first.store.dispatching("run_a", 1)
     claim = await claimed(second)
@@ -445,11 +426,8 @@ async def test_an_end_reaches_the_process_that_continues(shared: SharedDatabase)
     assert (await first.store.news_of("run_a")).fenced
 
 
-async def test_a_claim_of_this_process_is_not_taken_for_that_of_another(
-    shared: SharedDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_own_claim_does_not_fence(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store has its new token before the process has the answer to the claim."""
-    process = await shared.process()
     await process.store.suspend(suspended(process, "run_a", ONCE))
     execute, committed, answered = process.database.execute, anyio.Event(), anyio.Event()
     found: list[News] = []
@@ -475,8 +453,7 @@ async def test_a_claim_of_this_process_is_not_taken_for_that_of_another(
     assert found == [News()]
 
 
-async def test_the_first_end_of_a_call_counts(shared: SharedDatabase) -> None:
-    process, other = await shared.process(), await shared.process()
+async def test_the_first_end_of_a_call_counts(process: Process, other: Process) -> None:
     await process.store.suspend(suspended(process, "run_a", ONCE, AGAIN))
     assert await process.store.settle("run_a", 1, "first") is True
     assert await process.store.settle("run_a", 1, "second") is False
@@ -508,9 +485,7 @@ async def test_suspending_takes_nothing_back_of_what_happened_to_a_call_meanwhil
 
 
 @pytest.mark.parametrize("when", ["before the claim", "while it is resumed"])
-async def test_calls_of_a_dead_process_are_made_again_only_where_that_does_no_harm(
-    shared: SharedDatabase, when: str
-) -> None:
+async def test_calls_of_a_dead_process_are_made_again_where_it_is_safe(shared: SharedDatabase, when: str) -> None:
     first, second = await shared.process(), await shared.process()
     third = StoredCall(3, "mcp:files:delete", "queued", repeatable=False, body="{}")
     await first.store.suspend(suspended(first, "run_a", ONCE, AGAIN, third))
@@ -584,9 +559,7 @@ async def test_the_task_of_a_call_of_a_dead_process_is_followed_by_the_next(
     ]
 
 
-async def test_a_task_that_a_claim_has_found_is_followed_even_if_the_answer_to_the_claim_was_lost(
-    shared: SharedDatabase,
-) -> None:
+async def test_a_task_of_a_claim_whose_answer_was_lost_is_followed(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first, "run_a", StoredCall(1, "t", "dispatched", False, task="the task")))
     await shared.kill(first)
@@ -598,8 +571,7 @@ async def test_a_task_that_a_claim_has_found_is_followed_even_if_the_answer_to_t
     assert [(call.executor, call.task) for call in (await claimed(second)).run.calls] == [("here", "the task")]
 
 
-async def test_a_call_that_is_in_flight_here_is_not_given_up(shared: SharedDatabase) -> None:
-    process = await shared.process()
+async def test_a_call_that_is_in_flight_here_is_not_given_up(process: Process) -> None:
     sent = StoredCall(1, "t", "dispatched", repeatable=False)
     await process.store.suspend(suspended(process, "run_a", sent, AGAIN))
     await process.store.dispatching("run_a", 2)
@@ -622,8 +594,7 @@ async def test_what_was_taken_over_by_a_claim_whose_answer_was_lost_is_still_giv
     assert await second.store.dispatching("run_a", 1) is False
 
 
-async def test_a_call_may_be_sent_when_only_the_answer_was_lost_that_it_may(shared: SharedDatabase) -> None:
-    process = await shared.process()
+async def test_a_call_may_be_sent_when_only_the_answer_was_lost_that_it_may(process: Process) -> None:
     await process.store.suspend(suspended(process, "run_a", ONCE))
     store, database = process.store, process.database
     store._database = losing(database)  # type: ignore[assignment]
@@ -653,8 +624,7 @@ async def test_an_end_is_told_again_to_its_owner_until_its_time(shared: SharedDa
     assert "there is no run" in await refusal(first)
 
 
-async def test_an_end_may_be_given_again_when_the_answer_was_lost(shared: SharedDatabase) -> None:
-    process, other = await shared.process(), await shared.process()
+async def test_an_end_may_be_given_again_when_the_answer_was_lost(process: Process, other: Process) -> None:
     await process.store.suspend(suspended(process))
     await claimed(process)
     known = process.store._known["run_a"]
@@ -666,8 +636,7 @@ async def test_an_end_may_be_given_again_when_the_answer_was_lost(shared: Shared
     assert found.outcome[0].value == 42
 
 
-async def test_a_process_that_carries_calls_of_a_run_hears_of_its_end(shared: SharedDatabase) -> None:
-    first, second = await shared.process(), await shared.process()
+async def test_a_process_that_carries_calls_of_a_run_hears_of_its_end(first: Process, second: Process) -> None:
     await first.store.suspend(suspended(first, "run_a", ONCE))
     await first.store.dispatching("run_a", 1)
     await claimed(second)
@@ -786,8 +755,7 @@ async def test_runs_of_a_process_of_an_earlier_version_count_for_their_owner(sha
     await process.store.suspend(suspended(process, "run_3", owner="http:you"))
 
 
-async def test_a_catalog_is_stored_once_while_runs_see_it(shared: SharedDatabase) -> None:
-    process = await shared.process()
+async def test_a_catalog_is_stored_once_while_runs_see_it(shared: SharedDatabase, process: Process) -> None:
     made: list[str] = []
 
     def run(run_id: str) -> SuspendedRun:
@@ -809,8 +777,7 @@ async def test_a_catalog_is_stored_once_while_runs_see_it(shared: SharedDatabase
     assert made == ["run_a"]
 
 
-async def test_a_catalog_that_a_run_sees_again_is_kept_for_longer(shared: SharedDatabase) -> None:
-    process = await shared.process()
+async def test_a_catalog_that_a_run_sees_again_is_kept_for_longer(shared: SharedDatabase, process: Process) -> None:
     for run_id in ("run_a", "run_b"):
         await process.store.suspend(suspended(process, run_id, lives=10_000))
         await shared.advance(suspending.CATALOG_SECONDS * 0.7)
@@ -823,8 +790,7 @@ async def test_a_catalog_that_a_run_sees_again_is_kept_for_longer(shared: Shared
     assert await shared.rows("SELECT hash FROM catalogs") == []
 
 
-async def test_all_runs_are_listed_with_their_facts(shared: SharedDatabase) -> None:
-    first, second = await shared.process(), await shared.process()
+async def test_all_runs_are_listed_with_their_facts(shared: SharedDatabase, first: Process, second: Process) -> None:
     view = RunView("run_a", "waiting", "http", "ann", 5000, waits=3, call_count=7)
     await first.store.suspend(suspended(first, "run_a", view=view))
     await first.store.suspend(suspended(first, "run_b"))
@@ -849,8 +815,7 @@ async def test_all_runs_are_listed_with_their_facts(shared: SharedDatabase) -> N
     assert {view.id for view in await stranger.store.views()} == set(views)
 
 
-async def test_nothing_waits_for_a_person_in_a_run_that_has_expired(shared: SharedDatabase) -> None:
-    process = await shared.process()
+async def test_nothing_waits_for_a_person_in_a_run_that_has_expired(shared: SharedDatabase, process: Process) -> None:
     view = RunView("run_a", "waiting", "http", "ann", 5000, approvals=2, questions=1, timers=1)
     await process.store.suspend(suspended(process, "run_a", ONCE, AGAIN, view=view))
     (found,) = await process.store.views()
@@ -861,9 +826,7 @@ async def test_nothing_waits_for_a_person_in_a_run_that_has_expired(shared: Shar
     assert (found.state, found.approvals, found.questions, found.timers) == ("expired", 0, 0, 0)
 
 
-async def test_a_call_that_was_sent_or_has_ended_is_not_counted_as_waiting_for_an_approval(
-    shared: SharedDatabase,
-) -> None:
+async def test_a_call_that_was_sent_or_ended_does_not_count_as_an_approval(shared: SharedDatabase) -> None:
     killed, other = await shared.process(), await shared.process()
     view = RunView("run_a", "waiting", "http", "ann", 5000, approvals=2)
     await killed.store.suspend(suspended(killed, "run_a", ONCE, AGAIN, view=view))
@@ -940,8 +903,7 @@ async def test_a_run_that_cannot_be_opened_is_left_for_a_process_with_the_key(sh
         ("UPDATE calls SET tool = '\"'", "no version of codemode-mcp"),
     ],
 )
-async def test_a_damaged_row_is_refused_by_name(shared: SharedDatabase, damage: str, said: str) -> None:
-    first, second = await shared.process(), await shared.process()
+async def test_a_damaged_row_is_refused_by_name(first: Process, second: Process, damage: str, said: str) -> None:
     await first.store.suspend(suspended(first, "run_a", ONCE))
 
     def spoil() -> Work[None]:
@@ -954,9 +916,7 @@ async def test_a_damaged_row_is_refused_by_name(shared: SharedDatabase, damage: 
     assert said in refused.value.message
 
 
-async def test_an_expired_run_names_its_calls_that_were_made_before_and_after_its_suspension(
-    shared: SharedDatabase,
-) -> None:
+async def test_an_expired_run_names_its_calls_before_and_after_its_suspension(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     sent = replace(ONCE, id=3, tool="mcp:files:pay")
     view = RunView("run_a", "waiting", "stdio", "ann", 5000, made=(MadeCall("mcp:files:write", "completed", 2),))
@@ -977,9 +937,7 @@ async def test_an_expired_run_names_its_calls_that_were_made_before_and_after_it
     )
 
 
-async def test_a_run_is_kept_longer_by_the_process_that_has_suspended_it_and_by_no_other(
-    shared: SharedDatabase,
-) -> None:
+async def test_a_run_is_kept_longer_by_the_process_that_suspended_it_alone(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first))
     for process, seconds, kept in ((second, 5000, 900), (first, 100, 900), (first, 5000, 5000)):

@@ -7,30 +7,26 @@ import asyncio
 import os
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import anyio
 import pytest
 
 from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
 from codemode_mcp.base.settings import CodeModeSettings
+from codemode_mcp.runs.calls.outcome import Outcome
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.values import StoredValues
-from tests.runs.bench import bench
-from tests.stores.test_runs_that_outlive import READ, WRITE, answer
+from codemode_mcp.stores.work import Database, Result, Work
+from tests.runs.bench import Bench, bench
+from tests.stores.replicas import READ, WRITE, answer
 from upstream_clients.testing import SlowSource
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.stores.work import Database, Result, Work
-    from tests.runs.bench import Bench
 
 pytestmark = pytest.mark.anyio
 

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-import anyio
 import pytest
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs.store import EndedRun
-from tests.runs.bench import OWNER
-from tests.stores.test_runs_that_outlive import READ, WRITE, answer, fast, replica, slow
+from tests.runs.bench import OWNER, Bench
+from tests.stores.replicas import READ, WRITE, Replicas, answer, fast, slow
+from tests.waiting import refusal, until
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import Tool
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.runs.bench import Bench
 
 pytestmark = pytest.mark.anyio
 
@@ -37,17 +32,14 @@ def age(path: Path, seconds: float = LONG) -> None:
 
 
 async def expiry(it: Bench, run_id: str) -> str:
-    with pytest.raises(ProgramError) as raised:
-        await it.observe(run_id)
-    assert raised.value.code == "snapshot_expired"
-    return raised.value.message
+    raised = await refusal(it.observe(run_id))
+    assert raised.code == "snapshot_expired"
+    return raised.message
 
 
 async def settled(it: Bench, run_id: str) -> None:
     """Wait until no call of a run is in flight."""
-    with anyio.fail_after(20):
-        while it.manager._live.runs[run_id].calls:  # noqa: ASYNC110
-            await anyio.sleep(0.01)
+    await until(lambda: not it.manager._live.runs[run_id].calls)
 
 
 async def approved_and_made(it: Bench) -> str:
@@ -59,20 +51,18 @@ async def approved_and_made(it: Bench) -> str:
 
 
 @pytest.mark.parametrize("asked", ["the same process", "the same process, after a sweep", "another process"])
-async def test_an_approved_and_made_call_is_named_when_its_run_has_expired(
-    engine: Engine, tmp_path: Path, asked: str
-) -> None:
+async def test_an_approved_and_made_call_is_named_when_its_run_has_expired(replicas: Replicas, asked: str) -> None:
     expected = "these calls were made: mcp:files:write (completed);"
-    async with replica(engine, tmp_path, fast(), rules=ASKS) as first:
+    async with replicas(fast(), rules=ASKS) as first:
         run_id = await approved_and_made(first)
-        age(tmp_path)
+        age(replicas.path)
         if asked == "the same process, after a sweep":
             await first.manager.sweep()
         if asked != "another process":
             message = await expiry(first, run_id)
             assert expected in message
             assert "start the program again" not in message
-    async with replica(engine, tmp_path, fast(), rules=ASKS) as second:
+    async with replicas(fast(), rules=ASKS) as second:
         assert expected in await expiry(second, run_id)
         await second.manager.sweep()
         assert expected in await expiry(second, run_id)
@@ -80,9 +70,7 @@ async def test_an_approved_and_made_call_is_named_when_its_run_has_expired(
         assert (view.state, view.made) == ("expired", (("mcp:files:write", "completed", 1),))
 
 
-async def test_calls_before_and_in_the_suspension_are_counted_together_and_reads_are_left_out(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_calls_before_and_in_the_suspension_count_together_without_reads(replicas: Replicas) -> None:
     code = """
         for (let n = 0; n < 12; n++) await MCP.files.write({n});
         await MCP.files.read({});
@@ -98,47 +86,45 @@ async def test_calls_before_and_in_the_suspension_are_counted_together_and_reads
         return await (quick_call if found is None else found.call_tool)(tool, arguments, **options)
 
     quick.call_tool = call_tool  # type: ignore[method-assign]
-    async with replica(engine, tmp_path, quick) as first:
+    async with replicas(quick) as first:
         waiting = await first.execute(code)
         assert [call.tool for call in waiting.pending] == ["mcp:files:hold"]
-    async with replica(engine, tmp_path, fast()) as second:
-        age(tmp_path)
+    async with replicas(fast()) as second:
+        age(replicas.path)
         message = await expiry(second, waiting.run_id)
         assert "mcp:files:write (13 times, completed), mcp:files:hold (outcome unknown);" in message
 
 
-async def test_a_call_that_nothing_was_sent_of_is_not_named(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, fast(), rules=ASKS) as first:
+async def test_a_call_that_nothing_was_sent_of_is_not_named(replicas: Replicas) -> None:
+    async with replicas(fast(), rules=ASKS) as first:
         denied = await first.execute("await MCP.files.write({n: 1}).catch(() => 0); await yield_control()")
         first.manager.operator.decide(denied.run_id, None, approved=False, by="a test")
         await settled(first, denied.run_id)
         waiting = await first.execute("await MCP.files.write({n: 1})")
-    async with replica(engine, tmp_path, fast(), rules=ASKS) as second:
-        age(tmp_path)
+    async with replicas(fast(), rules=ASKS) as second:
+        age(replicas.path)
         for run in (denied, waiting):
             assert (await expiry(second, run.run_id)).endswith("was dropped; start the program again")
 
 
-async def test_a_run_of_an_earlier_version_is_not_said_to_have_made_no_calls(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, fast()) as first:
+async def test_a_run_of_an_earlier_version_is_not_said_to_have_made_no_calls(replicas: Replicas) -> None:
+    async with replicas(fast()) as first:
         waiting = await first.execute("await MCP.files.write({n: 1}); await yield_control()")
-        age(tmp_path)
-        with closing(sqlite3.connect(tmp_path / "runs.sqlite3")) as connection, connection:
+        age(replicas.path)
+        with closing(sqlite3.connect(replicas.path / "runs.sqlite3")) as connection, connection:
             connection.execute("UPDATE runs SET view = NULL")
         message = await expiry(first, waiting.run_id)
     assert message.endswith("find out what its calls have changed before you start the program again")
 
 
 @pytest.mark.parametrize("where", ["snapshot", "record"])
-async def test_a_run_that_cannot_be_restored_names_its_calls_and_is_not_said_to_be_started_again(
-    engine: Engine, tmp_path: Path, where: str
-) -> None:
-    async with replica(engine, tmp_path, fast(), rules=ASKS) as first:
+async def test_a_run_that_cannot_be_restored_names_its_calls(replicas: Replicas, where: str) -> None:
+    async with replicas(fast(), rules=ASKS) as first:
         made = await approved_and_made(first)
         reading = (await first.execute("await MCP.files.read({}); await yield_control()")).run_id
-    with closing(sqlite3.connect(tmp_path / "runs.sqlite3")) as connection, connection:
+    with closing(sqlite3.connect(replicas.path / "runs.sqlite3")) as connection, connection:
         connection.execute(f"UPDATE snapshots SET {where} = substr({where}, 1, 20)")
-    async with replica(engine, tmp_path, fast(), rules=ASKS) as second:
+    async with replicas(fast(), rules=ASKS) as second:
         for _ in range(2):
             messages = []
             for run_id in (made, reading):
@@ -153,15 +139,15 @@ async def test_a_run_that_cannot_be_restored_names_its_calls_and_is_not_said_to_
             assert messages[1].endswith("start the program again")
 
 
-async def test_a_run_whose_limits_have_shrunk_names_its_calls_in_its_end(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, fast(), rules=ASKS) as first:
+async def test_a_run_whose_limits_have_shrunk_names_its_calls_in_its_end(replicas: Replicas) -> None:
+    async with replicas(fast(), rules=ASKS) as first:
         run_id = await approved_and_made(first)
-    async with replica(engine, tmp_path, fast(), rules=ASKS, max_snapshot_bytes=1024) as second:
+    async with replicas(fast(), rules=ASKS, max_snapshot_bytes=1024) as second:
         outcome = await second.observe(run_id)
         assert (outcome.status, outcome.code) == ("failed", "snapshot_restore_failed")
         assert "do not repeat: mcp:files:write (completed)" in outcome.notes[0]
         assert "start the program again" not in outcome.error
-    async with replica(engine, tmp_path, fast(), rules=ASKS) as third:
+    async with replicas(fast(), rules=ASKS) as third:
         ended = await third.store.claim(run_id, OWNER)
         assert isinstance(ended, EndedRun)
         assert ended.outcome[0].notes == outcome.notes
@@ -169,17 +155,14 @@ async def test_a_run_whose_limits_have_shrunk_names_its_calls_in_its_end(engine:
         assert view.made == (("mcp:files:write", "completed", 1),)
 
 
-async def test_a_run_that_fails_in_the_next_process_names_the_calls_of_both(engine: Engine, tmp_path: Path) -> None:
+async def test_a_run_that_fails_in_the_next_process_names_the_calls_of_both(replicas: Replicas) -> None:
     code = """
         await MCP.files.write({n: 1});
         await yield_control();
         await MCP.files.write({n: 2});
         throw new Error("enough");
     """
-    async with replica(engine, tmp_path, fast()) as first:
-        waiting = await first.execute(code)
-    async with replica(engine, tmp_path, fast()) as second:
-        outcome = await second.observe(waiting.run_id)
+    waiting = await replicas.execute(fast(), code)
+    outcome = await replicas.observe(fast(), waiting.run_id)
     assert "do not repeat: mcp:files:write (2 times, completed)." in outcome.notes[0]
-    async with replica(engine, tmp_path, fast()) as third:
-        assert (await third.observe(waiting.run_id)).notes == outcome.notes
+    assert (await replicas.observe(fast(), waiting.run_id)).notes == outcome.notes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,13 +11,8 @@ from codemode_mcp.runs.store import News
 from codemode_mcp.stores import claiming, suspending
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.suspending import Blobs
-from codemode_mcp.stores.work import Query
+from codemode_mcp.stores.work import Query, Work
 from tests.stores.direct import Direct
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from codemode_mcp.stores.work import Work
 
 ME = Direct.process
 

@@ -6,9 +6,10 @@ import logging
 import os
 import sys
 import time
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -17,14 +18,11 @@ import pytest
 from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
 from codemode_mcp.base.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores import opening
-from codemode_mcp.stores.opening import ReopenedDatabase, kind_of_mount, name_of, open_store, why_unusable
-from codemode_mcp.stores.work import Now
+from codemode_mcp.stores.opening import OpenedStore, ReopenedDatabase, kind_of_mount, name_of, open_store, why_unusable
+from codemode_mcp.stores.work import Now, Result, Work
+from tests.waiting import refusal, until
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from contextlib import AbstractAsyncContextManager
-
-    from codemode_mcp.stores.work import Result, Work
+pytestmark = pytest.mark.anyio
 
 
 class Fake:
@@ -81,12 +79,6 @@ def now() -> Work[float]:
     return (yield Now())  # type: ignore[no-any-return]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not condition():
-            await anyio.lowlevel.checkpoint()
-
-
 @asynccontextmanager
 async def running(database: ReopenedDatabase) -> AsyncIterator[None]:
     async with anyio.create_task_group() as group:
@@ -95,7 +87,6 @@ async def running(database: ReopenedDatabase) -> AsyncIterator[None]:
         group.cancel_scope.cancel()
 
 
-@pytest.mark.anyio
 async def test_what_is_asked_while_it_is_opened_waits_for_it() -> None:
     open_it = Opening()
     database = ReopenedDatabase(open_it, "fake")
@@ -117,7 +108,6 @@ async def test_what_is_asked_while_it_is_opened_waits_for_it() -> None:
         assert (database.process, database.blob) == ("process-1", "BLOB")
 
 
-@pytest.mark.anyio
 async def test_one_that_takes_long_to_open_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "OPENING_SECONDS", 0)
     database = ReopenedDatabase(Opening(), "the database")
@@ -126,7 +116,6 @@ async def test_one_that_takes_long_to_open_delays_no_other(monkeypatch: pytest.M
             await database.execute(now)
 
 
-@pytest.mark.anyio
 async def test_one_that_cannot_be_opened_refuses_immediately_and_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,7 +138,6 @@ async def test_one_that_cannot_be_opened_refuses_immediately_and_is_tried_again(
     ]
 
 
-@pytest.mark.anyio
 async def test_one_that_fails_while_it_is_open_is_opened_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,22 +159,17 @@ async def test_one_that_fails_while_it_is_open_is_opened_again(
 # which one, and where
 
 
+def opened(folder: Path, settings: StoreSettings | None, **options: Any) -> AbstractAsyncContextManager[OpenedStore]:
+    clocks = {"clock": time.monotonic, "wall": time.time}
+    return open_store(settings, CodeModeSettings(), folder=folder, **clocks, **options)
+
+
 async def chosen(folder: Path, settings: StoreSettings | None = None, *, durable: bool = True) -> tuple[str, bool]:
-    async with open_store(
-        settings,
-        CodeModeSettings(),
-        clock=time.monotonic,
-        wall=time.time,
-        folder=folder,
-        prefers_durable=durable,
-    ) as opened:
-        return opened.name, opened.durable
+    async with opened(folder, settings, prefers_durable=durable) as store:
+        return store.name, store.durable
 
 
-@pytest.mark.anyio
-async def test_where_nothing_is_said_a_server_uses_a_file_in_the_users_folder_and_others_memory(
-    tmp_path: Path,
-) -> None:
+async def test_by_default_a_server_uses_a_file_of_the_user_and_others_memory(tmp_path: Path) -> None:
     folder = tmp_path / "state" / "codemode-mcp"
     assert await chosen(folder, durable=False) == ("memory", False)
     assert not folder.exists()
@@ -195,10 +178,7 @@ async def test_where_nothing_is_said_a_server_uses_a_file_in_the_users_folder_an
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.anyio
-async def test_where_the_folder_cannot_be_used_it_is_memory_and_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_the_folder_it_is_memory_and_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     assert await chosen(tmp_path / "file" / "codemode-mcp") == ("memory", False)
     (record,) = caplog.records
@@ -216,9 +196,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
     assert why_unusable(tmp_path) is None
 
 
-def test_a_folder_that_cannot_be_written_is_used_all_the_same_where_there_is_a_file_already(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_used_for_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "state"
     folder.mkdir(mode=0o700)
     monkeypatch.setattr("os.access", lambda *_: False)
@@ -227,7 +205,6 @@ def test_a_folder_that_cannot_be_written_is_used_all_the_same_where_there_is_a_f
     assert why_unusable(folder) is None
 
 
-@pytest.mark.anyio
 async def test_what_is_asked_for_is_used_and_named_without_its_password(tmp_path: Path) -> None:
     assert await chosen(tmp_path, StoreSettings("memory")) == ("memory", False)
     file = tmp_path / "x.sqlite3"
@@ -236,18 +213,14 @@ async def test_what_is_asked_for_is_used_and_named_without_its_password(tmp_path
     assert name_of(settings, tmp_path) == "db.example:5433/runs"
 
 
-@pytest.mark.anyio
 async def test_a_file_that_cannot_be_opened_keeps_nothing_from_starting(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     settings = StoreSettings("sqlite", path=str(tmp_path / "file" / "x.sqlite3"))
-    async with open_store(
-        settings, CodeModeSettings(), clock=time.monotonic, wall=time.time, folder=tmp_path
-    ) as opened:
-        assert opened.durable
-        assert not opened.runs.claims_are_valid()
-        with pytest.raises(StoreUnavailable) as caught:
-            await opened.runs.totals()
-        assert str(tmp_path / "file") in caught.value.detail
+    async with opened(tmp_path, settings) as store:
+        assert store.durable
+        assert not store.runs.claims_are_valid()
+        caught = await refusal(store.runs.totals(), StoreUnavailable)
+        assert str(tmp_path / "file") in caught.detail
 
 
 MOUNTS = """\
@@ -264,12 +237,8 @@ odd
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
-        ("/var/lib/x", None),
-        ("/home/me/state", "nfs4"),
-        ("/homes", None),
-        ("/home/me/local/state", None),
-        ("/mnt/with blank/x", "cifs"),
-        ("/tmp/x", "nfs"),
+        *(("/var/lib/x", None), ("/home/me/state", "nfs4"), ("/homes", None), ("/home/me/local/state", None)),
+        *(("/mnt/with blank/x", "cifs"), ("/tmp/x", "nfs")),
     ],
 )
 @pytest.mark.skipif(sys.platform == "win32", reason="paths of POSIX")
@@ -281,39 +250,35 @@ def written(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
 
 
-@pytest.mark.anyio
 async def test_what_is_kept_outlives_the_process_and_needs_its_key(tmp_path: Path) -> None:
-    def opened(*keys: bytes) -> AbstractAsyncContextManager[opening.OpenedStore]:
-        settings = StoreSettings("sqlite", encryption_keys=keys)
-        return open_store(settings, CodeModeSettings(), clock=time.monotonic, wall=time.time, folder=tmp_path)
+    def with_keys(*keys: bytes) -> AbstractAsyncContextManager[OpenedStore]:
+        return opened(tmp_path, StoreSettings("sqlite", encryption_keys=keys))
 
     old, new = bytes(range(32)), bytes(range(100, 132))
-    async with opened(old) as store:
+    async with with_keys(old) as store:
         ref = await store.values.offload("me", '"a text that no other may read"')
         assert ref is not None
     assert b"no other may" not in written(tmp_path)
-    async with opened(new, old) as store:
+    async with with_keys(new, old) as store:
         assert await store.values.load("me", ref) == '"a text that no other may read"'
     for keys in ((), (new,)):
-        async with opened(*keys) as store:
-            with pytest.raises(CodeModeError) as caught:
-                await store.values.load("me", ref)
-            assert "encrypted" in caught.value.message
+        async with with_keys(*keys) as store:
+            caught = await refusal(store.values.load("me", ref), CodeModeError)
+            assert "encrypted" in caught.message
 
 
-@pytest.mark.anyio
 async def test_what_waits_for_the_first_attempt_to_open_continues_when_that_has_ended_or_takes_long() -> None:
     open_it = Opening()
     database = ReopenedDatabase(open_it, "fake")
     runs: Any = None
-    opened = opening.OpenedStore(runs, runs, "fake", durable=True, _database=database)
+    store = OpenedStore(runs, runs, "fake", durable=True, _database=database)
     async with anyio.create_task_group() as group:
         group.start_soon(database.run)
-        await opened.wait_attempted(0.0)
+        await store.wait_attempted(0.0)
         assert not database.is_alive(), "it does not wait for longer than it may"
         with anyio.fail_after(20):
             async with anyio.create_task_group() as waiting:
-                waiting.start_soon(opened.wait_attempted, 60.0)
+                waiting.start_soon(store.wait_attempted, 60.0)
                 await anyio.wait_all_tasks_blocked()
                 open_it.may.set()
         assert database.is_alive()

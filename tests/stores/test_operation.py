@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+from codemode_mcp.audit.events import Event
 from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.cli.serving_processes import StoreContents, read_store
 from codemode_mcp.runs import manager, observation
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.stores.opening import ReopenedDatabase
 from tests.runs.bench import OWNER, FakeClient, bench
+from tests.stores.replicas import Replicas, fast, slow, until_done
 from tests.stores.test_opening import Opening, now, running
-from tests.stores.test_runs_that_outlive import fast, replica, slow, until_done
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.audit.events import Event
-    from codemode_mcp.sandbox.engine import Engine
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -29,14 +27,12 @@ WRITE = "return unwrap(await MCP.files.write({n: 1})).text"
 ASKS = PolicyRules(ask=("mcp:files:write",))
 
 
-async def test_a_run_without_a_process_is_listed_and_once_adopted_its_calls_wait_for_approval(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_a_run_without_a_process_is_listed_and_its_calls_can_be_approved(replicas: Replicas) -> None:
     code = "return (await Promise.all([...Array(60).keys()].map((n) => MCP.files.write({n})))).length"
-    async with replica(engine, tmp_path, fast(), rules=ASKS) as first:
+    async with replicas(fast(), rules=ASKS) as first:
         waiting = await first.execute(code, client=FakeClient("none"))
         assert await first.manager.operator.stored_views() == []
-    async with replica(engine, tmp_path, fast(), rules=ASKS) as second:
+    async with replicas(fast(), rules=ASKS) as second:
         (view,) = await second.manager.operator.stored_views()
         assert (view.id, view.state, view.observed, view.approvals) == (waiting.run_id, "waiting", False, 60)
         totals = await second.manager.operator.totals()
@@ -58,32 +54,28 @@ async def test_a_run_without_a_process_is_listed_and_once_adopted_its_calls_wait
         assert (await second.manager.operator.totals()).suspended == 0
 
 
-async def test_a_process_that_adopts_a_run_with_nothing_to_approve_does_not_wait(
-    engine: Engine, tmp_path: Path
-) -> None:
-    async with replica(engine, tmp_path, slow()) as first:
-        waiting = await first.execute("await yield_control(); " + WRITE)
-    async with replica(engine, tmp_path, fast()) as second:
+async def test_a_process_that_adopts_a_run_with_nothing_to_approve_does_not_wait(replicas: Replicas) -> None:
+    waiting = await replicas.execute(slow(), "await yield_control(); " + WRITE)
+    async with replicas(fast()) as second:
         with anyio.fail_after(observation.TAKEOVER_SECONDS):
             assert await second.manager.operator.take_over(waiting.run_id)
 
 
-async def test_a_run_without_a_process_is_cancelled_by_the_one_that_is_asked(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, slow()) as first:
-        waiting = await first.execute(WRITE)
+async def test_a_run_without_a_process_is_cancelled_by_the_one_that_is_asked(replicas: Replicas) -> None:
+    waiting = await replicas.execute(slow(), WRITE)
     source = fast()
-    async with replica(engine, tmp_path, source) as second:
+    async with replicas(source) as second:
         assert await second.manager.operator.cancel(waiting.run_id)
         assert (await second.observe(waiting.run_id)).code == "aborted"
         assert not await second.manager.operator.cancel(waiting.run_id), "it has ended"
     assert source.calls == []
 
 
-async def test_a_run_that_another_process_drives_is_seen_there_and_cancelled(engine: Engine, tmp_path: Path) -> None:
+async def test_a_run_that_another_process_drives_is_seen_there_and_cancelled(replicas: Replicas) -> None:
     source = slow()
     async with (
-        replica(engine, tmp_path, source, timeout_ms=20_000) as first,
-        replica(engine, tmp_path, fast()) as other,
+        replicas(source, timeout_ms=20_000) as first,
+        replicas(fast()) as other,
     ):
         waiting = await first.execute("await yield_control('x'); return unwrap(await MCP.files.read({n: 1})).text")
         with anyio.fail_after(10):
@@ -96,7 +88,7 @@ async def test_a_run_that_another_process_drives_is_seen_there_and_cancelled(eng
         assert (await first.observe(waiting.run_id)).code == "aborted"
 
 
-async def test_who_takes_a_run_over_and_who_leaves_it_is_told(engine: Engine, tmp_path: Path) -> None:
+async def test_who_takes_a_run_over_and_who_leaves_it_is_told(replicas: Replicas) -> None:
     told: list[tuple[str, str]] = []
 
     def listen(who: str) -> Any:
@@ -106,15 +98,13 @@ async def test_who_takes_a_run_over_and_who_leaves_it_is_told(engine: Engine, tm
 
         return heard
 
-    async with replica(engine, tmp_path, fast()) as first:
+    async with replicas(fast()) as first:
         first.auditor.add(listen("first"))
         waiting = await first.execute("await yield_control(); return 1")
-        async with replica(engine, tmp_path, fast()) as second:
+        async with replicas(fast()) as second:
             second.auditor.add(listen("second"))
             assert (await until_done(second, waiting.run_id)).value == 1
-            with anyio.fail_after(10):
-                while ("first", "left") not in told:
-                    await anyio.lowlevel.checkpoint()
+            await until(lambda: ("first", "left") in told)
         suspended = await first.execute("await yield_control(); return 1")
     assert [each for each in told if each[0] == "second"] == [("second", "taken_over"), ("second", "run_ended")]
     assert [each for each in told if each[0] == "first"] == [("first", "parked"), ("first", "left")] * 2
@@ -122,10 +112,8 @@ async def test_who_takes_a_run_over_and_who_leaves_it_is_told(engine: Engine, tm
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
-async def test_what_a_store_has_is_measured_as_often_as_it_is_swept(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
-) -> None:
-    monkeypatch.setattr(manager, "SWEEP_SECONDS", 0.01)
+async def test_what_a_store_has_is_measured(replicas: Replicas, durable: bool) -> None:
+    replicas.patch.setattr(manager, "SWEEP_SECONDS", 0.01)
     found = anyio.Event()
     measured: dict[str, Any] = {}
 
@@ -134,7 +122,7 @@ async def test_what_a_store_has_is_measured_as_often_as_it_is_swept(
             measured.update(what=what, kind=kind, **figures)
             found.set()
 
-    async with replica(engine, tmp_path, fast()) if durable else bench(engine, fast()) as it:
+    async with replicas(fast()) if durable else bench(replicas.engine, fast()) as it:
         it.auditor.add_meter(meter)
         await it.execute("await yield_control()")
         with anyio.fail_after(10):
@@ -173,13 +161,10 @@ def configure(folder: Path, store: Any) -> str:
     return str(path)
 
 
-async def test_a_terminal_looks_into_the_store_of_the_configuration_without_its_servers(
-    engine: Engine, tmp_path: Path
-) -> None:
-    path = tmp_path / "runs.sqlite3"
-    config = configure(tmp_path, {"kind": "sqlite", "path": "runs.sqlite3"})
-    async with replica(engine, tmp_path, fast()) as first:
-        waiting = await first.execute("await yield_control()")
+async def test_a_terminal_looks_into_the_store_of_the_configuration_without_its_servers(replicas: Replicas) -> None:
+    path = replicas.path / "runs.sqlite3"
+    config = configure(replicas.path, {"kind": "sqlite", "path": "runs.sqlite3"})
+    waiting = await replicas.execute(fast(), "await yield_control()")
     found = await anyio.to_thread.run_sync(read_store, config, ())
     assert [(each["id"], each["where"], each["state"]) for each in found.runs] == [
         (waiting.run_id, "stored", "waiting")

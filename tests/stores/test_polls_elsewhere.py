@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.runs.bench import CALLER, OWNER, FakeClient, texts
 from tests.runs.test_polling import poll, poll_to_end, polling_client
-from tests.stores.test_runs_that_outlive import replica, slow
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
+from tests.stores.replicas import Replicas, slow
 
 pytestmark = pytest.mark.anyio
 
 PROGRAM = "text('first'); await MCP.files.read({n: 1}); text('second'); return 'done'"
 
 
-async def test_a_run_that_another_process_drives_works_until_that_process_has_suspended_or_ended_it(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_a_run_that_another_process_drives_works_until_that_one_lets_go(replicas: Replicas) -> None:
     here, there = slow(), slow()
-    async with replica(engine, tmp_path, here) as first, replica(engine, tmp_path, there, timeout_ms=60_000) as second:
+    async with replicas(here) as first, replicas(there, timeout_ms=60_000) as second:
         waiting = await first.execute(PROGRAM, client=polling_client())
         await here.wait_pending(1)
         assert (await poll(second, waiting.run_id, 0)).outcome is None
@@ -42,11 +33,11 @@ async def test_a_run_that_another_process_drives_works_until_that_process_has_su
     assert there.calls == []
 
 
-async def test_a_run_that_another_process_drives_can_be_cancelled(engine: Engine, tmp_path: Path) -> None:
+async def test_a_run_that_another_process_drives_can_be_cancelled(replicas: Replicas) -> None:
     source = slow()
     async with (
-        replica(engine, tmp_path, source) as first,
-        replica(engine, tmp_path, slow(), timeout_ms=60_000) as second,
+        replicas(source) as first,
+        replicas(slow(), timeout_ms=60_000) as second,
     ):
         waiting = await first.execute(PROGRAM, client=polling_client())
         assert (await poll(second, waiting.run_id, 0)).outcome is None

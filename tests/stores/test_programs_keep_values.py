@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.base.settings import ToolSettings
 from codemode_mcp.runs.rendering import render
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.values import StoredValues
 from tests.runs.bench import OWNER, bench
 from tests.stores.direct import Direct
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -73,9 +69,7 @@ async def test_what_is_stored_and_loaded_together_takes_one_transaction(engine: 
         assert (await it.execute("return await load('l99')")).value == 99
 
 
-async def test_look_ups_and_values_settle_in_the_order_in_which_they_were_asked_for(
-    engine: Engine, database: Direct
-) -> None:
+async def test_look_ups_and_values_settle_in_the_order_of_their_requests(engine: Engine, database: Direct) -> None:
     async with bench(engine, values=StoredValues(database, Seal(), MIB)) as it:
         code = """
         const order = [];

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.settings import PolicyRules
 from tests.runs.bench import FakeClient
 from tests.runs.test_questions import YES, AskingSource
-from tests.stores.test_runs_that_outlive import fast, replica
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
+from tests.stores.replicas import Replicas, fast
 
 pytestmark = pytest.mark.anyio
 
@@ -23,11 +18,11 @@ CODE = "const r = await MCP.files.write({n: 1}); await MCP.files.write({n: 2}); 
 APPROVE = {"action": "accept", "content": {"decision": "approve"}}
 
 
-async def test_it_counts_there_for_exactly_the_calls_that_were_shown(engine: Engine, tmp_path: Path) -> None:
+async def test_it_counts_there_for_exactly_the_calls_that_were_shown(replicas: Replicas) -> None:
     first_source, second_source, client = fast(), fast(), FakeClient("return")
     async with (
-        replica(engine, tmp_path, first_source, rules=RULES) as first,
-        replica(engine, tmp_path, second_source, rules=RULES) as second,
+        replicas(first_source, rules=RULES) as first,
+        replicas(second_source, rules=RULES) as second,
     ):
         asked = await first.execute(CODE, client=client)
         ((key, question),) = asked.questions
@@ -49,30 +44,28 @@ async def test_it_counts_there_for_exactly_the_calls_that_were_shown(engine: Eng
     [{"action": "decline"}, {"action": "accept", "content": {"decision": "deny"}}, {}, None],
     ids=["declined", "denied", "empty", "null"],
 )
-async def test_what_is_no_approval_denies_there_too(engine: Engine, tmp_path: Path, answer: Any) -> None:
+async def test_what_is_no_approval_denies_there_too(replicas: Replicas, answer: Any) -> None:
     source, client = fast(), FakeClient("return")
-    async with replica(engine, tmp_path, fast(), rules=RULES) as first:
-        asked = await first.execute("await MCP.files.write({n: 1})", client=client)
-    async with replica(engine, tmp_path, source, rules=RULES) as second:
+    asked = await replicas.execute(fast(), "await MCP.files.write({n: 1})", client=client, rules=RULES)
+    async with replicas(source, rules=RULES) as second:
         ended = await second.observe(asked.run_id, client=client, answers={asked.questions[0][0]: answer})
         assert ended.code == "nested_tool_failed"
         assert "was not approved" in (ended.error or "")
     assert source.calls == []
 
 
-async def test_a_key_is_of_one_run(engine: Engine, tmp_path: Path) -> None:
+async def test_a_key_is_of_one_run(replicas: Replicas) -> None:
     client = FakeClient("return")
-    async with replica(engine, tmp_path, fast(), rules=RULES) as first:
-        keys = {(await first.execute(CODE, client=client)).questions[0][0] for _ in range(2)}
+    keys = {(await replicas.execute(fast(), CODE, client=client, rules=RULES)).questions[0][0] for _ in range(2)}
     assert len(keys) == 2
 
 
-async def test_a_server_that_has_asked_is_told_that_no_user_will_answer(engine: Engine, tmp_path: Path) -> None:
+async def test_a_server_that_has_asked_is_told_that_no_user_will_answer(replicas: Replicas) -> None:
     """No client comes any more to the process that has sent the call, and nothing waits for one."""
     code = "return await MCP.asker.ask({}).catch((error) => error.message)"
     async with (
-        replica(engine, tmp_path, AskingSource(), timeout_ms=20_000) as first,
-        replica(engine, tmp_path, AskingSource(), timeout_ms=20_000) as second,
+        replicas(AskingSource(), timeout_ms=20_000) as first,
+        replicas(AskingSource(), timeout_ms=20_000) as second,
     ):
         asked = await first.execute(code, client=FakeClient("return"))
         ((key, _),) = asked.questions

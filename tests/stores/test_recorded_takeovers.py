@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,14 +16,9 @@ from codemode_mcp.audit.recordings.recordings import KeptRecordings, MaskSource,
 from codemode_mcp.audit.recordings.writer import RecordingWriter
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.extensions.program_tools.replay.replay import Options, replay
-from tests.stores.test_runs_that_outlive import fast, replica, slow, until_done
+from tests.stores.replicas import Replicas, fast, slow
+from tests.waiting import until
 from upstream_clients.testing import ScriptedSource, SlowSource
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -53,31 +50,30 @@ async def no_typescript(source: str) -> Any:
     raise AssertionError(source)
 
 
-async def test_a_run_that_another_process_resumes_has_one_recording(engine: Engine, tmp_path: Path) -> None:
+async def test_a_run_that_another_process_resumes_has_one_recording(replicas: Replicas) -> None:
     code = "const a = Math.random(); await yield_control(); return [a, unwrap(await MCP.files.read({n: 1})).text]"
-    folder = tmp_path / "recordings"
+    folder = replicas.path / "recordings"
     with recording(folder) as earlier, recording(folder) as later:
-        async with replica(engine, tmp_path, slow(), recordings=earlier) as first:
+        async with replicas(slow(), recordings=earlier) as first:
             waiting = await first.execute(code)
-            async with replica(engine, tmp_path, fast(), recordings=later) as second:
-                outcome = await until_done(second, waiting.run_id)
+            outcome = await replicas.end(fast(), waiting.run_id, recordings=later)
     found = recording_in(folder)
     assert found.notes == ()
     assert sum(isinstance(step, recorded.TakenOver) for step in found.steps) == 1
-    done = await replay(engine, found, no_typescript, None, Options())
+    done = await replay(replicas.engine, found, no_typescript, None, Options())
     assert (done.divergence, done.outcome.value) == (None, outcome.value)
 
 
-async def test_what_a_process_did_after_its_last_checkpoint_is_left_out(engine: Engine, tmp_path: Path) -> None:
+async def test_what_a_process_did_after_its_last_checkpoint_is_left_out(replicas: Replicas) -> None:
     code = """
         await yield_control();
         const written = unwrap(await MCP.files.write({n: 1})).text;
         return [written, unwrap(await MCP.files.read({n: 2})).text, Date.now()];
     """
-    folder = tmp_path / "recordings"
+    folder = replicas.path / "recordings"
     source = SlowReads("files", slow()._answers, tools=slow().view().tools)
     with recording(folder) as earlier:
-        async with replica(engine, tmp_path, source, recordings=earlier, timeout_ms=20_000) as first:
+        async with replicas(source, recordings=earlier, timeout_ms=20_000) as first:
             waiting = await first.execute(code)
 
             async def wait() -> None:
@@ -86,18 +82,16 @@ async def test_what_a_process_did_after_its_last_checkpoint_is_left_out(engine: 
 
             async with anyio.create_task_group() as group:
                 group.start_soon(wait)
-                with anyio.fail_after(20):
-                    await source.wait_pending(1)
+                await until(lambda: source.pending >= 1)
                 first.manager.close()
     before = recording_in(folder)
     assert [type(step).__name__ for step in before.steps].count("Checkpoint") == 1
     assert not isinstance(before.steps[-1], recorded.Checkpoint), "nothing happened after the checkpoint"
     with recording(folder) as later:
-        async with replica(engine, tmp_path, fast(), recordings=later) as second:
-            outcome = await until_done(second, waiting.run_id)
+        outcome = await replicas.end(fast(), waiting.run_id, recordings=later)
     found = recording_in(folder)
     kinds = [type(step).__name__ for step in found.steps]
     assert kinds[kinds.index("Checkpoint") + 1] == "TakenOver"
     assert outcome.value[1] == "done 2"
-    done = await replay(engine, found, no_typescript, None, Options())
+    done = await replay(replicas.engine, found, no_typescript, None, Options())
     assert (done.divergence, done.outcome.value) == (None, outcome.value)

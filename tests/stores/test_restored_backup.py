@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.stores.work import Query
+from codemode_mcp.stores.work import Query, Work
+from tests.stores.shared_database import SharedDatabase
 from tests.stores.test_durable_runs import ME, ONCE, claimed, ended, refusal, suspended
-
-if TYPE_CHECKING:
-    from codemode_mcp.stores.work import Work
-    from tests.stores.shared_database import SharedDatabase
 
 pytestmark = pytest.mark.anyio
 

@@ -4,69 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections import Counter
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import anyio
 import pytest
 
 from codemode_mcp.base.errors import CodeModeError, ProgramError, ShuttingDown, StoreUnavailable
-from codemode_mcp.base.settings import CodeModeSettings, PolicyRules
+from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs import records
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
-from codemode_mcp.stores.sqlite import open_sqlite
-from codemode_mcp.stores.values import StoredValues
-from codemode_mcp.stores.work import Query
-from tests.runs.bench import OWNER, FakeClient, bench, texts
+from codemode_mcp.stores.work import Query, Work
+from tests.runs.bench import OWNER, Bench, FakeClient, texts
 from tests.runs.test_questions import NO, YES, AskingSource
-from upstream_clients.testing import ScriptedSource, SlowSource
-from upstream_clients.tools import Annotations, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.stores.work import Work
-    from tests.runs.bench import Bench
+from tests.stores.replicas import READ, SETTINGS, Replicas, answer, fast, slow, until_done
+from tests.waiting import until
+from upstream_clients.testing import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 
-SETTINGS = CodeModeSettings(timeout_ms=400)
-SOON = {"timeout_ms": 400}
-READ = Tool("read", annotations=Annotations(read_only=True))
-WRITE = Tool("write", annotations=Annotations(read_only=False, idempotent=False))
 UNKNOWN = "try { await MCP.files.write({n: 1}); return 'made' } catch (error) { return error.data.outcome }"
-
-
-def answer(arguments: Any) -> Any:
-    return {"content": [], "structuredContent": {"text": f"done {arguments.get('n', '')}"}}
-
-
-def slow(**options: Any) -> SlowSource:
-    return SlowSource("files", {"read": answer, "write": answer}, tools=[READ, WRITE], **options)
-
-
-def fast() -> ScriptedSource:
-    return ScriptedSource("files", {"read": answer, "write": answer}, tools=[READ, WRITE])
-
-
-@asynccontextmanager
-async def replica(engine: Engine, path: Path, source: Any, **options: Any) -> AsyncIterator[Bench]:
-    """Yield one process, as far as others can tell. Leaving it is its sudden end."""
-    # The machine continues, so that nothing has to reach the disk.
-    async with open_sqlite(path / "runs.sqlite3", wall=time.time, synchronous=False) as database:
-        settings = replace(SETTINGS, **{key: value for key, value in options.items() if hasattr(SETTINGS, key)})
-        seal = options.pop("seal", None) or Seal()
-        store = DurableStore(database, seal, settings, clock=time.monotonic)
-        values = StoredValues(database, seal, settings.store_max_bytes)
-        async with bench(engine, source, store=store, values=values, **{**SOON, **options}) as opened:
-            yield opened
 
 
 class Weighed(Seal):
@@ -81,24 +42,15 @@ class Weighed(Seal):
         return super().seal(data, owner=owner, run=run, field=field)
 
 
-async def until_done(it: Bench, run_id: str, **options: Any) -> Any:
-    """Return the end of a run, however many waits it takes."""
-    with anyio.fail_after(30):
-        while True:
-            outcome = await it.observe(run_id, **options)
-            if outcome.status != "waiting":
-                return outcome
-
-
-async def test_a_read_that_died_with_its_process_is_made_again(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, slow()) as first:
+async def test_a_read_that_died_with_its_process_is_made_again(replicas: Replicas) -> None:
+    async with replicas(slow()) as first:
         waiting = await first.execute(
             "text('a'); const r = await MCP.files.read({n: 1}); text('b'); return unwrap(r).text"
         )
         assert waiting.status == "waiting"
         assert texts(waiting) == ["a"]
     source = fast()
-    async with replica(engine, tmp_path, source) as second:
+    async with replicas(source) as second:
         outcome = await until_done(second, waiting.run_id)
         assert (outcome.status, outcome.value, texts(outcome)) == ("completed", "done 1", ["b"])
         again = await second.observe(waiting.run_id, from_start=True)
@@ -106,42 +58,37 @@ async def test_a_read_that_died_with_its_process_is_made_again(engine: Engine, t
     assert source.calls == [("read", {"n": 1})]
 
 
-async def test_a_write_that_died_with_its_process_is_unknown_and_never_made_again(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_a_write_that_died_with_its_process_is_unknown_and_never_made_again(replicas: Replicas) -> None:
     code = (
         "try { await MCP.files.write({n: 1}); return 'made' }"
         "catch (error) { return [error.code, error.data.dispatched, error.data.outcome, error.message] }"
     )
-    async with replica(engine, tmp_path, slow()) as first:
-        waiting = await first.execute(code)
+    waiting = await replicas.execute(slow(), code)
     source = fast()
-    async with replica(engine, tmp_path, source) as second:
-        outcome = await until_done(second, waiting.run_id)
+    outcome = await replicas.end(source, waiting.run_id)
     found, dispatched, unknown, message = outcome.value
     assert (found, dispatched, unknown) == ("nested_tool_failed", True, "unknown")
     assert "mcp:files:write" in message
     assert source.calls == []
 
 
-async def test_unsent_calls_are_sent_once_by_the_next_process(engine: Engine, tmp_path: Path) -> None:
+async def test_unsent_calls_are_sent_once_by_the_next_process(replicas: Replicas) -> None:
     code = (
         "const all = await Promise.allSettled([1, 2, 3].map((n) => MCP.files.write({n})));"
         "return all.map((each) => each.status === 'fulfilled' ? unwrap(each.value).text : each.reason.data.outcome)"
     )
-    async with replica(engine, tmp_path, slow(), max_pending_tool_calls=1) as first:
+    async with replicas(slow(), max_pending_tool_calls=1) as first:
         waiting = await first.execute(code)
         assert waiting.pending_total == 3
     source = fast()
-    async with replica(engine, tmp_path, source, max_pending_tool_calls=1) as second:
-        outcome = await until_done(second, waiting.run_id)
+    outcome = await replicas.end(source, waiting.run_id, max_pending_tool_calls=1)
     assert outcome.value == ["unknown", "done 2", "done 3"]
     assert source.calls == [("write", {"n": 2}), ("write", {"n": 3})]
 
 
-async def test_a_call_that_another_process_has_in_flight_is_waited_for(engine: Engine, tmp_path: Path) -> None:
+async def test_a_call_that_another_process_has_in_flight_is_waited_for(replicas: Replicas) -> None:
     executor, other = slow(), fast()
-    async with replica(engine, tmp_path, executor) as first, replica(engine, tmp_path, other) as second:
+    async with replicas(executor) as first, replicas(other) as second:
         waiting = await first.execute(
             "const r = await MCP.files.write({n: 1});"
             "return [unwrap(r).text, unwrap(await MCP.files.write({n: 2})).text]"
@@ -161,27 +108,23 @@ async def test_a_call_that_another_process_has_in_flight_is_waited_for(engine: E
         assert (await first.observe(waiting.run_id)).value == ["done 1", "done 2"]
 
 
-async def test_a_call_whose_executor_dies_between_two_waits_of_another_process_is_given_up(
-    engine: Engine, tmp_path: Path
-) -> None:
-    async with replica(engine, tmp_path, fast()) as second:
-        async with replica(engine, tmp_path, slow()) as first:
+async def test_a_call_whose_executor_dies_between_two_waits_of_another_process_is_given_up(replicas: Replicas) -> None:
+    async with replicas(fast()) as second:
+        async with replicas(slow()) as first:
             waiting = await first.execute(UNKNOWN)
             assert (await second.observe(waiting.run_id)).status == "waiting"
         assert (await until_done(second, waiting.run_id)).value == "unknown"
 
 
-async def test_a_call_whose_executor_dies_while_another_process_waits_is_given_up(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_a_call_whose_executor_dies_while_another_process_waits_is_given_up(replicas: Replicas) -> None:
     ends: list[Any] = []
 
     async def wait() -> None:
         ends.append(await second.observe(waiting.run_id))
 
     with anyio.fail_after(30):
-        async with replica(engine, tmp_path, fast(), timeout_ms=20_000) as second, anyio.create_task_group() as group:  # noqa: SIM117 - the first one ends before
-            async with replica(engine, tmp_path, slow()) as first:
+        async with replicas(fast(), timeout_ms=20_000) as second, anyio.create_task_group() as group:  # noqa: SIM117 - the first one ends before
+            async with replicas(slow()) as first:
                 waiting = await first.execute(UNKNOWN)
                 group.start_soon(wait)
                 while second.manager.operator.view(waiting.run_id) is None:  # noqa: ASYNC110 - no event tells of it
@@ -189,9 +132,7 @@ async def test_a_call_whose_executor_dies_while_another_process_waits_is_given_u
     assert ends[0].value == "unknown"
 
 
-async def test_a_call_that_is_just_being_sent_is_sent_though_another_process_has_the_run_by_then(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_call_being_sent_is_sent_after_a_takeover(replicas: Replicas) -> None:
     written, may_go = anyio.Event(), anyio.Event()
     inner = DurableStore.dispatching
 
@@ -201,8 +142,8 @@ async def test_a_call_that_is_just_being_sent_is_sent_though_another_process_has
         await may_go.wait()
         return sends
 
-    monkeypatch.setattr(DurableStore, "dispatching", dispatching)
-    async with replica(engine, tmp_path, fast()) as first, replica(engine, tmp_path, fast()) as second:
+    replicas.patch.setattr(DurableStore, "dispatching", dispatching)
+    async with replicas(fast()) as first, replicas(fast()) as second:
         waiting = await first.execute(
             "await yield_control(); const sent = MCP.files.write({n: 1});"
             "await yield_control(); return unwrap(await sent).text"
@@ -218,7 +159,7 @@ async def test_a_call_that_is_just_being_sent_is_sent_though_another_process_has
 
 
 async def test_a_process_that_is_taken_for_dead_by_the_time_that_a_call_is_written_down_does_not_send_it(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner = DurableStore.dispatching
 
@@ -229,35 +170,33 @@ async def test_a_process_that_is_taken_for_dead_by_the_time_that_a_call_is_writt
 
     monkeypatch.setattr(DurableStore, "dispatching", dispatching)
     source = fast()
-    async with replica(engine, tmp_path, source) as it:
+    async with replicas(source) as it:
         waiting = await it.execute("await yield_control(); return unwrap(await MCP.files.write({n: 1})).text")
         with pytest.raises(StoreUnavailable):
             await it.observe(waiting.run_id)
     assert source.calls == []
 
 
-async def test_an_end_elsewhere_that_cannot_be_read_rejects_its_call_alone(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unreadable_end_rejects_its_call_alone(replicas: Replicas) -> None:
     def of_another_version(text: str) -> NoReturn:
         raise ProgramError("snapshot_restore_failed", "written by another version")
 
     executor = slow()
-    async with replica(engine, tmp_path, executor) as first, replica(engine, tmp_path, fast()) as second:
+    async with replicas(executor) as first, replicas(fast()) as second:
         waiting = await first.execute(
             "try { await MCP.files.write({n: 1}) }"
             "catch (error) { return [error.message, unwrap(await MCP.files.read({n: 2})).text] }"
         )
         assert (await second.observe(waiting.run_id)).status == "waiting"
-        monkeypatch.setattr(records, "completion_of", of_another_version)
+        replicas.patch.setattr(records, "completion_of", of_another_version)
         executor.release.set()
         message, read = (await until_done(second, waiting.run_id)).value
     assert ("another version" in message, read) == (True, "done 2")
 
 
-async def test_when_a_run_ends_elsewhere_reads_are_cancelled_and_nothing_else(engine: Engine, tmp_path: Path) -> None:
+async def test_when_a_run_ends_elsewhere_reads_are_cancelled_and_nothing_else(replicas: Replicas) -> None:
     executor = slow()
-    async with replica(engine, tmp_path, executor) as first, replica(engine, tmp_path, fast()) as second:
+    async with replicas(executor) as first, replicas(fast()) as second:
         waiting = await first.execute(
             "MCP.files.write({n: 1}); MCP.files.read({n: 2}); await yield_control(); return 'done'"
         )
@@ -269,12 +208,10 @@ async def test_when_a_run_ends_elsewhere_reads_are_cancelled_and_nothing_else(en
         assert (executor.cancelled, executor.pending) == (1, 1)
 
 
-async def test_a_process_that_has_heard_nothing_continues_from_where_another_was(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(DurableStore, "next_notification", lambda _: anyio.sleep_forever())
+async def test_a_process_that_has_heard_nothing_continues_from_where_another_was(replicas: Replicas) -> None:
+    replicas.patch.setattr(DurableStore, "next_notification", lambda _: anyio.sleep_forever())
     code = "for (const each of ['a', 'b', 'c']) { text(each); await yield_control() } return 'done'"
-    async with replica(engine, tmp_path, fast()) as first, replica(engine, tmp_path, fast()) as second:
+    async with replicas(fast()) as first, replicas(fast()) as second:
         waiting = await first.execute(code)
         assert texts(await second.observe(waiting.run_id)) == ["b"]
         assert texts(await first.observe(waiting.run_id)) == ["c"]
@@ -282,13 +219,11 @@ async def test_a_process_that_has_heard_nothing_continues_from_where_another_was
         assert (texts(outcome), outcome.value) == (["a", "b", "c"], "done")
 
 
-async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_stored(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_stored(replicas: Replicas) -> None:
     """The run is not in the store yet, which must not be taken for a run that was dropped."""
-    monkeypatch.setattr("codemode_mcp.runs.takeover.WATCH_SECONDS", 0.02)
+    replicas.patch.setattr("codemode_mcp.runs.takeover.WATCH_SECONDS", 0.02)
     source = slow()
-    async with replica(engine, tmp_path, source) as it:
+    async with replicas(source) as it:
         suspend, heard = it.store.suspend, 0
 
         async def late(run: Any) -> None:
@@ -310,9 +245,7 @@ async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_s
             assert (await until_done(it, waiting.run_id)).value == "done 1"
 
 
-async def test_what_a_process_does_while_it_continues_is_not_done_again_after_its_death(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_what_a_process_does_while_it_continues_is_not_done_again_after_its_death(replicas: Replicas) -> None:
     """Killed in the middle of a `wait`, in which the program has made calls since it was suspended."""
     code = (
         "yield_control('first'); await 0; const seen = [];"
@@ -323,7 +256,7 @@ async def test_what_a_process_does_while_it_continues_is_not_done_again_after_it
     )
     code = code.replace("yield_control('first')", "await yield_control('first')")
     source = slow()
-    async with replica(engine, tmp_path, source) as first:
+    async with replicas(source) as first:
         waiting = await first.execute(code)
         assert waiting.reason == "yield"
         async with anyio.create_task_group() as group:
@@ -333,22 +266,20 @@ async def test_what_a_process_does_while_it_continues_is_not_done_again_after_it
             # Not even a chance to suspend the program again.
             first.manager._group.cancel_scope.cancel()
     later = fast()
-    async with replica(engine, tmp_path, later) as second:
-        outcome = await until_done(second, waiting.run_id)
+    outcome = await replicas.end(later, waiting.run_id)
     assert outcome.value == ["unknown", "done 2", "done 3"]
     assert later.calls == [("write", {"n": 2}), ("write", {"n": 3})]
 
 
-async def test_timers_continue_where_they_were(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, fast()) as first:
+async def test_timers_continue_where_they_were(replicas: Replicas) -> None:
+    async with replicas(fast()) as first:
         waiting = await first.execute("await new Promise((done) => setTimeout(done, 700)); return 'later'")
         assert [each.tool for each in waiting.pending] == ["core:timer"]
-    async with replica(engine, tmp_path, fast()) as second:
-        assert (await until_done(second, waiting.run_id)).value == "later"
+    assert (await replicas.end(fast(), waiting.run_id)).value == "later"
 
 
-async def test_two_processes_do_not_drive_one_run(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, slow(), timeout_ms=5000) as first, replica(engine, tmp_path, fast()) as second:
+async def test_two_processes_do_not_drive_one_run(replicas: Replicas) -> None:
+    async with replicas(slow(), timeout_ms=5000) as first, replicas(fast()) as second:
         waiting = await first.execute("await yield_control('x'); return unwrap(await MCP.files.read({n: 1})).text")
         async with anyio.create_task_group() as group:
             group.start_soon(first.observe, waiting.run_id)
@@ -360,11 +291,11 @@ async def test_two_processes_do_not_drive_one_run(engine: Engine, tmp_path: Path
         assert (await second.observe(waiting.run_id)).value == "done 1"
 
 
-async def test_a_run_is_cancelled_wherever_it_is_driven(engine: Engine, tmp_path: Path) -> None:
+async def test_a_run_is_cancelled_wherever_it_is_driven(replicas: Replicas) -> None:
     source = slow()
     async with (
-        replica(engine, tmp_path, source, timeout_ms=20_000) as first,
-        replica(engine, tmp_path, fast()) as second,
+        replicas(source, timeout_ms=20_000) as first,
+        replicas(fast()) as second,
     ):
         waiting = await first.execute("await yield_control('x'); return unwrap(await MCP.files.read({n: 1})).text")
         ends: list[Any] = []
@@ -381,60 +312,54 @@ async def test_a_run_is_cancelled_wherever_it_is_driven(engine: Engine, tmp_path
         assert source.cancelled == 1
 
 
-async def test_a_call_that_waits_for_a_person_waits_again_after_a_restart(engine: Engine, tmp_path: Path) -> None:
+async def test_a_call_that_waits_for_a_person_waits_again_after_a_restart(replicas: Replicas) -> None:
     rules = PolicyRules(ask=("mcp:files:write",))
     code = (
         "const a = await MCP.files.write({n: 1}); return [unwrap(a).text, unwrap(await MCP.files.write({n: 2})).text]"
     )
-    async with replica(engine, tmp_path, fast(), rules=rules) as first:
+    async with replicas(fast(), rules=rules) as first:
         waiting = await first.execute(code, client=FakeClient("none"))
         assert len(first.manager.operator.approvals(waiting.run_id)) == 1
     source = fast()
-    async with replica(engine, tmp_path, source, rules=rules) as second:
+    async with replicas(source, rules=rules) as second:
         assert not second.manager.operator.approvals(waiting.run_id)
         assert await second.manager.operator.take_over(waiting.run_id)
-        with anyio.fail_after(20):
-            while not second.manager.operator.approvals(waiting.run_id):
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: second.manager.operator.approvals(waiting.run_id))
         second.manager.operator.decide(waiting.run_id, None, approved=True, remember="run", by="a test")
         outcome = await until_done(second, waiting.run_id)
         assert outcome.value == ["done 1", "done 2"]
     assert source.calls == [("write", {"n": 1}), ("write", {"n": 2})]
 
 
-async def test_an_approval_for_the_run_is_remembered_after_a_restart(engine: Engine, tmp_path: Path) -> None:
+async def test_an_approval_for_the_run_is_remembered_after_a_restart(replicas: Replicas) -> None:
     rules = PolicyRules(ask=("mcp:files:write",))
     code = "await MCP.files.write({n: 1}); await yield_control('x'); return unwrap(await MCP.files.write({n: 2})).text"
-    async with replica(engine, tmp_path, fast(), rules=rules) as first:
+    async with replicas(fast(), rules=rules) as first:
         waiting = await first.execute(code, client=FakeClient("none"))
         first.manager.operator.decide(waiting.run_id, None, approved=True, remember="run", by="a test")
         while (waiting := await first.observe(waiting.run_id, client=FakeClient("none"))).reason != "yield":
             pass
-    async with replica(engine, tmp_path, fast(), rules=rules) as second:
-        assert (await until_done(second, waiting.run_id, client=FakeClient("none"))).value == "done 2"
+    assert (await replicas.end(fast(), waiting.run_id, client=FakeClient("none"), rules=rules)).value == "done 2"
 
 
-async def test_an_error_after_a_restart_names_the_authors_line(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, fast()) as first:
-        waiting = await first.execute("await yield_control('x');\nconst thing = undefined;\nreturn thing.name;")
-    async with replica(engine, tmp_path, fast()) as second:
-        outcome = await until_done(second, waiting.run_id)
+async def test_an_error_after_a_restart_names_the_authors_line(replicas: Replicas) -> None:
+    waiting = await replicas.execute(fast(), "await yield_control('x');\nconst thing = undefined;\nreturn thing.name;")
+    outcome = await replicas.end(fast(), waiting.run_id)
     assert outcome.status == "failed"
     assert "cell.js:3" in outcome.error
 
 
-async def test_a_tool_that_is_gone_rejects(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, fast()) as first:
-        waiting = await first.execute(
-            "await yield_control('x'); try { await MCP.files.write({}) } catch (error) { return error.message }"
-        )
-    async with replica(engine, tmp_path, ScriptedSource("others", {"read": answer})) as second:
+async def test_a_tool_that_is_gone_rejects(replicas: Replicas) -> None:
+    waiting = await replicas.execute(
+        fast(), "await yield_control('x'); try { await MCP.files.write({}) } catch (error) { return error.message }"
+    )
+    async with replicas(ScriptedSource("others", {"read": answer})) as second:
         second.sources.pop("files", None)
         outcome = await until_done(second, waiting.run_id)
     assert "no longer configured" in outcome.value
 
 
-async def test_what_a_program_has_printed_is_written_down_once(engine: Engine, tmp_path: Path) -> None:
+async def test_what_a_program_has_printed_is_written_down_once(replicas: Replicas) -> None:
     """However often it is: here after each of 50 calls."""
     code = (
         "text('x'.repeat(1e6)); await yield_control('x');"
@@ -442,14 +367,14 @@ async def test_what_a_program_has_printed_is_written_down_once(engine: Engine, t
         "await yield_control('y'); text('last')"
     )
     seal = Weighed()
-    async with replica(engine, tmp_path, fast(), seal=seal) as first:
+    async with replicas(fast(), seal=seal) as first:
         waiting = await first.execute(code)
         while (waiting := await first.observe(waiting.run_id)).reason != "yield":
             pass
         assert seal.weights["record"] < 500_000, "no record has the text of 1 MB"
         assert 1_000_000 < seal.weights["outputs"] < 1_010_000
     later = Weighed()
-    async with replica(engine, tmp_path, fast(), seal=later) as second:
+    async with replicas(fast(), seal=later) as second:
         outcome = await until_done(second, waiting.run_id)
         assert texts(outcome) == ["last"]
         whole = await second.observe(waiting.run_id, from_start=True)
@@ -457,7 +382,7 @@ async def test_what_a_program_has_printed_is_written_down_once(engine: Engine, t
     assert later.weights["outputs"] == 0
 
 
-async def test_arguments_are_written_down_once(engine: Engine, tmp_path: Path) -> None:
+async def test_arguments_are_written_down_once(replicas: Replicas) -> None:
     """A call waits, and its program is written down several times meanwhile."""
     source = slow()
     code = (
@@ -467,7 +392,7 @@ async def test_arguments_are_written_down_once(engine: Engine, tmp_path: Path) -
         "return unwrap(await waits).text"
     )
     seal = Weighed()
-    async with replica(engine, tmp_path, source, seal=seal) as it:
+    async with replicas(source, seal=seal) as it:
         waiting = await it.execute(code)
         for _ in range(6):
             waiting = await it.observe(waiting.run_id)
@@ -477,8 +402,8 @@ async def test_arguments_are_written_down_once(engine: Engine, tmp_path: Path) -
         assert (await until_done(it, waiting.run_id)).value == "done 1"
 
 
-async def test_a_run_that_has_lost_some_of_what_it_printed_ends_by_name(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, fast()) as first:
+async def test_a_run_that_has_lost_some_of_what_it_printed_ends_by_name(replicas: Replicas) -> None:
+    async with replicas(fast()) as first:
         waiting = await first.execute("text('a'); await yield_control('x'); return 1")
         store: Any = first.store
 
@@ -486,29 +411,28 @@ async def test_a_run_that_has_lost_some_of_what_it_printed_ends_by_name(engine: 
             yield Query("DELETE FROM outputs")
 
         await store._database.execute(lose)
-    async with replica(engine, tmp_path, fast()) as second:
+    async with replicas(fast()) as second:
         outcome = await second.observe(waiting.run_id)
         assert (outcome.status, outcome.code) == ("failed", "snapshot_restore_failed")
         assert "some of its output is missing" in outcome.error
 
 
-async def test_a_question_ends_with_the_process_whose_server_has_asked_it(engine: Engine, tmp_path: Path) -> None:
+async def test_a_question_ends_with_the_process_whose_server_has_asked_it(replicas: Replicas) -> None:
     """An answer to it that comes later counts for no other question, and nothing waits for one."""
     code = "return await MCP.asker.ask({message: 'Who?'}).catch((error) => error.data.outcome)"
-    async with replica(engine, tmp_path, AskingSource()) as first:
+    async with replicas(AskingSource()) as first:
         waiting = await first.execute(code, client=FakeClient("return"))
         [(key, _)] = waiting.questions
-    async with replica(engine, tmp_path, AskingSource()) as second:
-        outcome = await second.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+    outcome = await replicas.observe(AskingSource(), waiting.run_id, client=FakeClient("return"), answers={key: YES})
     assert (outcome.status, outcome.value, outcome.questions) == ("completed", "unknown", ())
 
 
-async def test_a_server_whose_call_is_made_again_asks_again(engine: Engine, tmp_path: Path) -> None:
+async def test_a_server_whose_call_is_made_again_asks_again(replicas: Replicas) -> None:
     source = AskingSource(READ.annotations)
-    async with replica(engine, tmp_path, source) as first:
+    async with replicas(source) as first:
         waiting = await first.execute("return unwrap(await MCP.asker.ask({})).action", client=FakeClient("return"))
         [(key, _)] = waiting.questions
-    async with replica(engine, tmp_path, AskingSource(READ.annotations)) as second:
+    async with replicas(AskingSource(READ.annotations)) as second:
         again = await second.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
         assert again.status == "waiting"
         [(other, _)] = again.questions
@@ -517,20 +441,18 @@ async def test_a_server_whose_call_is_made_again_asks_again(engine: Engine, tmp_
     assert outcome.value == "decline"
 
 
-async def test_how_often_a_user_has_turned_a_program_down_is_remembered_after_a_restart(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_how_often_a_user_has_turned_a_program_down_is_remembered_after_a_restart(replicas: Replicas) -> None:
     asks = "await tools.elicit({message: 'Name?'}).then((each) => each.action, (error) => error.message)"
     code = (
         f"for (let n = 0; n < 3; n++) {asks};"
         "await yield_control('x');"
         f"const said = []; for (let n = 0; n < 4; n++) said.push({asks}); return said"
     )
-    async with replica(engine, tmp_path, fast()) as first:
+    async with replicas(fast()) as first:
         client = FakeClient("ask", replies=[NO] * 3, supported=("elicitation/create",))
         waiting = await first.execute(code, client=client)
         assert (waiting.reason, len(client.asked)) == ("yield", 3)
-    async with replica(engine, tmp_path, fast()) as second:
+    async with replicas(fast()) as second:
         client = FakeClient("ask", replies=[NO] * 4, supported=("elicitation/create",))
         outcome = await until_done(second, waiting.run_id, client=client)
     assert outcome.value[:2] == ["decline", "decline"]
@@ -538,25 +460,22 @@ async def test_how_often_a_user_has_turned_a_program_down_is_remembered_after_a_
     assert len(client.asked) == 2
 
 
-async def test_values_outlive_a_process(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, fast()) as first:
-        await first.execute("await store('k', {a: [1, 2]})")
-    async with replica(engine, tmp_path, fast()) as second:
-        assert (await second.execute("return await load('k')")).value == {"a": [1, 2]}
+async def test_values_outlive_a_process(replicas: Replicas) -> None:
+    await replicas.execute(fast(), "await store('k', {a: [1, 2]})")
+    assert (await replicas.execute(fast(), "return await load('k')")).value == {"a": [1, 2]}
 
 
-async def test_a_run_of_another_owner_looks_like_none(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, fast()) as first:
-        waiting = await first.execute("await yield_control('x'); return 1")
-    async with replica(engine, tmp_path, fast()) as second:
+async def test_a_run_of_another_owner_looks_like_none(replicas: Replicas) -> None:
+    waiting = await replicas.execute(fast(), "await yield_control('x'); return 1")
+    async with replicas(fast()) as second:
         with pytest.raises(CodeModeError, match="there is no run"):
             await second.observe(waiting.run_id, owner=OWNER + "else")
         assert (await until_done(second, waiting.run_id)).value == 1
 
 
-async def test_a_closing_process_suspends_what_it_drives(engine: Engine, tmp_path: Path) -> None:
+async def test_a_closing_process_suspends_what_it_drives(replicas: Replicas) -> None:
     source = slow()
-    async with replica(engine, tmp_path, source, timeout_ms=20_000) as first:
+    async with replicas(source, timeout_ms=20_000) as first:
         answers: list[Any] = []
 
         async def run() -> None:
@@ -569,15 +488,11 @@ async def test_a_closing_process_suspends_what_it_drives(engine: Engine, tmp_pat
         assert answers[0].status == "waiting"
         with pytest.raises(CodeModeError, match="shutting down"):
             await first.execute("return 1")
-    async with replica(engine, tmp_path, fast()) as second:
-        assert (await until_done(second, answers[0].run_id)).value == "done 1"
+    assert (await replicas.end(fast(), answers[0].run_id)).value == "done 1"
 
 
-async def test_a_claim_that_ends_after_its_process_has_closed_leaves_the_run_to_the_next(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with replica(engine, tmp_path, fast()) as first:
-        waiting = await first.execute("await yield_control('x'); return 1")
+async def test_a_claim_that_ends_after_its_process_has_closed_leaves_the_run_to_the_next(replicas: Replicas) -> None:
+    waiting = await replicas.execute(fast(), "await yield_control('x'); return 1")
     claimed, closed = anyio.Event(), anyio.Event()
 
     async def observe(it: Bench) -> None:
@@ -585,7 +500,7 @@ async def test_a_claim_that_ends_after_its_process_has_closed_leaves_the_run_to_
             await it.observe(waiting.run_id)
 
     async with anyio.create_task_group() as group:
-        async with replica(engine, tmp_path, fast()) as second:
+        async with replicas(fast()) as second:
             claim = second.manager._takeover.claim
 
             async def claim_slowly(*arguments: Any, **options: Any) -> Any:
@@ -594,19 +509,16 @@ async def test_a_claim_that_ends_after_its_process_has_closed_leaves_the_run_to_
                 await closed.wait()
                 return found
 
-            monkeypatch.setattr(second.manager._takeover, "claim", claim_slowly)
+            replicas.patch.setattr(second.manager._takeover, "claim", claim_slowly)
             group.start_soon(observe, second)
             await claimed.wait()
         closed.set()
-    async with replica(engine, tmp_path, fast()) as third:
-        assert (await until_done(third, waiting.run_id)).value == 1
+    assert (await replicas.end(fast(), waiting.run_id)).value == 1
 
 
-async def test_a_process_closes_after_a_claim_has_begun_the_calls_of_the_run(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_closes_after_a_claim_has_begun_the_calls_of_the_run(replicas: Replicas) -> None:
     source = slow()
-    async with replica(engine, tmp_path, source, timeout_ms=100) as first:
+    async with replicas(source, timeout_ms=100) as first:
         waiting = await first.execute("const r = await MCP.files.read({n: 1}); return unwrap(r).text")
         assert waiting.status == "waiting"
     claimed = anyio.Event()
@@ -615,7 +527,7 @@ async def test_a_process_closes_after_a_claim_has_begun_the_calls_of_the_run(
         with suppress(ShuttingDown):
             await it.observe(waiting.run_id)
 
-    async with anyio.create_task_group() as group, replica(engine, tmp_path, slow()) as second:
+    async with anyio.create_task_group() as group, replicas(slow()) as second:
         take_over = second.manager._takeover._take_over
 
         async def take_over_slowly(*arguments: Any) -> Any:
@@ -623,30 +535,27 @@ async def test_a_process_closes_after_a_claim_has_begun_the_calls_of_the_run(
             await anyio.sleep(0.2)
             return await take_over(*arguments)
 
-        monkeypatch.setattr(second.manager._takeover, "_take_over", take_over_slowly)
+        replicas.patch.setattr(second.manager._takeover, "_take_over", take_over_slowly)
         group.start_soon(observe, second)
         await claimed.wait()
-    async with replica(engine, tmp_path, fast()) as third:
-        assert (await until_done(third, waiting.run_id)).value == "done 1"
+    assert (await replicas.end(fast(), waiting.run_id)).value == "done 1"
 
 
-async def test_a_program_that_cannot_be_written_down_is_suspended_in_its_process_alone(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_program_that_cannot_be_written_down_is_suspended_in_its_process_alone(replicas: Replicas) -> None:
     source = slow()
-    async with replica(engine, tmp_path, source) as it:
+    async with replicas(source) as it:
         good = it.store.suspend
 
         async def suspend(run: Any) -> None:
             raise StoreUnavailable("the disk is full; make room")
 
-        monkeypatch.setattr(it.store, "suspend", suspend)
+        replicas.patch.setattr(it.store, "suspend", suspend)
         waiting = await it.execute(
             "const r = await MCP.files.write({n: 1}); await yield_control('x'); return unwrap(r).text"
         )
         assert waiting.status == "waiting"
         assert any("in this process alone" in note and "the disk is full" in note for note in waiting.notes)
-        monkeypatch.setattr(it.store, "suspend", good)
+        replicas.patch.setattr(it.store, "suspend", good)
         source.release.set()
         outcome = await it.observe(waiting.run_id)
         assert outcome.reason == "yield"
@@ -654,12 +563,10 @@ async def test_a_program_that_cannot_be_written_down_is_suspended_in_its_process
         assert (await it.observe(waiting.run_id)).value == "done 1", "its end is given again"
 
 
-async def test_a_store_that_fails_later_keeps_what_it_has(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_store_that_fails_later_keeps_what_it_has(replicas: Replicas) -> None:
     """The run is not lost: it is resumed from where it was when the store answered last."""
     source = fast()
-    async with replica(engine, tmp_path, source) as it:
+    async with replicas(source) as it:
         waiting = await it.execute(
             "await yield_control('x'); const r = await MCP.files.write({n: 1}); return unwrap(r).text"
         )
@@ -667,7 +574,7 @@ async def test_a_store_that_fails_later_keeps_what_it_has(
         async def checkpoint(run: Any) -> None:
             raise StoreUnavailable("the disk is full; make room")
 
-        with monkeypatch.context() as patch:
+        with replicas.patch.context() as patch:
             patch.setattr(it.store, "checkpoint", checkpoint)
             with pytest.raises(StoreUnavailable, match="the disk is full"):
                 await it.observe(waiting.run_id)
@@ -676,11 +583,10 @@ async def test_a_store_that_fails_later_keeps_what_it_has(
     assert source.calls == [("write", {"n": 1})]
 
 
-async def test_a_snapshot_of_another_engine_ends_its_run_by_name(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, slow()) as it:
-        waiting = await it.execute("await MCP.files.read({n: 1})")
+async def test_a_snapshot_of_another_engine_ends_its_run_by_name(replicas: Replicas) -> None:
+    waiting = await replicas.execute(slow(), "await MCP.files.read({n: 1})")
     later = fast()
-    async with replica(engine, tmp_path, later) as it:
+    async with replicas(later) as it:
         store: Any = it.store
         claim = store.claim
 
@@ -702,12 +608,12 @@ async def test_a_snapshot_of_another_engine_ends_its_run_by_name(engine: Engine,
 
 
 async def test_a_store_that_fails_is_logged_once_however_many_runs_there_are(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fails(*_: Any) -> Any:
         raise StoreUnavailable("the store{at} is away", at=" in /there")
 
-    async with replica(engine, tmp_path, slow()) as it:
+    async with replicas(slow()) as it:
         await it.execute("await MCP.files.read({n: 1})")
         await it.execute("await MCP.files.read({n: 2})")
         monkeypatch.setattr(it.store, "news_of", fails)
@@ -718,14 +624,13 @@ async def test_a_store_that_fails_is_logged_once_however_many_runs_there_are(
 
 
 async def test_a_record_of_another_version_ends_its_run_by_name_with_what_was_pending(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored_text = records.stored_text
     monkeypatch.setattr(records, "stored_text", lambda form: stored_text(form).replace('"format":1', '"format":99', 1))
-    async with replica(engine, tmp_path, slow()) as it:
-        waiting = await it.execute("await MCP.files.write({n: 1})")
+    waiting = await replicas.execute(slow(), "await MCP.files.write({n: 1})")
     monkeypatch.undo()
-    async with replica(engine, tmp_path, fast()) as it:
+    async with replicas(fast()) as it:
         outcome = await it.observe(waiting.run_id)
         assert (outcome.status, outcome.code) == ("failed", "snapshot_restore_failed")
         assert "99" in outcome.error
@@ -745,31 +650,28 @@ HUGE = "const held = new Uint8Array(24 * 1024 * 1024); await yield_control('x');
 )
 @pytest.mark.parametrize("restarted", [True, False], ids=["after a restart", "in the same process"])
 async def test_a_program_beyond_limits_that_were_lowered_is_not_restored(
-    engine: Engine, tmp_path: Path, lowered: dict[str, int], said: str, restarted: bool
+    replicas: Replicas, lowered: dict[str, int], said: str, restarted: bool
 ) -> None:
-    async with replica(engine, tmp_path, fast()) as it:
+    async with replicas(fast()) as it:
         waiting = await it.execute(HUGE)
         assert waiting.status == "waiting"
         if not restarted:
             it.manager.apply(replace(SETTINGS, **lowered))
             outcome = await it.observe(waiting.run_id)
     if restarted:
-        async with replica(engine, tmp_path, fast(), **lowered) as it:
-            outcome = await it.observe(waiting.run_id)
+        outcome = await replicas.observe(fast(), waiting.run_id, **lowered)
     assert (outcome.status, outcome.code) == ("failed", "snapshot_restore_failed")
     assert re.search(said, outcome.error)
 
 
-async def test_a_restored_program_gets_no_more_memory_than_today_allows(engine: Engine, tmp_path: Path) -> None:
+async def test_a_restored_program_gets_no_more_memory_than_today_allows(replicas: Replicas) -> None:
     code = (
         "await yield_control('x'); const held = [];"
         "for (let n = 0; n < 30; n++) held.push(new Uint8Array(1024 * 1024).fill(n)); return held.length"
     )
     for lowered, status in (({}, "completed"), ({"memory_limit_bytes": 16 * 1024 * 1024}, "failed")):
-        async with replica(engine, tmp_path, fast()) as first:
-            waiting = await first.execute(code)
-        async with replica(engine, tmp_path, fast(), **lowered) as second:
-            outcome = await second.observe(waiting.run_id)
+        waiting = await replicas.execute(fast(), code)
+        outcome = await replicas.observe(fast(), waiting.run_id, **lowered)
         assert outcome.status == status
         assert not lowered or outcome.code == "memory_limit_exceeded"
 
@@ -778,16 +680,14 @@ REFUSED = "MCP.files.write may not be called: only read-only tools are allowed"
 WHY = "try { await MCP.files.write({n: 1}); return 'made' } catch (error) { return error.message }"
 
 
-async def test_the_restrictions_of_a_client_stay_with_its_run_in_another_process(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_the_restrictions_of_a_client_stay_with_its_run_in_another_process(replicas: Replicas) -> None:
     free = Caller(OWNER, share="client 1")
     bound = replace(free, read_only=True)
-    async with replica(engine, tmp_path, fast()) as first:
+    async with replicas(fast()) as first:
         runs = [await first.execute(f"await yield_control(); {WHY}", caller=each) for each in (bound, bound, free)]
         assert {each.status for each in runs} == {"waiting"}
     source = fast()
-    async with replica(engine, tmp_path, source) as second:
+    async with replicas(source) as second:
         # By another client, by the operator, and an unrestricted run by a read-only client.
         waits = zip(runs, (free, None, replace(bound, share="client 2")), strict=True)
         values = [(await until_done(second, run.run_id, caller=caller)).value for run, caller in waits]
@@ -795,24 +695,19 @@ async def test_the_restrictions_of_a_client_stay_with_its_run_in_another_process
     assert source.calls == [("write", {"n": 1})]
 
 
-async def test_a_run_whose_client_has_named_a_context_that_is_gone_may_call_nothing(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_a_run_whose_client_has_named_a_context_that_is_gone_may_call_nothing(replicas: Replicas) -> None:
     source = fast()
-    async with replica(engine, tmp_path, source) as it:
+    async with replicas(source) as it:
         waiting = await it.execute(f"await yield_control(); {WHY}", caller=Caller(OWNER, context="careful"))
         ended = await until_done(it, waiting.run_id, caller=Caller(OWNER))
     assert ended.value == "MCP.files.write may not be called: not among the allowed tools"
     assert source.calls == []
 
 
-async def test_stored_programs_of_all_clients_count_for_their_owner_in_every_process(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_stored_programs_of_all_clients_count_for_their_owner_in_every_process(replicas: Replicas) -> None:
     limit = {"max_suspended_runs_per_owner": 2}
-    async with replica(engine, tmp_path, fast(), **limit) as first:
-        waiting = await first.execute("await yield_control()", caller=Caller(OWNER, share="client 1"))
-    async with replica(engine, tmp_path, fast(), **limit) as second:
+    waiting = await replicas.execute(fast(), "await yield_control()", caller=Caller(OWNER, share="client 1"), **limit)
+    async with replicas(fast(), **limit) as second:
         await second.execute("await yield_control()", caller=Caller(OWNER, share="client 1"))
         refused = await second.execute("await yield_control()", caller=Caller(OWNER, share="client 2"))
         assert refused.code == "too_many_pending_tool_calls"

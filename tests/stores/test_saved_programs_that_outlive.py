@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.runs.saved_programs import DOUBLE, WORK, library
-from tests.stores.test_runs_that_outlive import fast, replica, slow, until_done
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
+from tests.stores.replicas import Replicas, fast, slow, until_done
 
 pytestmark = pytest.mark.anyio
 
@@ -23,12 +16,12 @@ OUTER = """export default async () => {
 };"""
 
 
-async def test_a_saved_program_continues_in_another_process_that_has_none(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, slow()) as first:
+async def test_a_saved_program_continues_in_another_process_that_has_none(replicas: Replicas) -> None:
+    async with replicas(slow()) as first:
         first.library = library(outer=OUTER, work=WORK, double=DOUBLE)
         waiting = await first.execute("return [await programs.outer(), (await programs.double({ n: 5 })).twice]")
         assert waiting.status == "waiting"
-    async with replica(engine, tmp_path, fast()) as second:
+    async with replicas(fast()) as second:
         heard = []
         second.auditor.add(heard.append)
         outcome = await until_done(second, waiting.run_id)
@@ -41,11 +34,11 @@ async def test_a_saved_program_continues_in_another_process_that_has_none(engine
         assert sorted(ended) == sorted(["mcp:files:read", *(tool for tool, _ in programs)])
 
 
-async def test_an_error_in_another_process_names_the_line_of_the_file(engine: Engine, tmp_path: Path) -> None:
+async def test_an_error_in_another_process_names_the_line_of_the_file(replicas: Replicas) -> None:
     failing = f"{WORK}\n// more\n".replace("return `${result.text}!`;", "throw new Error(result.text);")
-    async with replica(engine, tmp_path, slow()) as first:
+    async with replicas(slow()) as first:
         first.library = library(work=failing)
         waiting = await first.execute("return await programs.work({ n: 1 })")
-    async with replica(engine, tmp_path, fast()) as second:
+    async with replicas(fast()) as second:
         outcome = await until_done(second, waiting.run_id)
         assert "programs.work failed: done 1 (programs/work.js:4:9)" in outcome.error

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -15,9 +15,6 @@ from hypothesis import strategies as st
 
 from codemode_mcp.stores import seal as module
 from codemode_mcp.stores.seal import Refused, Seal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 KEY, OTHER = (bytes(range(start, start + 32)) for start in (1, 101))
 PLACE = {"owner": "stdio:me", "run": "run-1", "field": "snapshot"}

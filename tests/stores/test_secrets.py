@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from codemode_mcp.base.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores.opening import open_store
 from codemode_mcp.stores.seal import Seal, shared_secret
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.stores.shared_database import SharedDatabase
+from tests.stores.shared_database import Process
 
 pytestmark = pytest.mark.anyio
 
@@ -27,8 +23,7 @@ async def secrets(settings: StoreSettings, folder: Path) -> list[bytes]:
     return found
 
 
-async def test_all_processes_agree_on_the_one_that_was_made_first(shared: SharedDatabase) -> None:
-    first, second = await shared.process(), await shared.process()
+async def test_all_processes_agree_on_the_one_that_was_made_first(first: Process, second: Process) -> None:
     assert await first.database.execute(lambda: shared_secret("state", b"1" * 32)) == b"1" * 32
     assert await second.database.execute(lambda: shared_secret("state", b"2" * 32)) == b"1" * 32
     assert await second.database.execute(lambda: shared_secret("other", b"3" * 32)) == b"3" * 32

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -21,18 +23,14 @@ import pytest
 from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.stores import schema, sqlite
 from codemode_mcp.stores.sqlite import ProcessLock, SqliteDatabase, open_sqlite, problem
-from codemode_mcp.stores.work import Alive, Notify, Query
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.stores.work import Work
+from codemode_mcp.stores.work import Alive, Notify, Query, Work
 
 pytestmark = pytest.mark.anyio
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="about owners and modes of files, or files in use")
 
 BLOB = b"x" * 100_000
+param = pytest.param
 
 
 @pytest.fixture
@@ -172,30 +170,6 @@ async def test_no_other_user_can_read_it(path: Path) -> None:
 
 
 @posix
-async def test_a_link_is_not_followed(path: Path, tmp_path: Path) -> None:
-    path.parent.mkdir()
-    path.symlink_to(tmp_path / "elsewhere")
-    assert "is a symbolic link" in await refused(path)
-    assert not (tmp_path / "elsewhere").exists()
-
-
-@posix
-async def test_it_is_not_put_where_others_can_write(path: Path) -> None:
-    path.parent.mkdir()
-    path.parent.chmod(0o777)
-    assert "others can write to" in await refused(path)
-    assert not path.exists()
-
-
-@posix
-async def test_it_is_not_put_below_a_folder_that_others_can_write(path: Path) -> None:
-    path.parent.mkdir(mode=0o700)
-    path.parent.parent.chmod(0o777)
-    assert "others can write to" in await refused(path)
-    assert not path.exists()
-
-
-@posix
 @pytest.mark.parametrize("stays", [True, False])
 async def test_a_folder_that_is_exchanged_while_the_file_is_opened_is_not_used(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stays: bool
@@ -219,39 +193,47 @@ async def test_a_folder_that_is_exchanged_while_the_file_is_opened_is_not_used(
     assert "was moved or deleted" in await refused(path)
 
 
-@posix
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
-async def test_a_file_of_another_user_is_not_used(path: Path) -> None:
-    path.parent.mkdir()
-    path.touch()
-    os.chown(path, 12345, 12345)
-    assert "belongs to another user" in await refused(path)
-
-
-async def test_a_folder_in_the_place_of_the_file_is_named(path: Path) -> None:
-    path.mkdir(parents=True)
-    assert "is not a regular file" in await refused(path)
-
-
-async def test_a_file_in_the_place_of_the_folder_is_named(path: Path) -> None:
-    path.parent.touch()
-    assert "cannot be created" in await refused(path)
-
-
-async def test_a_folder_of_processes_that_is_none_is_named(path: Path) -> None:
+def private(path: Path) -> Path:
     path.parent.mkdir(mode=0o700)
-    path.with_name("runs.sqlite3.d").touch()
-    assert "cannot be created" in await refused(path)
+    return path
+
+
+def given_away(path: Path) -> None:
+    private(path).touch()
+    os.chown(path, 12345, 12345)
+
+
+root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+PLACES = [
+    param(
+        lambda path: private(path).symlink_to(path.parent.parent / "x"), "is a symbolic link", id="link", marks=posix
+    ),
+    param(lambda path: private(path).parent.chmod(0o777), "others can write to", id="open", marks=posix),
+    param(lambda path: private(path).parents[1].chmod(0o777), "others can write to", id="below open", marks=posix),
+    param(given_away, "belongs to another user", id="of another user", marks=root),
+    param(lambda path: path.mkdir(parents=True), "is not a regular file", id="a folder"),
+    param(lambda path: path.parent.touch(), "cannot be created", id="below a file"),
+    param(lambda path: private(path).with_name("runs.sqlite3.d").touch(), "cannot be created", id="no processes"),
+    param(
+        lambda path: private(path).write_bytes(b"my diary\n" * 1000), "is not a database of codemode-mcp", id="a text"
+    ),
+]
+
+
+@pytest.mark.parametrize(("prepare", "words"), PLACES)
+async def test_what_cannot_be_the_database_is_named_and_left_as_it_is(
+    path: Path, tmp_path: Path, prepare: Callable[[Path], object], words: str
+) -> None:
+    def state() -> tuple[object, ...]:
+        return path.is_file() and path.read_bytes(), path.exists(), (tmp_path / "x").exists()
+
+    prepare(path)
+    before = state()
+    assert words in await refused(path)
+    assert words == "cannot be created" or state() == before
 
 
 # trouble
-
-
-async def test_a_file_that_is_no_database_is_left_as_it_is(path: Path) -> None:
-    path.parent.mkdir(mode=0o700)
-    path.write_bytes(b"my diary\n" * 1000)
-    assert "is not a database of codemode-mcp" in await refused(path)
-    assert path.read_bytes() == b"my diary\n" * 1000
 
 
 async def test_a_damaged_file_is_to_be_moved_away(path: Path) -> None:
@@ -382,9 +364,7 @@ async def test_a_database_of_a_newer_version_is_left_alone(path: Path) -> None:
     assert "upgrade codemode-mcp" in message
 
 
-async def test_a_database_of_an_earlier_version_gets_what_is_missing(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_database_of_an_earlier_version_is_completed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_sqlite(path) as database:
         await database.execute(lambda: keeping("a"))
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("ALTER TABLE catalogs ADD COLUMN more {blob}",)))
@@ -395,9 +375,7 @@ async def test_a_database_of_an_earlier_version_gets_what_is_missing(
             assert await database.execute(lambda: asking("SELECT version FROM schema_version")) == [(schema.VERSION,)]
 
 
-async def test_a_step_to_a_new_version_that_fails_leaves_the_old_one(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_step_to_a_new_version_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_sqlite(path) as database:
         await database.execute(lambda: keeping("a"))
     with monkeypatch.context() as patch:
@@ -524,9 +502,7 @@ async def test_a_process_that_has_not_listened_for_long_is_told_that_it_missed_s
 
 
 @posix
-async def test_a_process_whose_file_is_taken_for_that_of_a_dead_one_as_it_begins_makes_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_whose_file_is_removed_makes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "runs.sqlite3.d"
     try_lock, tried = sqlite.try_lock, []
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -21,12 +22,7 @@ from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import CodeModeSettings
 from codemode_mcp.runs.calls.outcome import Outcome, Usage
 from codemode_mcp.runs.store import Claim, EndedRun, Fenced, StoredCall, StoredCatalog, SuspendedRun
-from tests.stores.shared_database import SharedSqlite
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from tests.stores.shared_database import Process
+from tests.stores.shared_database import Process, SharedSqlite
 
 Result = TypeVar("Result")
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import anyio
 import pytest
@@ -19,14 +22,8 @@ from codemode_mcp.stores.postgres import open_postgres
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.values import DAY, RESULT_DAYS, STORED_DAYS, StoredValues
+from codemode_mcp.stores.work import Database
 from tests.stores.direct import Direct
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from codemode_mcp.stores.work import Database
 
 pytestmark = pytest.mark.anyio
 
@@ -144,9 +141,7 @@ async def test_two_processes_of_one_owner_stay_within_its_room(opens: OpenDataba
         assert (await both[0].listed("bob", 0, 5)).total == 1
 
 
-async def test_owners_make_room_for_each_other_and_old_values_go_in_a_shared_database(
-    opens: OpenDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_owners_make_room_and_old_values_go(opens: OpenDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "MAX_OWNERS", 2)
     async with opens() as database:
         values = StoredValues(database, Seal(), PLENTY)

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import anyio
 import pytest
 
+from codemode_mcp.audit.events import Event
 from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.runs import persisting
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.stores.runs import DurableStore
-from tests.runs.bench import FakeClient, bench
-from tests.stores.test_runs_that_outlive import READ, WRITE, replica, until_done
+from tests.runs.bench import FakeClient, ran
+from tests.stores.replicas import READ, WRITE, Replicas, until_done
+from tests.waiting import until
 from upstream_clients.errors import TaskLost, UpstreamCallError
 from upstream_clients.testing import ScriptedSource
-from upstream_clients.tools import Question, TaskOptions, ToolOutcome
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from codemode_mcp.audit.events import Event
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import CallOptions, JsonObject
+from upstream_clients.tools import CallOptions, JsonObject, Question, TaskOptions, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 
@@ -31,12 +26,6 @@ UNKNOWN = (
     "try { await MCP.files.write({n: 1}); return 'made' }"
     "catch (error) { return [error.code, error.data.dispatched, error.data.outcome, error.message] }"
 )
-
-
-async def until(true: Callable[[], bool]) -> None:
-    with anyio.fail_after(10):
-        while not true():
-            await anyio.lowlevel.checkpoint()
 
 
 class TaskSource(ScriptedSource):
@@ -101,51 +90,43 @@ class TaskSource(ScriptedSource):
 
 
 @pytest.mark.parametrize("tool", ["read", "write"])
-async def test_a_task_is_followed_by_the_next_process(engine: Engine, tmp_path: Path, tool: str) -> None:
+async def test_a_task_is_followed_by_the_next_process(replicas: Replicas, tool: str) -> None:
     first_source, source = TaskSource(), TaskSource(done=True)
-    async with replica(engine, tmp_path, first_source) as first:
+    async with replicas(first_source) as first:
         waiting = await first.execute(CODE % tool)
         assert waiting.status == "waiting"
     assert (first_source.left, first_source.cancelled) == (1, 0)
-    async with replica(engine, tmp_path, source) as second:
-        outcome = await until_done(second, waiting.run_id)
+    outcome = await replicas.end(source, waiting.run_id)
     assert (outcome.status, outcome.value) == ("completed", f"done task of {tool} 1")
     assert (source.followed, source.calls) == ([f"task of {tool} 1"], [])
 
 
-async def test_a_task_that_is_created_while_the_program_is_suspended_is_recorded_too(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_a_task_that_is_created_while_the_program_is_suspended_is_recorded_too(replicas: Replicas) -> None:
     first_source, source = TaskSource(), TaskSource(done=True)
     first_source.tasks = anyio.Event()
-    async with replica(engine, tmp_path, first_source) as first:
+    async with replicas(first_source) as first:
         waiting = await first.execute(CODE % "write")
         first_source.tasks.set()
         await until(lambda: first_source.created == 1)
-    async with replica(engine, tmp_path, source) as second:
-        assert (await until_done(second, waiting.run_id)).value == "done task of write 1"
+    assert (await replicas.end(source, waiting.run_id)).value == "done task of write 1"
     assert source.calls == []
 
 
-async def test_a_third_process_follows_it_when_the_second_ends_too(engine: Engine, tmp_path: Path) -> None:
+async def test_a_third_process_follows_it_when_the_second_ends_too(replicas: Replicas) -> None:
     sources = TaskSource(), TaskSource(), TaskSource(done=True)
-    async with replica(engine, tmp_path, sources[0]) as first:
-        waiting = await first.execute(CODE % "write")
-    async with replica(engine, tmp_path, sources[1]) as second:
+    waiting = await replicas.execute(sources[0], CODE % "write")
+    async with replicas(sources[1]) as second:
         assert (await second.observe(waiting.run_id)).status == "waiting"
         assert sources[1].followed == ["task of write 1"]
         # A wait of the same process does not follow it a second time.
         assert (await second.observe(waiting.run_id)).status == "waiting"
         assert sources[1].followed == ["task of write 1"]
     assert sources[1].left == 1
-    async with replica(engine, tmp_path, sources[2]) as third:
-        assert (await until_done(third, waiting.run_id)).value == "done task of write 1"
+    assert (await replicas.end(sources[2], waiting.run_id)).value == "done task of write 1"
     assert [each.cancelled for each in sources] == [0, 0, 0]
 
 
-async def test_a_process_that_waits_for_a_task_of_another_one_follows_it_after_the_death_of_that(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_a_process_that_waits_for_a_task_of_a_dying_one_follows_it(replicas: Replicas) -> None:
     ends: list[Any] = []
     source = TaskSource(done=True)
 
@@ -153,8 +134,8 @@ async def test_a_process_that_waits_for_a_task_of_another_one_follows_it_after_t
         ends.append(await second.observe(waiting.run_id))
 
     with anyio.fail_after(30):
-        async with replica(engine, tmp_path, source, timeout_ms=20_000) as second, anyio.create_task_group() as group:  # noqa: SIM117 - the first one ends before
-            async with replica(engine, tmp_path, TaskSource()) as first:
+        async with replicas(source, timeout_ms=20_000) as second, anyio.create_task_group() as group:  # noqa: SIM117 - the first one ends before
+            async with replicas(TaskSource()) as first:
                 waiting = await first.execute(CODE % "write")
                 group.start_soon(wait)
                 await until(lambda: second.manager.operator.view(waiting.run_id) is not None)
@@ -162,51 +143,40 @@ async def test_a_process_that_waits_for_a_task_of_another_one_follows_it_after_t
     assert source.followed == ["task of write 1"]
 
 
-async def test_a_run_that_the_next_process_cancels_has_its_task_cancelled(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, TaskSource()) as first:
-        waiting = await first.execute(CODE % "write")
+async def test_a_run_that_the_next_process_cancels_has_its_task_cancelled(replicas: Replicas) -> None:
+    waiting = await replicas.execute(TaskSource(), CODE % "write")
     source = TaskSource()
-    async with replica(engine, tmp_path, source) as second:
+    async with replicas(source) as second:
         assert (await second.observe(waiting.run_id)).status == "waiting"
         assert (await second.observe(waiting.run_id, cancel=True)).code == "aborted"
         await until(lambda: source.cancelled == 1)
     assert source.left == 0
 
 
-async def test_a_task_that_the_server_does_not_know_leaves_the_outcome_unknown(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, TaskSource()) as first:
-        waiting = await first.execute(UNKNOWN)
+async def test_a_task_that_the_server_does_not_know_leaves_the_outcome_unknown(replicas: Replicas) -> None:
+    waiting = await replicas.execute(TaskSource(), UNKNOWN)
     lost = TaskLost("files", "server 'files' does not know the task")
-    async with replica(engine, tmp_path, TaskSource(error=lost)) as second:
-        code, dispatched, outcome, message = (await until_done(second, waiting.run_id)).value
+    code, dispatched, outcome, message = (await replicas.end(TaskSource(error=lost), waiting.run_id)).value
     assert (code, dispatched, outcome) == ("nested_tool_failed", True, "unknown")
     assert "does not know the task" in message
 
 
-async def test_a_task_that_has_failed_is_not_unknown(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, TaskSource()) as first:
-        waiting = await first.execute(UNKNOWN)
+async def test_a_task_that_has_failed_is_not_unknown(replicas: Replicas) -> None:
+    waiting = await replicas.execute(TaskSource(), UNKNOWN)
     error = UpstreamCallError("files", "it is broken", dispatched=True)
-    async with replica(engine, tmp_path, TaskSource(error=error)) as second:
-        code, dispatched, outcome, _ = (await until_done(second, waiting.run_id)).value
+    code, dispatched, outcome, _ = (await replicas.end(TaskSource(error=error), waiting.run_id)).value
     assert (code, dispatched, outcome) == ("nested_tool_failed", True, None)
 
 
-async def test_a_question_of_a_task_of_an_earlier_process_reaches_the_client_of_the_next(
-    engine: Engine, tmp_path: Path
-) -> None:
-    async with replica(engine, tmp_path, TaskSource()) as first:
-        waiting = await first.execute(CODE % "write")
+async def test_a_question_of_a_task_of_an_earlier_process_reaches_the_client_of_the_next(replicas: Replicas) -> None:
+    waiting = await replicas.execute(TaskSource(), CODE % "write")
     client = FakeClient("ask", replies=[{"action": "accept", "content": "Ada"}])
-    async with replica(engine, tmp_path, TaskSource(done=True, asks=True)) as second:
-        outcome = await until_done(second, waiting.run_id, client=client)
+    outcome = await replicas.end(TaskSource(done=True, asks=True), waiting.run_id, client=client)
     assert outcome.value == "done task of write 1 Ada"
 
 
-async def test_a_task_is_recorded_later_if_the_store_does_not_answer(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(persisting, "RETRY_SECONDS", 0.001)
+async def test_a_task_is_recorded_when_the_store_is_back(replicas: Replicas) -> None:
+    replicas.patch.setattr(persisting, "RETRY_SECONDS", 0.001)
     errors = [StoreUnavailable("away"), StoreUnavailable("away")]
     inner = DurableStore.note_task
 
@@ -215,32 +185,29 @@ async def test_a_task_is_recorded_later_if_the_store_does_not_answer(
             raise errors.pop()
         return await inner(self, run_id, call, task)
 
-    monkeypatch.setattr(DurableStore, "note_task", note_task)
+    replicas.patch.setattr(DurableStore, "note_task", note_task)
     first_source = TaskSource()
     first_source.tasks = anyio.Event()
-    async with replica(engine, tmp_path, first_source) as first:
+    async with replicas(first_source) as first:
         waiting = await first.execute(CODE % "write")
         first_source.tasks.set()
         (live,) = first.manager._live.runs[waiting.run_id].calls.values()
         await until(lambda: live.task_stored)
         assert not errors
-    async with replica(engine, tmp_path, TaskSource(done=True)) as second:
-        assert (await until_done(second, waiting.run_id)).value == "done task of write 1"
+    assert (await replicas.end(TaskSource(done=True), waiting.run_id)).value == "done task of write 1"
 
 
 async def test_a_task_of_a_program_that_ends_with_its_process_is_cancelled(engine: Engine) -> None:
     source = TaskSource()
-    async with bench(engine, source, timeout_ms=200) as it:
-        assert (await it.execute(CODE % "write")).status == "waiting"
+    assert (await ran(engine, CODE % "write", source, timeout_ms=200)).status == "waiting"
     assert (source.cancelled, source.left) == (1, 0)
 
 
-async def test_events_say_that_a_call_was_a_task(engine: Engine, tmp_path: Path) -> None:
+async def test_events_say_that_a_call_was_a_task(replicas: Replicas) -> None:
     events: list[Event] = []
     source = TaskSource()
-    async with replica(engine, tmp_path, source) as first:
-        waiting = await first.execute(CODE % "write")
-    async with replica(engine, tmp_path, TaskSource(done=True)) as second:
+    waiting = await replicas.execute(source, CODE % "write")
+    async with replicas(TaskSource(done=True)) as second:
         second.auditor.add(events.append)
         await until_done(second, waiting.run_id)
     (ended,) = [each for each in events if each.kind == "call_ended"]

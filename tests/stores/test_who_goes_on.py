@@ -3,7 +3,7 @@ ever, nothing is sent twice, and no one keeps what is not theirs any more. And w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -12,14 +12,9 @@ from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs import persisting, run_calls
 from codemode_mcp.runs.store import Fenced
-from tests.stores.test_runs_that_outlive import READ, WRITE, fast, replica, slow, until_done
+from tests.stores.replicas import READ, WRITE, Replicas, fast, slow, until_done
+from tests.waiting import until
 from upstream_clients.testing import ScriptedSource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -38,18 +33,10 @@ def failing(store: Any, name: str, *errors: Exception) -> None:
     setattr(store, name, fails)
 
 
-async def until(true: Callable[[], bool]) -> None:
-    with anyio.fail_after(10):
-        while not true():
-            await anyio.lowlevel.checkpoint()
-
-
-async def test_the_last_calls_of_a_program_are_not_sent_when_another_process_has_it_by_then(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(persisting, "RETRY_SECONDS", 0.001)
+async def test_the_last_calls_of_a_program_are_not_sent_when_another_process_has_it_by_then(replicas: Replicas) -> None:
+    replicas.patch.setattr(persisting, "RETRY_SECONDS", 0.001)
     source = fast()
-    async with replica(engine, tmp_path, source) as it:
+    async with replicas(source) as it:
         waiting = await it.execute(YIELDS + "MCP.files.write({n: 1}); return 1")
         failing(it.store, "end", StoreUnavailable("away"), *[Fenced(waiting.run_id)] * 1000)
         run = it.manager._live.runs[waiting.run_id]
@@ -59,12 +46,10 @@ async def test_the_last_calls_of_a_program_are_not_sent_when_another_process_has
     assert source.calls == []
 
 
-async def test_the_last_calls_are_not_sent_either_when_its_holder_is_unknown(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(persisting, "RETRY_SECONDS", 0.001)
+async def test_the_last_calls_are_not_sent_either_when_its_holder_is_unknown(replicas: Replicas) -> None:
+    replicas.patch.setattr(persisting, "RETRY_SECONDS", 0.001)
     source = fast()
-    async with replica(engine, tmp_path, source) as it:
+    async with replicas(source) as it:
         waiting = await it.execute(YIELDS + "MCP.files.write({n: 1}); return 1")
         failing(it.store, "end", *[StoreUnavailable("away")] * 100_000)
         run = it.manager._live.runs[waiting.run_id]
@@ -74,11 +59,9 @@ async def test_the_last_calls_are_not_sent_either_when_its_holder_is_unknown(
     assert source.calls == []
 
 
-async def test_a_call_that_is_cancelled_where_it_was_sent_ends_for_any_process_that_waits_for_it(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_a_call_that_is_cancelled_where_it_was_sent_ends_everywhere(replicas: Replicas) -> None:
     code = "return await MCP.files.write({n: 1}).catch((error) => error.code)"
-    async with replica(engine, tmp_path, slow()) as first, replica(engine, tmp_path, fast()) as second:
+    async with replicas(slow()) as first, replicas(fast()) as second:
         waiting = await first.execute(code)
         run = first.manager._live.runs[waiting.run_id]
         assert (await second.observe(waiting.run_id)).status == "waiting"
@@ -86,13 +69,11 @@ async def test_a_call_that_is_cancelled_where_it_was_sent_ends_for_any_process_t
         assert (await until_done(second, waiting.run_id)).value == "aborted"
 
 
-async def test_a_run_that_could_not_be_taken_over_can_be_by_the_next(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with replica(engine, tmp_path, fast()) as first:
+async def test_a_failed_takeover_leaves_the_run(replicas: Replicas) -> None:
+    async with replicas(fast()) as first:
         waiting = await first.execute(YIELDS + "return 1")
         failing(first.store, "suspend", StoreUnavailable("away"))
-    async with replica(engine, tmp_path, fast()) as second, replica(engine, tmp_path, fast()) as third:
+    async with replicas(fast()) as second, replicas(fast()) as third:
         failing(
             second.manager._takeover._restoring, "run_of", StoreUnavailable("away"), RuntimeError("a fault of ours")
         )
@@ -102,11 +83,9 @@ async def test_a_run_that_could_not_be_taken_over_can_be_by_the_next(
         assert (await until_done(third, waiting.run_id)).value == 1
 
 
-async def test_a_run_that_its_process_has_let_go_of_without_a_word_is_free_after_a_sweep(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_a_run_that_its_process_has_let_go_of_without_a_word_is_free_after_a_sweep(replicas: Replicas) -> None:
     code = YIELDS + "await yield_control('y'); return unwrap(await MCP.files.write({n: 1})).text"
-    async with replica(engine, tmp_path, fast()) as first, replica(engine, tmp_path, fast()) as second:
+    async with replicas(fast()) as first, replicas(fast()) as second:
         waiting = await first.execute(code)
         failing(first.store, "suspend", StoreUnavailable("away"))
         with pytest.raises(StoreUnavailable):
@@ -117,8 +96,8 @@ async def test_a_run_that_its_process_has_let_go_of_without_a_word_is_free_after
         assert (await until_done(second, waiting.run_id)).value == "done 1"
 
 
-async def test_a_run_that_fails_inside_us_can_be_waited_for_again(engine: Engine, tmp_path: Path) -> None:
-    async with replica(engine, tmp_path, fast()) as it:
+async def test_a_run_that_fails_inside_us_can_be_waited_for_again(replicas: Replicas) -> None:
+    async with replicas(fast()) as it:
         waiting = await it.execute(YIELDS + "await yield_control('y'); return 1")
         failing(it.store, "suspend", RuntimeError("a fault of ours"))
         with pytest.raises(CodeModeError, match="see its log"):
@@ -126,9 +105,9 @@ async def test_a_run_that_fails_inside_us_can_be_waited_for_again(engine: Engine
         assert (await until_done(it, waiting.run_id)).value == 1
 
 
-async def test_a_run_that_computes_when_its_process_ends_is_left_for_the_next(engine: Engine, tmp_path: Path) -> None:
+async def test_a_run_that_computes_when_its_process_ends_is_left_for_the_next(replicas: Replicas) -> None:
     code = YIELDS + "const now = Date.now(); while (Date.now() - now < 150); return 'computed'"
-    async with replica(engine, tmp_path, fast(), timeout_ms=20_000) as first:
+    async with replicas(fast(), timeout_ms=20_000) as first:
         waiting = await first.execute(code)
         async with anyio.create_task_group() as group:
             group.start_soon(first.observe, waiting.run_id)
@@ -136,21 +115,18 @@ async def test_a_run_that_computes_when_its_process_ends_is_left_for_the_next(en
             await until(lambda: run.guest is not None)
             await anyio.sleep(0.05)
             group.cancel_scope.cancel()
-    async with replica(engine, tmp_path, fast(), timeout_ms=20_000) as second:
-        outcome = await until_done(second, waiting.run_id)
+    outcome = await replicas.end(fast(), waiting.run_id, timeout_ms=20_000)
     assert (outcome.status, outcome.value) == ("completed", "computed")
 
 
-async def test_results_that_a_suspended_program_has_not_got_hold_up_its_other_calls(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_calls, "BACKLOG_CHARACTERS", 50_000)
+async def test_undelivered_results_hold_up_other_calls(replicas: Replicas) -> None:
+    replicas.patch.setattr(run_calls, "BACKLOG_CHARACTERS", 50_000)
     source = ScriptedSource("files", {"read": lambda _: {"content": [], "text": "x" * 10_000}}, tools=[READ, WRITE])
     code = (
         "const all = Promise.all([...Array(40).keys()].map((n) => MCP.files.read({n}))); await yield_control('x');"
         "return (await all).length"
     )
-    async with replica(engine, tmp_path, source, max_pending_tool_calls=4) as it:
+    async with replicas(source, max_pending_tool_calls=4) as it:
         waiting = await it.execute(code)
         run = it.manager._live.runs[waiting.run_id]
         await until(lambda: not run.executing)
@@ -159,42 +135,32 @@ async def test_results_that_a_suspended_program_has_not_got_hold_up_its_other_ca
     assert len(source.calls) == 40
 
 
-async def test_arguments_of_calls_that_wait_are_bounded(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_calls, "ARGUMENTS_CHARACTERS", 200_000)
+async def test_arguments_of_calls_that_wait_are_bounded(replicas: Replicas) -> None:
+    replicas.patch.setattr(run_calls, "ARGUMENTS_CHARACTERS", 200_000)
     code = (
         "const text = 'x'.repeat(150_000); const first = MCP.files.write({text});"
         "const second = await MCP.files.write({text}).catch((error) => [error.code, error.message]);"
         "await first; const third = await MCP.files.write({text}); return [...second, unwrap(third).text]"
     )
-    async with replica(engine, tmp_path, fast()) as it:
-        code_, message, text = (await it.execute(code)).value
+    code_, message, text = (await replicas.execute(fast(), code)).value
     assert (code_, text) == ("too_many_pending_tool_calls", "done ")
     assert "200000 characters" in message
 
 
-async def test_what_is_written_down_besides_the_memory_is_bounded(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(persisting, "MIN_RECORD_LIMIT", 10)
+async def test_what_is_written_down_besides_the_memory_is_bounded(replicas: Replicas) -> None:
+    replicas.patch.setattr(persisting, "MIN_RECORD_LIMIT", 10)
     code = "store('key', 'x'.repeat(200_000)); await yield_control()"
-    async with replica(engine, tmp_path, fast(), max_snapshot_bytes=150_000) as it:
-        outcome = await it.execute(code)
+    outcome = await replicas.execute(fast(), code, max_snapshot_bytes=150_000)
     assert outcome.code == "snapshot_limit_exceeded", outcome
     assert "besides its memory" in outcome.error
 
 
-async def test_a_program_that_may_have_been_written_down_is_not_resumed_beside_that(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_a_program_that_may_have_been_written_down_is_not_resumed_beside_that(replicas: Replicas) -> None:
     sources = fast(), fast()
     code = "const one = MCP.files.write({n: 1}); await yield_control('x'); await one; return 1"
     async with (
-        replica(
-            engine, tmp_path, sources[0], max_pending_tool_calls=1, rules=PolicyRules(ask=("mcp:files:write",))
-        ) as it,
-        replica(engine, tmp_path, sources[1]) as other,
+        replicas(sources[0], max_pending_tool_calls=1, rules=PolicyRules(ask=("mcp:files:write",))) as it,
+        replicas(sources[1]) as other,
     ):
         suspend = it.store.suspend
 

@@ -40,7 +40,7 @@ from tests.programs.test_programs import read_programs
 from tests.runs.bench import CALLER, bench
 from tests.runs.fake_plugins import FakePlugins
 from tests.runs.saved_programs import DOUBLE, library
-from tests.stores.test_runs_that_outlive import fast, replica, slow, until_done
+from tests.stores.replicas import fast, replica, slow, until_done
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource, text_result
 
