@@ -1,7 +1,5 @@
 """The configuration file: what is found, what it means, and what each mistake is told."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

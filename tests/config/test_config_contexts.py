@@ -1,20 +1,14 @@
 """`tools.contexts` and `tools.budgets`: what they mean, and what each mistake is told."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.base.settings import BudgetSettings, PolicyContext, PolicyRules
-from codemode_mcp.config import load_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.config import Config
+from codemode_mcp.config import Config, load_config
 
 
 def load(folder: Path, contexts: object, servers: object = None, **tools: Any) -> Config:

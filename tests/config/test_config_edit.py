@@ -1,14 +1,13 @@
 """Adding to the configuration file: all that is there stays as it was written, and no one reads half of it."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
 import stat
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,9 +18,6 @@ from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, backup_folder, replace_file, restore_backup
 from codemode_mcp.config.edit_json import with_items
 from codemode_mcp.config.source import SourceError, parse
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KEYS = ("tools", "approved")
 

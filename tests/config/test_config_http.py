@@ -1,24 +1,18 @@
 """The section `http` of the configuration: what it means, and what each mistake is told."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pathlib
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.base.settings import HTTP_CLAMPS, HttpSettings, IssuerSettings, StaticToken
-from codemode_mcp.config import load_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.config import Config
+from codemode_mcp.config import Config, load_config
 
 TOKEN = "a-token-nobody-may-see"
 ISSUER = {"issuer": "https://login.example", "audience": "https://mcp.example/mcp"}

@@ -1,10 +1,9 @@
 """Entries of HTTP APIs: `openapi`, `baseUrl`, and the kinds of `auth`."""
 
-from __future__ import annotations
-
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -16,9 +15,6 @@ from codemode_mcp.config.literals import written_entry
 from codemode_mcp.config.reload import differences
 from scripts.reference import SCHEMA
 from upstream_clients.spec import ApiKey, BasicLogin, BearerToken, ClientCredentials, OAuthSettings, UpstreamSpec
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DOCUMENT = "https://api.example/openapi.json"
 TOKEN_URL = "https://login.example/token"

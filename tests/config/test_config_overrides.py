@@ -1,24 +1,18 @@
 """`mcpServers.NAME.override`: what it means, and what each mistake is told."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.base.settings import ToolOverride
-from codemode_mcp.config import load_config
+from codemode_mcp.config import Config, load_config
 from codemode_mcp.config.reload import differences
 from codemode_mcp.rules.policy.policy import Policy
 from codemode_mcp.rules.policy.rules import Effects
 from upstream_clients.tools import Annotations
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.config import Config
 
 SECRET = "hunter2-do-not-print"
 

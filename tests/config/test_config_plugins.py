@@ -1,20 +1,14 @@
 """The section `plugins` of the configuration."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.errors import ConfigError
-from codemode_mcp.config import load_config
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from codemode_mcp.config import Config
+from codemode_mcp.config import Config, load_config
 
 SECRET = "hunter2-hunter2-hunter2"
 

@@ -1,16 +1,11 @@
 """Tests of what a configuration file looks like from outside."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from codemode_mcp.config.source import file_states, parse
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("comment", ["", "// said\n"])

@@ -1,27 +1,21 @@
 """The section `store` of the configuration: what it means, and what each mistake is told."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
 import random
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codemode_mcp.audit import Redactor
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.base.settings import StoreSettings
-from codemode_mcp.config import load_config
+from codemode_mcp.config import Config, load_config
 from codemode_mcp.config.process_sections import is_random, key_of
 from codemode_mcp.config.reload import needs_restart
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.config import Config
 
 KEY, OTHER = (random.Random(seed).randbytes(32) for seed in (1, 2))
 TEXT = base64.b64encode(KEY).decode()

@@ -1,10 +1,9 @@
 """Changes to JSON that people write: all that is not changed stays as it was written."""
 
-from __future__ import annotations
-
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +11,6 @@ from hypothesis import strategies as st
 
 from codemode_mcp.config.edit_json import with_members
 from codemode_mcp.config.source import SourceError, parse, without_comments
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 KEYS = ("mcpServers",)
 VALUE = {"command": "c", "args": ["a"]}

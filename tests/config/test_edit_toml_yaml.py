@@ -1,7 +1,5 @@
 """Changing TOML and YAML: what is not asked for stays as it is written, and what cannot be changed is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """The lock file beside a configuration, with `serve --locked`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +8,6 @@ from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config import Reading, load_config
 from codemode_mcp.rules.trust.items import SERVER_KEY, item_of
 from codemode_mcp.rules.trust.pins_file import LockFile, write_lock_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def written(folder: Path) -> Path:

@@ -1,22 +1,15 @@
 """SIGHUP in a process with several applications: each of them reads its configuration again."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from codemode_mcp.config import load_config, reload
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.config import Config, Reading
+from codemode_mcp.config import Config, Reading, load_config, reload
 
 pytestmark = [
     pytest.mark.anyio,

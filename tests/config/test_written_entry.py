@@ -1,17 +1,13 @@
 """Server entries as pins compare them: what distinguishes two servers, and no secret."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codemode_mcp.config import load_config
 from codemode_mcp.config.literals import written_entry
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOKEN = "ghp_" + "a1B2" * 9
 

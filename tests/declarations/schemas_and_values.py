@@ -6,15 +6,11 @@ that the type accepts must be valid under it. Together they list the allowed dif
 decide.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from hypothesis import strategies as st
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Schema = dict[str, Any] | bool
 

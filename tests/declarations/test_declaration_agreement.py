@@ -4,12 +4,11 @@ CI runs a few hundred schemas. To run more:
 `AGREEMENT_CASES=20000 AGREEMENT_SEED=7 python -m pytest tests/declarations/test_declaration_agreement.py`.
 """
 
-from __future__ import annotations
-
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema_rs
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -17,9 +16,6 @@ from hypothesis import strategies as st
 
 from declarations import render_schema
 from tests.declarations.schemas_and_values import as_draft_07, as_meant, as_sayable, documents, meets_itself, values
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CASES = int(os.environ.get("AGREEMENT_CASES", "250"))
 SEED = int(os.environ.get("AGREEMENT_SEED", "0"))

@@ -1,19 +1,13 @@
 """The cases of `schema_cases`: each type accepts, refuses and documents what it should."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from declarations import render_schema
+from tests.declarations.conftest import Comments, Problems
 from tests.declarations.schema_cases import CASES, Case
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.declarations.conftest import Comments, Problems
 
 
 def program(case: Case) -> tuple[str, int]:

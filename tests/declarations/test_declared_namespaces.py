@@ -1,16 +1,12 @@
 """`namespaces.d.ts`: the scope of a namespace as types that compile."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import declarations
 from declarations.functions import NamespaceSummary, ScopeFunction, ScopeObject, render_namespaces
 from upstream_clients.tools import Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 GUEST = (Path(declarations.__file__).parent / "guest.d.ts").read_text("utf-8")
 TREE = {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/T"}}}}

@@ -1,11 +1,10 @@
 """The shapes of earlier results: their content, secrets that they never contain, and their bounds."""
 
-from __future__ import annotations
-
 import json
 import string
+from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -26,9 +25,6 @@ from declarations.observed import (
     to_schema,
     unite,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def seen(*values: object) -> Shape:

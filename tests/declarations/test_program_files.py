@@ -1,15 +1,11 @@
 """Declaration files of saved programs, as a compiler sees them."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from declarations.functions import render_program, render_programs
 from upstream_clients.tools import Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PART = {"$defs": {"Part": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Part"}}}}}
 REPORT = Tool(

@@ -1,7 +1,5 @@
 """No text of a server or a program moves a cursor, ends a line, hides words or reverses the text around it."""
 
-from __future__ import annotations
-
 import json
 import sys
 import unicodedata

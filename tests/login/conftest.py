@@ -1,10 +1,9 @@
 """Fixtures that keep these tests away from the logins and the keyring of the user who runs them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import keyring
 import pytest
@@ -12,10 +11,6 @@ from keyring.backends import null
 from protected import SERVER, SHARED, Protected
 
 from upstream_clients import token_store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,11 +1,10 @@
 """Protected servers as real processes, and a browser, for the tests of logins."""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import httpx2
@@ -14,9 +13,6 @@ from codemode_mcp.cli.browser_login import log_in
 from tests.ports import reserved_port
 from upstream_clients import UpstreamSpec
 from upstream_clients.errors import LoginError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
 
 SERVER = Path(__file__).resolve().parent.parent / "upstream_clients" / "servers" / "oauth_server.py"
 

@@ -1,7 +1,5 @@
 """Tests of the servers that have a login, and of opening a browser."""
 
-from __future__ import annotations
-
 import webbrowser
 
 import pytest

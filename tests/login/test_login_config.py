@@ -1,10 +1,9 @@
 """`auth` of an entry, and values from the system keyring."""
 
-from __future__ import annotations
-
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import keyring
 import pytest
@@ -14,9 +13,6 @@ from test_token_store import LockedKeyring, MemoryKeyring
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config import load_config, secret_values
 from upstream_clients.spec import OAuthSettings, UpstreamSpec
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 URL = "https://mcp.example/mcp"
 AUTH = "mcpServers.s.auth"

@@ -1,10 +1,9 @@
 """Tests of logins to a real server, and of the connection to it before, with and after a login."""
 
-from __future__ import annotations
-
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -12,17 +11,12 @@ import pytest
 from protected import http_server, log_in_with, protected
 
 from codemode_mcp.cli.browser_login import log_out
-from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamUnavailable
+from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamSpec, UpstreamUnavailable, UpstreamView
 from upstream_clients.connection import Connection
 from upstream_clients.http import Bearer
 from upstream_clients.spec import OAuthSettings
 from upstream_clients.token_store import Login, LoginStore
 from upstream_clients.upstream import Upstream
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from upstream_clients import UpstreamSpec, UpstreamView
 
 pytestmark = pytest.mark.anyio
 

@@ -1,11 +1,10 @@
 """Tests of logins with hostile or broken servers, authorization servers and requests to the listener."""
 
-from __future__ import annotations
-
 import ssl
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
@@ -24,9 +23,6 @@ from upstream_clients.fetch import MAX_DOCUMENT_BYTES, Fetcher, GuardedClient, c
 from upstream_clients.oauth import discover
 from upstream_clients.spec import Challenge, OAuthSettings, read_challenge
 from upstream_clients.token_store import LoginStore
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -1,11 +1,9 @@
 """Logins to an HTTP API: at endpoints that the configuration names, and at those that the API publishes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -17,9 +15,6 @@ from tests.ports import reserved_port
 from upstream_clients.errors import LoginError
 from upstream_clients.openapi.client import credentials_of
 from upstream_clients.spec import OAuthSettings, UpstreamSpec
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -1,14 +1,12 @@
 """Tests of storing logins: the place, the permissions and damaged files."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
 import sys
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import keyring
@@ -21,9 +19,6 @@ from upstream_clients import UpstreamSpec, token_store
 from upstream_clients.errors import StoreError
 from upstream_clients.spec import OAuthSettings
 from upstream_clients.token_store import Login, LoginStore
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SPEC = UpstreamSpec("srv", "http", url="https://mcp.example/mcp")
 LOGIN = Login(

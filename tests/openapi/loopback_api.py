@@ -1,24 +1,18 @@
 """An HTTP API on the loopback interface whose answers a test writes byte by byte, and its OpenAPI document."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 
 from upstream_clients import UpstreamPool, UpstreamSpec
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from upstream_clients.tools import ToolOutcome
+from upstream_clients.tools import ToolOutcome
 
 JSON = "application/json"
 CASE = {"name": "case", "in": "path", "required": True, "schema": {"type": "string"}}

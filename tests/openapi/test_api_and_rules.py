@@ -1,10 +1,9 @@
 """An API behind the real command: rules, approval, records, suspension, replay and pins, as for every other tool."""
 
-from __future__ import annotations
-
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -13,13 +12,8 @@ from loopback_api import DOCUMENT, Received, loopback_api, operation, reply
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-from tests.integration.harness import SECONDS, serve
+from tests.integration.harness import SECONDS, Session, serve
 from tests.integration.test_serve_approval import Person
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.integration.harness import Session
 
 pytestmark = [
     pytest.mark.anyio,

@@ -1,10 +1,8 @@
 """Connections to APIs over TLS and through proxies of the environment."""
 
-from __future__ import annotations
-
 import datetime
 import ssl
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -17,9 +15,6 @@ from loopback_api import JSON, loopback_api, reply
 from upstream_clients.openapi.api import ApiRequest
 from upstream_clients.openapi.client import ApiClient, Base, NoAnswer
 from upstream_clients.openapi.exchanges import Address
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -1,12 +1,12 @@
 """Credentials of an API: what it sees, how tokens are renewed, and that programs and errors never get them."""
 
-from __future__ import annotations
-
 import base64
 import html
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, unquote_plus, urlencode
 
 import anyio
@@ -33,14 +33,8 @@ from upstream_clients.errors import LoginError
 from upstream_clients.openapi.api import ApiResponse, result_of
 from upstream_clients.openapi.client import ClientToken, advice_after_refusal
 from upstream_clients.redaction import secrets_of
-from upstream_clients.spec import ApiKey, BasicLogin, BearerToken, ClientCredentials, OAuthSettings
+from upstream_clients.spec import ApiKey, BasicLogin, BearerToken, ClientCredentials, CredentialSettings, OAuthSettings
 from upstream_clients.token_store import Login, LoginStore
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from upstream_clients.spec import CredentialSettings
 
 pytestmark = pytest.mark.anyio
 

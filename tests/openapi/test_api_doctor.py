@@ -1,21 +1,16 @@
 """The checks of `doctor` for an entry with an OpenAPI document."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from loopback_api import DOCUMENT, operation
 
+from codemode_mcp.cli.check import Check
 from codemode_mcp.config import load_config
 from codemode_mcp.extensions.setup.doctor.servers import check_api
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.cli.check import Check
 
 BEARER = {"type": "bearer", "token": "secret-token"}
 KEY = {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}

@@ -1,11 +1,11 @@
 """The document of an API: where it is read from, what its server sees, and how a missing one is reported."""
 
-from __future__ import annotations
-
 import json
 import socket
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -26,10 +26,6 @@ from upstream_clients import UpstreamCallError, UpstreamPool
 from upstream_clients.listing import ListingCache
 from upstream_clients.openapi import connections, exchanges
 from upstream_clients.openapi.served import report_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -1,11 +1,11 @@
 """An API of which an earlier process has stored a held list, while its document is corrected by now."""
 
-from __future__ import annotations
-
 import json
 import os
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -15,13 +15,8 @@ from codemode_mcp.config import load_config
 from codemode_mcp.process.app.app import open_app
 from codemode_mcp.server.exposed_tools import CallerListings
 from codemode_mcp.server.notifications import Announcer
+from codemode_mcp.server.services import App
 from upstream_clients.jsonrpc import JsonRpcError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
-
-    from codemode_mcp.server.services import App
 
 pytestmark = [
     pytest.mark.anyio,

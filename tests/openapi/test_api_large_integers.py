@@ -1,18 +1,14 @@
 """Integers of 64 bits of an HTTP API: with all their digits in each place of a request, and in answers."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from loopback_api import JSON, loopback_api, reply
 
 from tests.integration.harness import serve
 from upstream_clients.direct import THREAD_BYTES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -1,25 +1,19 @@
 """Calls of operations over HTTP: what an API sees, and how its answers and its silence end."""
 
-from __future__ import annotations
-
 import json
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from loopback_api import JSON, LoopbackApi, Received, call, connected, loopback_api, reply, spec_of, write_document
 
-from upstream_clients import UpstreamCallError
+from upstream_clients import UpstreamCallError, UpstreamPool
 from upstream_clients.direct import THREAD_BYTES
 from upstream_clients.openapi import connections, exchanges
 from upstream_clients.openapi.calls import MAX_VALUES
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from upstream_clients import UpstreamPool
 
 pytestmark = pytest.mark.anyio
 

@@ -1,9 +1,7 @@
 """Requests to an API that are repeated, and those that must not be. The clock is the test's own."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import anyio
 import pytest
@@ -11,15 +9,10 @@ from loopback_api import JSON, LoopbackApi, Received, loopback_api, reply
 
 from tests.ports import reserved_port
 from upstream_clients.openapi import connections
-from upstream_clients.openapi.api import ApiRequest
+from upstream_clients.openapi.api import ApiRequest, ApiResponse
 from upstream_clients.openapi.client import ApiClient, Base, NoAnswer
 from upstream_clients.openapi.exchanges import Address
 from upstream_clients.openapi.next_request import following, pause_before_retry
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from upstream_clients.openapi.api import ApiResponse
 
 pytestmark = pytest.mark.anyio
 

@@ -1,8 +1,8 @@
 """Calls of operations with a server of their own: what each server gets."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from loopback_api import (
@@ -20,10 +20,6 @@ from loopback_api import (
 
 from upstream_clients import UpstreamCallError
 from upstream_clients.openapi import connections
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

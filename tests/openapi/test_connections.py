@@ -1,7 +1,5 @@
 """Answers as bytes: what is read directly is what h11 reads, however the bytes are cut."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import itertools

@@ -1,7 +1,5 @@
 """Questions of upstreams to a person at the client, and progress messages."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import anyio

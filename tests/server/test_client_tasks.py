@@ -1,10 +1,8 @@
 """The states of tasks for clients, and the clients that know tasks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -13,14 +11,11 @@ from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs.calls.outcome import Outcome, Usage
 from codemode_mcp.runs.observation import Polled
 from codemode_mcp.server import client_tasks
-from codemode_mcp.server.client_tasks import ClientTasks, knows_tasks, status_of
+from codemode_mcp.server.client_tasks import ClientTasks, Status, knows_tasks, status_of
 from codemode_mcp.server.exchange import METHODS, TASK_METHODS
 from codemode_mcp.server.exposure.selection import Exposure
 from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.tools import Question
-
-if TYPE_CHECKING:
-    from codemode_mcp.server.client_tasks import Status
 
 QUESTION = ("question-1", Question("up", "elicitation/create", {"message": "name?"}))
 

@@ -1,7 +1,5 @@
 """The clients that a process remembers."""
 
-from __future__ import annotations
-
 from codemode_mcp.server.profiles import MAX_CLIENTS, MAX_TEXT, ConnectedClient, ConnectedClients
 
 

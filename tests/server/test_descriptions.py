@@ -1,23 +1,17 @@
 """The texts that a model reads first: whole texts for a few configurations, and byte budgets for all."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.base.settings import CodeModeSettings, PolicyContext, PolicyRules, ToolSettings
+from codemode_mcp.base.settings import CodeModeSettings, Language, PolicyContext, PolicyRules, ToolSettings
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.server import descriptions
 from codemode_mcp.server.descriptions import tool_list
 from declarations.names import identifiers
-
-if TYPE_CHECKING:
-    from codemode_mcp.base.settings import Language
 
 BOTH: tuple[Language, ...] = ("javascript", "typescript")
 LONG = "Use it to find and change issues of the team. " * 40

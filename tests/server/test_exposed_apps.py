@@ -1,7 +1,5 @@
 """The tools with apps of several callers, and the announcements of their changes."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

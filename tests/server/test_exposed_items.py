@@ -1,7 +1,5 @@
 """Reads of resources of one server while another server is hostile."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

@@ -1,11 +1,10 @@
 """Log messages of servers for clients: who gets which, how many, and in which form."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -15,9 +14,6 @@ from codemode_mcp.server import notifications
 from codemode_mcp.server.notifications import ForwardedLogs
 from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.testing import ScriptedSource
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 pytestmark = pytest.mark.anyio
 

@@ -1,12 +1,11 @@
 """Clients of the handshake revisions get equal answers from `HandshakeSession` and from the SDK's server."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
@@ -18,7 +17,8 @@ from mcp_types import methods, version
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.server.client_messages import NOT_INITIALIZED
 from codemode_mcp.server.client_questions import as_request
-from codemode_mcp.server.line_stream import open_line_stream
+from codemode_mcp.server.exchange import Exchange
+from codemode_mcp.server.line_stream import LineStream, open_line_stream
 from codemode_mcp.server.notifications import Announcer
 from codemode_mcp.server.sdk_server import serve_lines, surface_server
 from codemode_mcp.server.stdio import HandshakeSession, is_plain_call, is_plain_greeting, is_plain_listing
@@ -26,13 +26,6 @@ from upstream_clients import jsonrpc
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.tools import Question
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from contextlib import AbstractAsyncContextManager
-
-    from codemode_mcp.server.exchange import Exchange
-    from codemode_mcp.server.line_stream import LineStream
 
 pytestmark = pytest.mark.anyio
 

@@ -1,7 +1,5 @@
 """Limits on requests: hosts, origins, rates and owners."""
 
-from __future__ import annotations
-
 import json
 
 import anyio

@@ -1,21 +1,17 @@
 """The listener in this process, with short time limits."""
 
-from __future__ import annotations
-
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from codemode_mcp.base.settings import HttpSettings
 from codemode_mcp.server.http import sockets
 from codemode_mcp.server.http.listener import listening
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
 
 pytestmark = pytest.mark.anyio
 

@@ -1,14 +1,13 @@
 """Forged access tokens, and tokens for other audiences, are refused."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac
 import json
 import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import httpx2
@@ -19,13 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from codemode_mcp.base.settings import HttpSettings, IssuerSettings, StaticToken
 from codemode_mcp.server.http import listener
-from codemode_mcp.server.http.auth import CredentialsRefused, StaticTokens
+from codemode_mcp.server.http.auth import CredentialsRefused, StaticTokens, Verifier
 from codemode_mcp.server.http.oauth import AccessTokens, Keys
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from codemode_mcp.server.http.auth import Verifier
 
 pytestmark = pytest.mark.anyio
 

@@ -1,15 +1,9 @@
 """The texts with which requests are answered that an earlier process has left unanswered."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
+from codemode_mcp.runs.state import RunState
 from codemode_mcp.server.code_mode import Interrupted, interruption
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.state import RunState
 
 RUN = "run_1"
 STATES: list[RunState | None] = ["waiting", "completed", "failed", "aborted", "expired", None]

@@ -1,14 +1,12 @@
 """Lines of a client: on pipes, sockets and files, in any pieces, and with a client that does not read."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -16,10 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.server.line_stream import MAX_READ_AHEAD, open_line_stream, repaired_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

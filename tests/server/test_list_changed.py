@@ -1,7 +1,5 @@
 """Announcements: to every session, once for a burst of changes, and never to closed sessions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

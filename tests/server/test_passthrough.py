@@ -1,7 +1,5 @@
 """Pass-through: names of tools, which are unique, and results in each protocol revision."""
 
-from __future__ import annotations
-
 import json
 import re
 import string

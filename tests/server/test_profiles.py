@@ -1,7 +1,5 @@
 """Profiles of clients by their names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from codemode_mcp.base.settings import ProfileOverride

@@ -1,7 +1,5 @@
 """Saved programs as prompts: their arguments, and the code that the text asks a model to run."""
 
-from __future__ import annotations
-
 import pytest
 
 from codemode_mcp.catalog.saved_programs.program_file import read_program

@@ -1,7 +1,5 @@
 """Lists of resources that are made of three parts: those of servers, apps, and stored results."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Stored results of programs as resources, over a fake application."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

@@ -4,8 +4,6 @@
 are held back, and how many relistings in another order are taken for changes.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import json

@@ -1,7 +1,5 @@
 """Items held in each mode, first listings, and decisions of a person."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Findings in labelled definitions, in recorded lists, and in texts that are made to cost time."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,9 +1,8 @@
 """The comparison of definitions: differences, and texts that mean the same."""
 
-from __future__ import annotations
-
 import copy
-from typing import TYPE_CHECKING, Any
+import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,9 +10,6 @@ from hypothesis import strategies as st
 
 from codemode_mcp.rules.trust.items import MAX_DEPTH, SERVER_KEY, item_of, items_of, listed_item, tool_item
 from upstream_clients.tools import Annotations, Tool, UpstreamView
-
-if TYPE_CHECKING:
-    import random
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
 VALUES = st.recursive(

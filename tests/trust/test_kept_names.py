@@ -1,28 +1,21 @@
 """The identifiers of servers and tools in programs: the one that has an identifier keeps it when a collision comes."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
 
 from codemode_mcp.audit.events import Auditor
-from codemode_mcp.rules.trust.comparison import ServerPins, accept, with_names
+from codemode_mcp.rules.trust.comparison import Mode, ServerPins, accept, with_names
 from codemode_mcp.rules.trust.items import SERVER_KEY, item_of
 from codemode_mcp.rules.trust.pins_file import LockFile, PinsFolder
 from codemode_mcp.rules.trust.service import Trust
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from codemode_mcp.rules.trust.comparison import Mode
 
 pytestmark = pytest.mark.anyio
 

@@ -1,7 +1,5 @@
 """The lock file: digests of accepted items, for version control."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

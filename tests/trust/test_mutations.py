@@ -1,7 +1,5 @@
 """The bars: every change of a listing is held back, and another order of the same listing never is."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.properties import examples

@@ -1,13 +1,11 @@
 """The files with pins: read as written, private, bounded, and changed by several processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +13,6 @@ from codemode_mcp.rules.trust import pins_file
 from codemode_mcp.rules.trust.comparison import Acceptance, Listing, ServerPins
 from codemode_mcp.rules.trust.items import Item, item_of
 from codemode_mcp.rules.trust.pins_file import PinsDamaged, PinsFolder, PinsUnavailable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CREATE = item_of("tool", "create", {"name": "create", "inputSchema": {"type": "object", "maximum": 10**30}})
 CHANGED = item_of("tool", "create", {"name": "create", "description": "\ud800 and \u202e", "inputSchema": {}})

@@ -1,17 +1,12 @@
 """Names of items of servers, as people type them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.rules.trust.items import Kind, parse_reference, reference
-
-if TYPE_CHECKING:
-    from codemode_mcp.rules.trust.items import Key
+from codemode_mcp.rules.trust.items import Key, Kind, parse_reference, reference
 
 
 @pytest.mark.parametrize(

@@ -1,32 +1,24 @@
 """Pins of an application: listings, changes, decisions of people in this process and in others, and files that fail."""
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
 
-from codemode_mcp.audit.events import Auditor
+from codemode_mcp.audit.events import Auditor, Event
 from codemode_mcp.cli.pinned_items import PinnedItems, PinnedServer
 from codemode_mcp.cli.trust_views import item_row, items_json, report_lines
 from codemode_mcp.rules.trust import service
-from codemode_mcp.rules.trust.comparison import Stale, accept
+from codemode_mcp.rules.trust.comparison import Mode, Stale, accept
 from codemode_mcp.rules.trust.items import reference
 from codemode_mcp.rules.trust.pins_file import LockFile, PinsFolder
-from codemode_mcp.rules.trust.service import Trust
+from codemode_mcp.rules.trust.service import ListedKind, Trust
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Annotations, Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.audit.events import Event
-    from codemode_mcp.rules.trust.comparison import Mode
-    from codemode_mcp.rules.trust.service import ListedKind
 
 pytestmark = pytest.mark.anyio
 

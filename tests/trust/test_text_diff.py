@@ -1,7 +1,5 @@
 """The differences between two definitions, as a person reads them."""
 
-from __future__ import annotations
-
 import json
 import random
 import unicodedata

@@ -1,7 +1,5 @@
 """Tests of the comparison of URIs with URI templates."""
 
-from __future__ import annotations
-
 import re
 import time
 

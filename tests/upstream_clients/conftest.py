@@ -1,9 +1,9 @@
 """Servers to connect to: real processes, each in a few lines under `servers/`."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -11,13 +11,7 @@ from counted_processes import Processes
 from started_pools import SERVERS, python_server, settled_pool
 
 from tests.sdk_servers import SdkServer
-from upstream_clients import UpstreamPool, UpstreamSpec
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from upstream_clients import ToolSource, UpstreamView
+from upstream_clients import ToolSource, UpstreamPool, UpstreamSpec, UpstreamView
 
 
 @pytest.fixture(scope="module")

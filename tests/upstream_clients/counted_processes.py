@@ -1,19 +1,14 @@
 """The processes of a server that writes its pid to a file, see `servers/counted_server.py`."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
-from upstream_clients import UpstreamSpec
-
-if TYPE_CHECKING:
-    from upstream_clients import ToolSource
+from upstream_clients import ToolSource, UpstreamSpec
 
 SERVER = Path(__file__).parent / "servers" / "counted_server.py"
 

@@ -1,19 +1,14 @@
 """A pool whose sources note which calls were sent past the dispatcher, and can send calls by the dispatcher, too."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 from started_pools import settled_pool
 
+from upstream_clients import ToolOutcome, UpstreamPool, UpstreamSpec
 from upstream_clients.live_connection import LiveConnection
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from upstream_clients import ToolOutcome, UpstreamPool, UpstreamSpec
 
 
 class DirectSource:

@@ -1,21 +1,15 @@
 """A connection without a server."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
-from upstream_clients import UpstreamView
+from upstream_clients import Tool, UpstreamView
 from upstream_clients.direct import Answer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from upstream_clients import Tool
-    from upstream_clients.fair_limiter import FairLimiter, Slot
-    from upstream_clients.upstream import Upstream
+from upstream_clients.fair_limiter import FairLimiter, Slot
+from upstream_clients.upstream import Upstream
 
 
 class FakeLink:

@@ -3,17 +3,13 @@
 Other modules cannot import `conftest`: several folders have a module of this name.
 """
 
-from __future__ import annotations
-
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from upstream_clients import UpstreamPool, UpstreamSpec
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 SERVERS = Path(__file__).parent / "servers"
 

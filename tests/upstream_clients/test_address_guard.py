@@ -1,7 +1,5 @@
 """The addresses that another party may name, by the special-purpose registries of IANA."""
 
-from __future__ import annotations
-
 import ipaddress
 
 import pytest

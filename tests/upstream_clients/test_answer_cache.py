@@ -1,18 +1,13 @@
 """Tests of answers to reads and lists that are used again, as the server allows."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
-from upstream_clients import resource_state
+from upstream_clients import ToolSource, UpstreamView, resource_state
 from upstream_clients.resource_state import AnswerCache
-
-if TYPE_CHECKING:
-    from upstream_clients import ToolSource, UpstreamView
 
 pytestmark = pytest.mark.anyio
 

@@ -1,24 +1,18 @@
 """Servers with several processes: for each set of roots, and for each client."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from counted_processes import Processes, said
 
-from upstream_clients import Asking, UpstreamPool
+from upstream_clients import Asking, JsonObject, Question, UpstreamPool
 from upstream_clients.listing import ListingCache
 from upstream_clients.pool import SharedServers
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from upstream_clients import JsonObject, Question
 
 pytestmark = pytest.mark.anyio
 

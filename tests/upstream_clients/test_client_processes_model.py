@@ -1,9 +1,6 @@
 """Any history of clients, roots, questions and calls, without real processes: no process mixes clients."""
 
-from __future__ import annotations
-
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
@@ -12,11 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.properties import examples
-from upstream_clients import UpstreamSpec
+from upstream_clients import JsonObject, UpstreamSpec
 from upstream_clients.client_processes import ClientRoots, RunningServer, SharedServer
-
-if TYPE_CHECKING:
-    from upstream_clients import JsonObject
 
 CLIENTS = ("ada", "bob", "eve")
 ROOTS = st.frozensets(st.sampled_from(["file:///a", "file:///b"]))

@@ -1,11 +1,9 @@
 """Texts that are cut: no part of a secret that lies across the cut is left, wherever the text is shown."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +17,6 @@ from upstream_clients.server_log import MAX_LINE, LogListeners, ServerLog, Stder
 from upstream_clients.server_log import MAX_LOG_LINE as MAX_LOGGED
 from upstream_clients.server_log import MAX_NAME as MAX_LOGGER
 from upstream_clients.spec import UpstreamSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 SECRET = "hunter2-and  some (more)"
 PIECES = [SECRET[:length] for length in range(4, len(SECRET) + 1)]

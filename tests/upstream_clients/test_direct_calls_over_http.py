@@ -4,27 +4,30 @@ A bare server in this process shows each request as it came, and answers byte by
 the SDK do is tested by the tests for `call_tool`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 from direct_pool import DirectSource, direct_pool
 
-from upstream_clients import Asking, UpstreamCallError, UpstreamSpec, http, line_messages, streamable
+from upstream_clients import (
+    Asking,
+    Question,
+    ToolOutcome,
+    UpstreamCallError,
+    UpstreamSpec,
+    http,
+    line_messages,
+    streamable,
+)
 from upstream_clients.direct import THREAD_BYTES
 from upstream_clients.http import Bearer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from upstream_clients import Question, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 

@@ -1,11 +1,10 @@
 """Tests that direct requests read answers of any spelling with the same meaning as the SDK's models."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import anyio
 import httpx2
@@ -20,14 +19,9 @@ from upstream_clients import direct
 from upstream_clients.direct import Answer, DirectRequests, Refusal, read_answer
 from upstream_clients.dispatcher import Dispatcher
 from upstream_clients.jsonrpc import form_of, key_of
-from upstream_clients.line_messages import LineBuffer, read_message
+from upstream_clients.line_messages import Incoming, LineBuffer, read_message
 from upstream_clients.question_routing import ConnectionQuestions
 from upstream_clients.sse import EventBuffer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from upstream_clients.line_messages import Incoming
 
 pytestmark = pytest.mark.anyio
 

@@ -1,19 +1,15 @@
 """Coroutines that run in the step that makes them, and become tasks only when they have to."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
 from upstream_clients.eager import EagerTasks, Reply, Scope, next_round
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 pytestmark = pytest.mark.anyio
 

@@ -1,17 +1,12 @@
 """The search for programs, with programs of the same name in the current folder. No program is run."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from upstream_clients.environment import find_executable, path_to_start
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def executable(path: Path) -> str:

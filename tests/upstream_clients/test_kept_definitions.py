@@ -1,21 +1,16 @@
 """Tests that no definition of a server loses a member of MCP between the wire and its view, in both eras."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
 from tests.integration.harness import npm_server
-from upstream_clients import UpstreamSpec
+from upstream_clients import Tool, UpstreamSpec, UpstreamView
 from upstream_clients.list_repair import ITEM_KINDS
 from upstream_clients.server_log import StderrTail
 from upstream_clients.stdio import open_process
-
-if TYPE_CHECKING:
-    from upstream_clients import Tool, UpstreamView
 
 pytestmark = pytest.mark.anyio
 

@@ -1,7 +1,5 @@
 """Tests that very large results are freed in steps, and that objects with other references stay unchanged."""
 
-from __future__ import annotations
-
 import json
 import threading
 from itertools import pairwise

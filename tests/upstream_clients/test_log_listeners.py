@@ -1,19 +1,14 @@
 """Tests of log messages of servers, which are passed on to those who want them, in both eras of the protocol."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
 from tests.integration.harness import npm_server
-from upstream_clients import Asking, UpstreamSpec
+from upstream_clients import Asking, JsonObject, Question, UpstreamSpec
 from upstream_clients.server_log import MAX_DATA, MAX_SEARCHED, LogListeners
-
-if TYPE_CHECKING:
-    from upstream_clients import JsonObject, Question
 
 pytestmark = pytest.mark.anyio
 

@@ -1,7 +1,5 @@
 """Lines of a server over stdio are taken in the order in which they were written."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,18 +1,13 @@
 """Files and folders that only this user can change."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from upstream_clients.private_files import exposure, make_private_folder, open_private
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no user ids and modes on Windows")
 

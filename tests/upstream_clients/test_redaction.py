@@ -1,14 +1,12 @@
 """The one search for secrets: every encoding in which a server repeats a secret, and which values are secret at all."""
 
-from __future__ import annotations
-
 import base64
 import html
 import json
 import random
 import re
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -18,9 +16,6 @@ from hypothesis import strategies as st
 from tests.properties import examples
 from upstream_clients.redaction import Secrets, counts_as_secret, hide
 from upstream_clients.spec import UpstreamSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SECRETS = {
     "token": "s3cr3t-Token-ABCDEFGH",

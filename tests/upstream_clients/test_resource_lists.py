@@ -1,9 +1,8 @@
 """Tests of the resources that servers list: when they are requested, and how long they are used."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -12,12 +11,7 @@ from upstream_clients import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.list_repair import RESOURCES, read_items
 from upstream_clients.list_state import ListState
 from upstream_clients.listing import ListingCache
-from upstream_clients.tools import MAX_TTL_MS, NO_HINT, CacheHint, combined, read_hint
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from upstream_clients.tools import ResourceListing
+from upstream_clients.tools import MAX_TTL_MS, NO_HINT, CacheHint, ResourceListing, combined, read_hint
 
 pytestmark = pytest.mark.anyio
 

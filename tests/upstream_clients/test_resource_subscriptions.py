@@ -1,10 +1,10 @@
 """Tests of subscriptions to updates of resources, in both eras of the protocol."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -12,10 +12,6 @@ import pytest
 from tests.integration.harness import npm_server
 from upstream_clients import UpstreamCallError, UpstreamSpec, UpstreamUnavailable, resource_state
 from upstream_clients.listing import ListingCache
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

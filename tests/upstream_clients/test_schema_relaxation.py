@@ -1,7 +1,5 @@
 """Schemas that contradict themselves, or that the validator refuses: what is enforced of them."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any

@@ -1,20 +1,15 @@
 """Tests of the state and the log of a server as a person sees them, and of its restart."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+from counted_processes import Processes
 
 from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamSpec
 from upstream_clients.pool import SharedServers
 from upstream_clients.server_log import MAX_LINES, MAX_LOG_LINE, ServerLog
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from counted_processes import Processes
 
 pytestmark = pytest.mark.anyio
 

@@ -1,15 +1,13 @@
 """Several pools that share the processes of their servers."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import sys
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -22,10 +20,6 @@ from upstream_clients.environment import relevant
 from upstream_clients.errors import UpstreamClientError
 from upstream_clients.listing import ListingCache
 from upstream_clients.pool import SharedServers
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
 
 pytestmark = pytest.mark.anyio
 

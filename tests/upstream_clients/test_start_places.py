@@ -1,10 +1,7 @@
 """The number of servers that start at the same time, and whose turn is next."""
 
-from __future__ import annotations
-
 import sys
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -12,10 +9,7 @@ from counted_processes import Processes, said
 
 from upstream_clients import UpstreamPool, UpstreamSpec, process
 from upstream_clients import pool as shared_servers
-from upstream_clients.process import StartPlaces
-
-if TYPE_CHECKING:
-    from upstream_clients.process import StartPlace
+from upstream_clients.process import StartPlace, StartPlaces
 
 pytestmark = pytest.mark.anyio
 

@@ -1,16 +1,15 @@
 """Tests of calls that servers answer with tasks: real servers of both eras and transports, hostile ones, and the state
 machine by itself."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -23,6 +22,7 @@ from upstream_clients import (
     Asking,
     Question,
     QuestionRefused,
+    ToolSource,
     UpstreamCallError,
     UpstreamPool,
     UpstreamSpec,
@@ -32,13 +32,7 @@ from upstream_clients import (
 from upstream_clients.errors import TaskLost
 from upstream_clients.jsonrpc import TASKS_EXTENSION
 from upstream_clients.questions import CallQuestions
-from upstream_clients.tools import TaskOptions
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from upstream_clients import ToolSource
-    from upstream_clients.tools import JsonObject, ToolOutcome
+from upstream_clients.tools import JsonObject, TaskOptions, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 

@@ -1,7 +1,5 @@
 """Sloppy tool lists: repairs, dropped tools, and the sentences about them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,26 +3,20 @@
 The same answers come over stdio, as a plain body and as an event, to calls that are sent directly and by a task.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from direct_pool import DirectSource, direct_pool
-from test_direct_calls_over_http import EVENTS, JSON, Bare, served, text
+from test_direct_calls_over_http import EVENTS, JSON, Bare, Exchange, served, text
 
 from upstream_clients import UpstreamCallError, UpstreamSpec
 from upstream_clients.jsonrpc import readable_error
 from upstream_clients.line_messages import NotAMessage, read_message
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from test_direct_calls_over_http import Exchange
 
 pytestmark = pytest.mark.anyio
 

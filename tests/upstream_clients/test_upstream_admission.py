@@ -1,22 +1,17 @@
 """Tests of `AdmitFn`: a caller sees the tool as its server lists it right before the call is sent."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 from fake_link import FakeLink, connect
 
-from upstream_clients import Annotations, Asking, Tool, UpstreamPool, UpstreamSpec, UpstreamUnavailable
+from upstream_clients import Annotations, Asking, JsonObject, Tool, UpstreamPool, UpstreamSpec, UpstreamUnavailable
 from upstream_clients.listing import ListingCache
 from upstream_clients.upstream import Upstream
-
-if TYPE_CHECKING:
-    from upstream_clients import JsonObject
 
 pytestmark = pytest.mark.anyio
 

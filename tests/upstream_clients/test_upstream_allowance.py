@@ -1,7 +1,5 @@
 """Limits of unsolicited messages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,23 +1,18 @@
 """Tests of what is awaited right before a call is sent for the first time: where a caller writes down that it will
 be."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 from fake_link import FakeLink, connect
 
-from upstream_clients import Asking, Tool, UpstreamSpec, UpstreamUnavailable
+from upstream_clients import Asking, JsonObject, Tool, ToolSource, UpstreamSpec, UpstreamUnavailable
 from upstream_clients.testing import AskingSource, FailingSource, ScriptedSource, SlowSource, text_result
 from upstream_clients.upstream import Upstream
-
-if TYPE_CHECKING:
-    from upstream_clients import JsonObject, ToolSource
 
 pytestmark = pytest.mark.anyio
 

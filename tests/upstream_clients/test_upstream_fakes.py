@@ -1,17 +1,10 @@
 """Tests that the fakes of the package keep the contract of `ToolSource`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import anyio
 import pytest
 
-from upstream_clients import Tool, UpstreamCallError, UpstreamUnavailable
+from upstream_clients import Tool, ToolSource, UpstreamCallError, UpstreamUnavailable
 from upstream_clients.testing import FailingSource, LyingSource, ScriptedSource, SlowSource, text_result
-
-if TYPE_CHECKING:
-    from upstream_clients import ToolSource
 
 pytestmark = pytest.mark.anyio
 

@@ -1,12 +1,11 @@
 """Servers over stdio that misbehave, each a real process."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -24,9 +23,6 @@ from upstream_clients import (
 from upstream_clients.backoff import Backoff
 from upstream_clients.connection import Connection
 from upstream_clients.upstream import Upstream
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -1,24 +1,18 @@
 """Servers over HTTP, each a real one on the loopback interface: streamable HTTP of both eras, and HTTP+SSE."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import httpx2
 import pytest
 
-from upstream_clients import UpstreamCallError, UpstreamSpec, UpstreamUnavailable, http, line_messages
+from upstream_clients import ToolOutcome, UpstreamCallError, UpstreamSpec, UpstreamUnavailable, http, line_messages
 from upstream_clients.error_mapping import HttpWatch
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from upstream_clients import ToolOutcome
 
 pytestmark = pytest.mark.anyio
 

@@ -1,29 +1,31 @@
 """Tests of when servers are started and stopped: the listings kept on disk, idleness, and a configuration that
 changes."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from fake_link import admitted
 
-from upstream_clients import Asking, UpstreamCallError, UpstreamPool, UpstreamSpec, UpstreamUnavailable
+from upstream_clients import (
+    Asking,
+    JsonObject,
+    Question,
+    UpstreamCallError,
+    UpstreamPool,
+    UpstreamSpec,
+    UpstreamUnavailable,
+)
 from upstream_clients.fair_limiter import FairLimiter
 from upstream_clients.listing import FORMAT, FRESH_SECONDS, MAX_FILE_BYTES, MAX_FILES, ListingCache
 from upstream_clients.tools import Annotations, Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from upstream_clients import JsonObject, Question
 
 pytestmark = pytest.mark.anyio
 

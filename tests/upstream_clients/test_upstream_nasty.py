@@ -1,13 +1,12 @@
 """Servers that hang, leave processes behind, or send far too much. Each is a real process."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -20,9 +19,6 @@ from upstream_clients.fair_limiter import Call
 from upstream_clients.line_messages import LineBuffer, TooLong, error_for_long_line, read_message
 from upstream_clients.live_connection import LivenessMonitor
 from upstream_clients.upstream import Upstream
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = [
     pytest.mark.anyio,

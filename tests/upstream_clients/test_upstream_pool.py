@@ -1,12 +1,12 @@
 """The pool, the description of a server, and the small pure parts."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 import anyio
@@ -18,10 +18,6 @@ from upstream_clients.backoff import Backoff
 from upstream_clients.line_messages import read_message
 from upstream_clients.redaction import HIDDEN
 from upstream_clients.server_log import StderrTail
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 SECRETIVE = UpstreamSpec(
     "srv",

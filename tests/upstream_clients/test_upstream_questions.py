@@ -1,14 +1,13 @@
 """Tests of what servers ask while they work on a call: real servers of both eras over each transport, and hand-written
 ones."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -21,6 +20,8 @@ from upstream_clients import (
     Asking,
     Question,
     QuestionRefused,
+    ToolOutcome,
+    ToolSource,
     UpstreamCallError,
     UpstreamSpec,
     UpstreamUnavailable,
@@ -32,12 +33,7 @@ from upstream_clients.fair_limiter import FairLimiter
 from upstream_clients.question_routing import ConnectionQuestions
 from upstream_clients.questions import MAX_QUESTION_DEPTH, MAX_QUESTIONS, MAX_ROUNDS, CallQuestions, check_question
 from upstream_clients.testing import AskingSource
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from upstream_clients import ToolOutcome, ToolSource
-    from upstream_clients.tools import JsonObject
+from upstream_clients.tools import JsonObject
 
 pytestmark = pytest.mark.anyio
 

@@ -1,7 +1,5 @@
 """Outcomes of raw results, and checks of untrusted output schemas."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,17 +1,13 @@
 """Schemas of upstreams: which are used, what a check costs, and how a mismatch is described."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from upstream_clients.schema_expansion import SchemaExpansion
 from upstream_clients.schemas import SchemaParts, UnusableSchema, compile_check, compile_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DRAFT_07 = "http://json-schema.org/draft-07/schema#"
 OBJECT = {"type": "object"}

@@ -1,7 +1,5 @@
 """Tests of server addresses in messages."""
 
-from __future__ import annotations
-
 import pytest
 
 from upstream_clients.spec import UpstreamSpec

@@ -1,22 +1,16 @@
 """Servers over stdio, each a real process: the good ones, in both eras."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamSpec
+from upstream_clients import ToolOutcome, ToolSource, UpstreamCallError, UpstreamPool, UpstreamSpec
 from upstream_clients.environment import is_passed_on
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from upstream_clients import ToolOutcome, ToolSource
 
 pytestmark = pytest.mark.anyio
 

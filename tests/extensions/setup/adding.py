@@ -1,18 +1,14 @@
 """Helpers for `codemode-mcp add`: a registry, package managers with given answers, and what would be written."""
 
-from __future__ import annotations
-
 import json
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OFFICIAL = "io.modelcontextprotocol.registry/official"
 PACKAGE = {"registryType": "npm", "identifier": "@acme/weather", "version": "1.2.3", "transport": {"type": "stdio"}}

@@ -1,17 +1,12 @@
 """The registry and the package managers of tests of `codemode-mcp add`."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.extensions.setup.adding import Managers, Web
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -1,16 +1,12 @@
 """Packages in `codemode-mcp add`: their versions and indexes, which npm and uv know."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.extensions.setup.adding import PACKAGE, Managers, Web, server, would_add
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def test_packages_are_found_by_their_names_in_the_latest_version(web: Web, managers: Managers, tmp_path: Path) -> None:

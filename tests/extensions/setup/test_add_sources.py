@@ -1,10 +1,9 @@
 """The sources of `codemode-mcp add`: what it would write for a name, a package, a document, and for hostile data."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -17,9 +16,6 @@ from codemode_mcp.extensions.setup.adding.steps import listing_lines
 from tests.extensions.setup.adding import PACKAGE, Managers, Web, server, would_add
 from upstream_clients import UpstreamSpec
 from upstream_clients.tools import Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DOCUMENT = {
     "openapi": "3.1.0",

@@ -1,10 +1,9 @@
 """The steps of `codemode-mcp add` that end early: what is undone then, and what is never asked."""
 
-from __future__ import annotations
-
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -17,10 +16,6 @@ from codemode_mcp.extensions.setup.adding.server_parts import find_target, login
 from upstream_clients import keychain
 from upstream_clients.token_store import LoginStore
 from upstream_clients.tools import UpstreamView
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 KEY = Setting("headers", "X-Key", secret=True)
 OTHER = Setting("headers", "X-Other", secret=True)

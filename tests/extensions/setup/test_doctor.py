@@ -1,7 +1,5 @@
 """Tests of what doctor says of an installation, over real servers."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,13 +1,12 @@
 """Each check of doctor by itself, without servers: what it finds, what it says to do, what it never shows."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -41,9 +40,6 @@ from tests.integration.harness import SERVERS
 from upstream_clients.list_repair import read_tools
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PAGE = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text("utf-8")
 SECRET = "a-secret-of-many-letters"

@@ -1,11 +1,10 @@
 """Doctor on the entries of this server in the files of clients, over real processes."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +12,6 @@ from codemode_mcp.extensions.setup.doctor import Check, machine
 from codemode_mcp.extensions.setup.mcp_clients.locations import Machine
 from codemode_mcp.extensions.setup.mcp_clients.own_entries import own_entries
 from tests.ports import reserved_port
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MODULE = ["-P", "-m", "codemode_mcp", "serve", "--config"]
 

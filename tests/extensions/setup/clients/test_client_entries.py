@@ -1,7 +1,5 @@
 """Tests of converting entries of each client into ours: their meaning is kept, and the rest is noted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,23 +1,18 @@
 """Tests of `codemode-mcp import` with files of all clients in a private home folder."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
 from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import backup_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from click.testing import Result
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the folders of Linux")
 

@@ -1,12 +1,10 @@
 """Tests of the plan of an import and of the file that it writes."""
 
-from __future__ import annotations
-
 import json
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,13 +12,9 @@ from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import ChangedMeanwhileError
 from codemode_mcp.config.source import SourceError
 from codemode_mcp.extensions.setup.mcp_clients.client_files import Source, read_named
-from codemode_mcp.extensions.setup.mcp_clients.importing import Plan, existing_at, make_plan
-from codemode_mcp.extensions.setup.mcp_clients.locations import Machine
+from codemode_mcp.extensions.setup.mcp_clients.importing import Plan, Secrets, existing_at, make_plan
+from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName, Machine
 from codemode_mcp.extensions.setup.mcp_clients.own_entries import overlap_warnings, overlaps
-
-if TYPE_CHECKING:
-    from codemode_mcp.extensions.setup.mcp_clients.importing import Secrets
-    from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName
 
 GITHUB = {"command": "npx", "args": ["-y", "github"], "env": {"GITHUB_TOKEN": "hunter2"}}
 

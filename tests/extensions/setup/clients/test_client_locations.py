@@ -1,18 +1,17 @@
 """Tests of the locations of client files, for all systems."""
 
-from __future__ import annotations
-
-from pathlib import PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING
+from pathlib import PurePath, PurePosixPath, PureWindowsPath
 
 import pytest
 
-from codemode_mcp.extensions.setup.mcp_clients.locations import CLIENTS, Machine, install_location, locations
-
-if TYPE_CHECKING:
-    from pathlib import PurePath
-
-    from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName, System
+from codemode_mcp.extensions.setup.mcp_clients.locations import (
+    CLIENTS,
+    ClientName,
+    Machine,
+    System,
+    install_location,
+    locations,
+)
 
 HOME = PurePosixPath("/home/me")
 MAC = PurePosixPath("/Users/me")

@@ -1,12 +1,11 @@
 """Tests of reading files of clients as clients write them, and anything else at their path."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,9 +13,6 @@ from hypothesis import strategies as st
 
 from codemode_mcp.extensions.setup.mcp_clients.client_files import read_clients, read_file, read_named
 from codemode_mcp.extensions.setup.mcp_clients.locations import Machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ENTRY = {"command": "npx", "args": ["-y", "server"]}
 

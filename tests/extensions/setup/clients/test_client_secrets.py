@@ -1,7 +1,5 @@
 """Tests of literal secrets in server entries: they are found, hidden when shown, and replaced by variables."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

@@ -1,12 +1,11 @@
 """Tests of adding this server to files of clients, as each client writes them, and of undoing it."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,15 +13,16 @@ from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import ChangedMeanwhileError, backup_folder
 from codemode_mcp.config.source import parse
 from codemode_mcp.extensions.setup.mcp_clients import installing
-from codemode_mcp.extensions.setup.mcp_clients.installing import RefusedError, carry_out, plan, plan_undo, undo
+from codemode_mcp.extensions.setup.mcp_clients.installing import (
+    RefusedError,
+    UndoPlan,
+    carry_out,
+    plan,
+    plan_undo,
+    undo,
+)
 from codemode_mcp.extensions.setup.mcp_clients.launch import Launch
-from codemode_mcp.extensions.setup.mcp_clients.locations import Machine, install_location
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.extensions.setup.mcp_clients.installing import UndoPlan
-    from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName, Location
+from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName, Location, Machine, install_location
 
 LAUNCH = Launch("/opt/bin/codemode-mcp", ("serve",))
 
@@ -79,12 +79,12 @@ class World:
         self.location: Location = location
         self.path = location.path
 
-    def has(self, text: str) -> World:
+    def has(self, text: str) -> "World":
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_bytes(text.encode())
         return self
 
-    def ours(self, servers: dict[str, Any] | None = None) -> World:
+    def ours(self, servers: dict[str, Any] | None = None) -> "World":
         self.config.write_text(json.dumps({"mcpServers": servers or {}}), "utf-8")
         return self
 

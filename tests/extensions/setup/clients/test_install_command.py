@@ -1,24 +1,18 @@
 """Tests of the output and the exit codes of `codemode-mcp install`."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from codemode_mcp.cli import app
 from codemode_mcp.cli.messages import COLUMNS
 from codemode_mcp.config.edit import backup_folder
 from codemode_mcp.extensions.setup import command_install as install
 from codemode_mcp.extensions.setup.mcp_clients import installing
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from typer.testing import Result
 
 SECRET = "sk-0123456789-verysecret"
 SERVERS: dict[str, Any] = {

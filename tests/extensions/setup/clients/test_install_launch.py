@@ -1,22 +1,17 @@
 """Tests of the command by which clients start this server, for all systems."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codemode_mcp.config.server_entry import starts_this_server
 from codemode_mcp.extensions.setup.mcp_clients.launch import Launch, NoLaunchError, Program, launch, origin
+from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName, System
 from codemode_mcp.extensions.setup.mcp_clients.own_entries import new_entry
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName, System
 
 SCRIPT = "/home/me/.local/bin/codemode-mcp"
 PIPX = "/home/me/.local/share/pipx/venvs/codemode-mcp/bin/python"

@@ -1,7 +1,5 @@
 """Tests of install, undo and import for clients with other keys or another format than most."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
