@@ -13,6 +13,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+from upstream_clients.schema_expansion import UnusableSchema
+from upstream_clients.schema_repair import compiled
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -326,14 +329,10 @@ _MAX_COMPILED: Final = 256 * 1024
 
 @lru_cache(maxsize=1_000)
 def _compiles(pattern: str) -> bool:
-    import jsonschema_rs
-
-    options = jsonschema_rs.RegexOptions(size_limit=_MAX_COMPILED)  # the engine that matches in linear time
     try:
-        jsonschema_rs.validator_for({"pattern": pattern}, offline=True, pattern_options=options)
-    except (ValueError, jsonschema_rs.ReferencingError):
+        return bool(compiled({"pattern": pattern}, _MAX_COMPILED))
+    except UnusableSchema:
         return False
-    return True
 
 
 KEYWORDS: Final[dict[str, Callable[[Any], Any]]] = {
