@@ -14,6 +14,7 @@ from upstream_clients.direct import Answer, Refusal
 from upstream_clients.eager import Reply
 from upstream_clients.error_mapping import call_error, is_logged_out, is_session_lost, is_transport_failure
 from upstream_clients.errors import UpstreamCallError
+from upstream_clients.json_values import values_in
 from upstream_clients.jsonrpc import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
@@ -342,16 +343,7 @@ class LiveConnection:
 
 def _is_marked(schema: object) -> bool:
     """Return True if a schema declares anywhere that a value is also sent as a header."""
-    left = [schema]
-    while left:
-        match left.pop():
-            case dict() as members:
-                if _HEADER_NAME in members:
-                    return True
-                left.extend(members.values())
-            case list() as items:
-                left.extend(items)
-    return False
+    return any(isinstance(each, dict) and _HEADER_NAME in each for each in values_in(schema))
 
 
 # Liveness of a connected server: a stopped process or a half-open connection gives no error, only silence.

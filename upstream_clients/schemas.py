@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from upstream_clients.json_values import pointer_part
 from upstream_clients.schema_expansion import MAX_EXPANDED_NODES, SchemaExpansion, UnusableSchema, follow_pointer
 from upstream_clients.schema_relaxation import relax
 from upstream_clients.schema_repair import compiled, is_legacy, names, repair
@@ -189,7 +190,7 @@ def _first_mismatch(
     if isinstance(value, dict) and isinstance(properties, Mapping):
         for name, schema in properties.items():
             if name in value and isinstance(schema, Mapping):
-                inside = f"{pointer}/properties/{name.replace('~', '~0').replace('/', '~1')}"
+                inside = f"{pointer}/properties/{pointer_part(name)}"
                 if parts.is_valid(inside, value[name]) is False:
                     return name, inside, schema
     if isinstance(value, list) and isinstance(items, Mapping):

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from upstream_clients.schema_expansion import UnusableSchema
+from upstream_clients.schema_expansion import UnusableSchema, follow_pointer
 from upstream_clients.schema_repair import compiled
 
 if TYPE_CHECKING:
@@ -69,16 +69,9 @@ class Document:
             raise UnsupportedError(f"its reference {shown(reference)} is longer than {MAX_REFERENCE} characters")
         if not reference.startswith("#"):
             raise UnsupportedError(f"it refers to another document, {shown(reference)}")
-        here: Any = self.root
-        for segment in unquote(reference[1:]).split("/")[1:]:
-            key = segment.replace("~1", "/").replace("~0", "~")
-            if isinstance(here, dict) and key in here:
-                here = here[key]
-            elif isinstance(here, list) and key.isascii() and key.isdecimal() and len(key) < 7 and int(key) < len(here):
-                here = here[int(key)]
-            else:
-                raise UnsupportedError(f"its reference {shown(reference)} leads nowhere")
-        return here
+        for found, _ in follow_pointer((self.root,), unquote(reference[1:])):
+            return found
+        raise UnsupportedError(f"its reference {shown(reference)} leads nowhere")
 
     def follow(self, node: Any) -> Any:
         """Return a value, or the value at the end of its references.
