@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from declarations import jsdoc
 from declarations.expressions import (
     GUEST_TYPE_NAMES,
     INTEGER_NAME,
@@ -13,14 +14,6 @@ from declarations.expressions import (
     TypeWriter,
     indented,
     property_name,
-)
-from declarations.jsdoc import (
-    MAX_PROPERTY_TEXT,
-    MAX_PROPERTY_TEXT_ALONE,
-    MAX_TOOL_TEXT,
-    MAX_TOOL_TEXT_ALONE,
-    comment_line,
-    comment_lines,
 )
 from declarations.schema import compile_schema
 from declarations.typetree import ANY_OBJECT, IntersectionOf, ObjectOf, Ref, SchemaType, Type, UnionOf, Unknown
@@ -52,8 +45,8 @@ class FunctionText:
         self._effects = effects
         self._tool = tool
         self._type_name = identifier[:1].upper() + identifier[1:]
-        self._max_text = MAX_TOOL_TEXT_ALONE if alone else MAX_TOOL_TEXT
-        self._max_property_text = MAX_PROPERTY_TEXT_ALONE if alone else MAX_PROPERTY_TEXT
+        self._max_text = jsdoc.MAX_TOOL_TEXT_ALONE if alone else jsdoc.MAX_TOOL_TEXT
+        self._max_property_text = jsdoc.MAX_PROPERTY_TEXT_ALONE if alone else jsdoc.MAX_PROPERTY_TEXT
         self._input = compile_schema(
             tool.input_schema, self._type_name + "Input", self._max_property_text, of_input=True
         )
@@ -65,7 +58,7 @@ class FunctionText:
         self.parameters: dict[str, str] = {}
         """Descriptions of top-level properties, by the names as they are written in the declaration."""
         if isinstance(self._input.root, ObjectOf):
-            self.parameters = {comment_line(property_name(p.name)): p.doc for p in self._input.root.properties}
+            self.parameters = {jsdoc.comment_line(property_name(p.name)): p.doc for p in self._input.root.properties}
 
     def write(self, types: NamedTypes, common: Mapping[str, str]) -> WrittenFunction:
         """Return the function as text.
@@ -83,7 +76,7 @@ class FunctionText:
             more, writer = types.declare(self._output)
             declared += more
             output = writer.text(self._output.root)
-        doc = comment_lines(self._tool.description, self._max_text)
+        doc = jsdoc.comment_lines(self._tool.description, self._max_text)
         if self._effects:
             doc[:1] = [" ".join([f"[{self._effects}]", *doc[:1]])]
         # A parameter without a description gets an empty `@param` if its name has a common description, which does not
@@ -91,7 +84,7 @@ class FunctionText:
         doc.extend(
             [f"@param {name} {text}".rstrip() for name, text in self.parameters.items() if common.get(name, "") != text]
         )
-        names = [f"@name {comment_line(self._tool.name)}"] if self._is_renamed() else []
+        names = [f"@name {jsdoc.comment_line(self._tool.name)}"] if self._is_renamed() else []
         return WrittenFunction(
             self._tool.name,
             "".join([f"  {indented(text)}\n" for text in declared]),
@@ -407,10 +400,10 @@ def render_namespaces(namespaces: Sequence[NamespaceSummary]) -> str:
     declared: list[str] = []
     text = ""
     for each in namespaces:
-        tools = comment_line(", ".join(each.tools), MAX_TOOL_TEXT)
+        tools = jsdoc.comment_line(", ".join(each.tools), jsdoc.MAX_TOOL_TEXT)
         lines = [
-            *comment_lines(each.description),
-            *comment_lines(each.prompt),
+            *jsdoc.comment_lines(each.description),
+            *jsdoc.comment_lines(each.prompt),
             f"The same as namespaces.{each.global_name}. Calls {tools}; see tools.describe(id).",
         ]
         by_name = {tool.name: tool for tool in each.tools.values() if tool is not None}
@@ -465,7 +458,7 @@ class _Scope:
         self._declared.extend(line.removeprefix("  ") for line in function.types.splitlines(keepends=True))
         output = "any" if function.output in (None, "unknown") else indented(str(function.output), indent)
         if value.mapped:
-            comment = comment_block(comment_lines(tool.description), indent)
+            comment = comment_block(jsdoc.comment_lines(tool.description), indent)
             return f"{comment}{indent}{written}(...args: any[]): Promise<{output}>;\n"
         comment = comment_block(function.doc, indent)
         # A function of a namespace takes only the tool's input.

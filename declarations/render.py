@@ -14,14 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
-from declarations.expressions import (
-    GUEST_TYPE_NAMES,
-    INTEGER_NAME,
-    NamedTypes,
-    Renderable,
-    TypeWriter,
-    indented,
-)
+from declarations import expressions
 from declarations.functions import (
     FunctionText,
     WrittenFunction,
@@ -113,7 +106,7 @@ class ServerDetails(TypedDict, total=False):
 
 def render_server(
     identifier: str,
-    tools: Sequence[tuple[str, Renderable]],
+    tools: Sequence[tuple[str, expressions.Renderable]],
     *,
     observed: Observed = None,
     **details: Unpack[ServerDetails],
@@ -133,7 +126,7 @@ class ServerFile:
     """
 
     def __init__(
-        self, identifier: str, tools: Sequence[tuple[str, Renderable]], **details: Unpack[ServerDetails]
+        self, identifier: str, tools: Sequence[tuple[str, expressions.Renderable]], **details: Unpack[ServerDetails]
     ) -> None:
         self._identifier = identifier
         name = details.get("server_name")
@@ -252,7 +245,7 @@ class ServerFile:
             if not available or (operation and operation not in available):
                 raise KeyError(name)
             groups.setdefault(group, set()).update([operation] if operation else available)
-        types = NamedTypes(integer=INTEGER_NAME)
+        types = expressions.NamedTypes(integer=expressions.INTEGER_NAME)
         shared = _shared_types(types, made)
         written = [function.write(types, {}) for function in made]
         functions = [each.text((observed or {}).get(each.tool), brief=True) for each in written]
@@ -264,7 +257,7 @@ class ServerFile:
             # Only the texts are cached, because the types take much more memory.
             made = [FunctionText(name, tool, effects=self._effects.get(name, "")) for name, tool in self._tools.items()]
             self._common = common_parameters(made)
-            types = NamedTypes(integer=INTEGER_NAME)
+            types = expressions.NamedTypes(integer=expressions.INTEGER_NAME)
             self._types = _shared_types(types, made)
             self._written = [function.write(types, self._common) for function in made]
         return self._written
@@ -297,9 +290,12 @@ def _effects_line(effects: str) -> str:
     return f"// {effects}:\n" if effects else ""
 
 
-def _shared_types(types: NamedTypes, functions: Iterable[FunctionText]) -> list[str]:
+def _shared_types(types: expressions.NamedTypes, functions: Iterable[FunctionText]) -> list[str]:
     """Return the declarations of the types that occur several times in functions."""
-    return [f"  {indented(text)}\n" for text in types.share(each for function in functions for each in function.types)]
+    return [
+        f"  {expressions.indented(text)}\n"
+        for text in types.share(each for function in functions for each in function.types)
+    ]
 
 
 def _integer_type(functions: Iterable[str]) -> str:
@@ -307,8 +303,8 @@ def _integer_type(functions: Iterable[str]) -> str:
 
 
 # In a namespace, since a type with the same name in two global declarations would be an error.
-INTEGER_TYPE: Final = f"  type {INTEGER_NAME} = number | bigint; // bigint beyond 2^53\n"
-_INTEGER_NAME: Final = re.compile(rf"\b{INTEGER_NAME}\b")
+INTEGER_TYPE: Final = f"  type {expressions.INTEGER_NAME} = number | bigint; // bigint beyond 2^53\n"
+_INTEGER_NAME: Final = re.compile(rf"\b{expressions.INTEGER_NAME}\b")
 _FIRST_WORD: Final = re.compile("[a-z]+(?=[A-Z0-9_])")
 
 
@@ -347,12 +343,12 @@ def _group(group: str, wanted: Collection[str], options: str = ", o?: McpCall") 
     for each in OPERATIONS[group]:
         if each.name in wanted:
             taken, parameter = argument_type(compile_schema(each.input_schema, "Input"))
-            call = f"{each.name}({parameter}{TypeWriter({}).text(taken)}{options})"
+            call = f"{each.name}({parameter}{expressions.TypeWriter({}).text(taken)}{options})"
             shown.append(f"    /** {each.description} */\n    function {call}: Promise<{each.output}>;\n")
     return f"  namespace {group} {{\n{''.join(shown)}  }}\n" if shown else ""
 
 
-def render_tools(tools: Sequence[tuple[str, str | None, Renderable]]) -> str:
+def render_tools(tools: Sequence[tuple[str, str | None, expressions.Renderable]]) -> str:
     """Return the text of `tools.d.ts`, for all tools that are not MCP tools.
 
     It adds members to the interface `Tools` of `guest.d.ts`.
@@ -360,7 +356,7 @@ def render_tools(tools: Sequence[tuple[str, str | None, Renderable]]) -> str:
     Args:
         tools: for each tool its id, the name of its function in `tools` if it has one, and the tool.
     """
-    types = NamedTypes(GUEST_TYPE_NAMES | {"ToolCatalogEntry"})
+    types = expressions.NamedTypes(expressions.GUEST_TYPE_NAMES | {"ToolCatalogEntry"})
     declared: list[str] = []
     members: list[str] = []
     for number, (tool_id, name, tool) in enumerate(tools):
@@ -368,7 +364,7 @@ def render_tools(tools: Sequence[tuple[str, str | None, Renderable]]) -> str:
         written = function.write(types, {})
         declared.append(written.types)
         parameters = written.call.partition("(")[2] + ", o?: McpCall)"
-        result = indented(result_text(written.output, plain=True))
+        result = expressions.indented(result_text(written.output, plain=True))
         comment = comment_block([*written.doc, *written.last_lines], "  ")
         if name is not None:
             members.append(f"{comment}  {name}({parameters}: {result};\n")

@@ -39,18 +39,6 @@ from typing import Any, Final
 
 from declarations import kinds
 from declarations.jsdoc import MAX_PROPERTY_TEXT, property_doc
-from declarations.kinds import (
-    COMBINING,
-    CONDITIONAL,
-    MAX_CONJUNCTS,
-    MAX_LITERAL,
-    Document,
-    Place,
-    add_names,
-    apply_dependent_required,
-    conditional_names,
-    inline_definitions,
-)
 from declarations.typetree import (
     ANY_OBJECT,
     BOOLEAN,
@@ -92,7 +80,9 @@ _LARGE: Final = frozenset({"int64", "uint64", "int128", "uint128"})
 """Formats of integers, in OpenAPI and of generators."""
 _SCALAR_BITS: Final = ((kinds.STRING, STRING), (kinds.NUMBER, NUMBER), (kinds.BOOLEAN, BOOLEAN), (kinds.NULL, NULL))
 
-_NOT_PLAIN: Final = COMBINING | CONDITIONAL | {"const", "enum", "nullable", "$id", "$dynamicRef", "$recursiveRef"}
+_NOT_PLAIN: Final = (
+    kinds.COMBINING | kinds.CONDITIONAL | {"const", "enum", "nullable", "$id", "$dynamicRef", "$recursiveRef"}
+)
 """Keywords without which the type follows from `type` and the keywords of the stated kinds alone."""
 _NOT_TYPING: Final = frozenset(
     {"$ref", "$defs", "$comment", "definitions", "title", "description", "default", "examples", "example", "deprecated"}
@@ -100,7 +90,7 @@ _NOT_TYPING: Final = frozenset(
 )
 """Keywords beside a reference that do not change the type. `_combined` handles `nullable`."""
 
-_EVALUATING: Final = COMBINING | CONDITIONAL | {"$dynamicRef", "$recursiveRef"}
+_EVALUATING: Final = kinds.COMBINING | kinds.CONDITIONAL | {"$dynamicRef", "$recursiveRef"}
 """Keywords whose subschemas may declare members that `unevaluatedProperties` does not forbid."""
 
 
@@ -127,7 +117,7 @@ class _Compiler:
         self._of_input = of_input
         self._root: Mapping[str, Any] = root if isinstance(root, Mapping) else {}
         self._schema = root
-        self._document = Document(self._root)
+        self._document = kinds.Document(self._root)
         self._root_name = name
         self._nodes = MAX_NODES
         self._base = self._root
@@ -136,7 +126,7 @@ class _Compiler:
         # Definitions that references name. A reference only queues its target. So recursive schemas end, and a long
         # chain of definitions does not count as depth.
         self._names: dict[int, str] = {}
-        self._queue: list[tuple[str, Place]] = []
+        self._queue: list[tuple[str, kinds.Place]] = []
         self._definitions: dict[str, Definition] = {}
         self._kinds = kinds.CombinedKinds(self._document)
 
@@ -154,7 +144,7 @@ class _Compiler:
             return SchemaType(root)
         if id(self._root) in self._names:  # the root refers to itself, so it has a definition too
             root = Ref(self._names[id(self._root)])
-        return inline_definitions(root, self._definitions)
+        return kinds.inline_definitions(root, self._definitions)
 
     def _type(self, schema: object, context: int, depth: int) -> Type:
         """Return the type of one schema, for values of the kinds in `context`."""
@@ -211,7 +201,7 @@ class _Compiler:
             if not isinstance(branches, list) or not branches:
                 continue
             if keyword == "allOf":
-                for branch in branches[:MAX_CONJUNCTS]:
+                for branch in branches[: kinds.MAX_CONJUNCTS]:
                     result = intersection(result, self._type(branch, bits, depth + 1))
             elif len(branches) <= MAX_ALTERNATIVES:
                 alternatives = union([self._type(branch, bits, depth + 1) for branch in branches])
@@ -222,8 +212,8 @@ class _Compiler:
             result = intersection(self._of_kinds(schema, bits, depth), result)
         # A target outside the document may declare any property.
         if isinstance(reference, str) and self._document.resolve(reference, self._base) is None:
-            return add_names(result, None)
-        return add_names(result, conditional_names(schema))
+            return kinds.add_names(result, None)
+        return kinds.add_names(result, kinds.conditional_names(schema))
 
     def _of_kinds(self, schema: Mapping[str, Any], bits: int, depth: int) -> Type:
         """Return the type of a schema's own keywords, for values of the kinds in `bits`."""
@@ -301,7 +291,7 @@ class _Compiler:
         if isinstance(value, bool):
             return Constant("boolean", "true" if value else "false")
         if isinstance(value, str):
-            return STRING if len(value) > MAX_LITERAL else Constant("string", string_literal(value))
+            return STRING if len(value) > kinds.MAX_LITERAL else Constant("string", string_literal(value))
         if isinstance(value, (int, float)):
             return number_constant(value) or (INTEGER if isinstance(value, int) else NUMBER)
         self._nodes -= 1
@@ -313,7 +303,7 @@ class _Compiler:
             return TupleOf(tuple(self._value(element, depth + 1) for element in value), len(value), None)
         if not isinstance(value, Mapping) or len(value) > MAX_ALTERNATIVES:
             return UNKNOWN
-        if any(not isinstance(key, str) or len(key) > MAX_LITERAL for key in value):
+        if any(not isinstance(key, str) or len(key) > kinds.MAX_LITERAL for key in value):
             return ANY_OBJECT
         members = [Property(key, self._value(member, depth + 1), True) for key, member in value.items()]
         return ObjectOf(tuple(members), "closed")
@@ -351,7 +341,9 @@ class _Compiler:
         declared = schema.get("properties")
         listed = schema.get("required")
         required = (
-            {n for n in listed if isinstance(n, str) and len(n) <= MAX_LITERAL} if isinstance(listed, list) else set()
+            {n for n in listed if isinstance(n, str) and len(n) <= kinds.MAX_LITERAL}
+            if isinstance(listed, list)
+            else set()
         )
         openness: Openness = "silent"
         rest: Type | None = None
@@ -369,7 +361,7 @@ class _Compiler:
                 if self._nodes < 0:
                     # The budget is used up: other properties are allowed and of any type.
                     return ObjectOf(tuple(properties), "open", UNKNOWN)
-                if isinstance(name, str) and len(name) <= MAX_LITERAL:
+                if isinstance(name, str) and len(name) <= kinds.MAX_LITERAL:
                     type_ = self._type(sub, kinds.ANY, depth + 1)
                     properties.append(Property(name, type_, name in required, property_doc(sub, name, self._max_doc)))
                 else:
@@ -380,7 +372,7 @@ class _Compiler:
             properties.extend(self._undeclared(properties, required, rest or UNKNOWN))
         result = ObjectOf(tuple(properties), openness, rest)
         if "dependentRequired" in schema or "dependencies" in schema:
-            return apply_dependent_required(result, schema.get("dependentRequired", schema.get("dependencies")))
+            return kinds.apply_dependent_required(result, schema.get("dependentRequired", schema.get("dependencies")))
         return result
 
     def _undeclared(self, properties: Sequence[Property], required: set[str], type_: Type) -> list[Property]:

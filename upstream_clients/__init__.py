@@ -3,7 +3,7 @@
 General layout, from top to bottom:
 
 - Values: `tools` (tools, options of calls, the Protocol of every source of tools), `spec` (the definition of a server),
-  `errors`. `testing` has fakes.
+  `errors`, `json_values`. `testing` has fakes.
 - Owners: `pool` has all upstreams of one application, and the running servers that several pools share.
   `client_processes` has the processes of one server and the clients that they serve. `upstream` is one upstream as its
   callers see it. It is built on `reported_state`. `fair_limiter` has its calls in flight and the order of waiting ones.
@@ -13,8 +13,8 @@ General layout, from top to bottom:
   the dispatcher, by `direct` and `streamable`; `results` frees their memory.
 - Questions of servers: `questions`, `question_routing` (the call that a question belongs to).
 - Calls that are answered with tasks: `tasks` follows a task to its end.
-- Lists and resources: `list_state` (the age of a list), `cache_hints`, `list_changed` (announcements of changes) and
-  `resource_state` (resources as callers see them).
+- Lists and resources: `list_state` (the age of a list), `list_changed` (announcements of changes) and
+  `resource_state` (stored answers, and subscriptions to updates of resources).
 - Transports: `stdio`, `process`, `environment`, `line_messages`, `http`, `streamable`, `sse`.
 - HTTP APIs: `openapi` has servers of this process whose tools are the operations of an OpenAPI document.
 - Lines and log messages of a server: `server_log` has the latest ones, and passes messages on.

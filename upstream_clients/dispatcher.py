@@ -15,20 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
+from upstream_clients import jsonrpc
 from upstream_clients.direct import Answer, Refusal
 from upstream_clients.errors import QuestionRefused
-from upstream_clients.jsonrpc import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    SUBSCRIPTION_ID,
-    JsonRpcError,
-    form_of,
-    is_id,
-    key_of,
-    sendable,
-)
 from upstream_clients.line_messages import NotAMessage, ReadingAllowance
 from upstream_clients.list_state import ANNOUNCEMENTS
 from upstream_clients.questions import CURRENT, METHODS
@@ -42,7 +31,6 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from upstream_clients.direct import RequestsInFlight
-    from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.line_messages import Incoming
     from upstream_clients.list_changed import Subscription
     from upstream_clients.list_state import ListName
@@ -77,7 +65,7 @@ class Transport(Protocol):
         """
         ...
 
-    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+    async def send(self, message: jsonrpc.Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message.
 
         Args:
@@ -121,16 +109,16 @@ class Dispatcher:
         """True if the server got a notification after its latest answer."""
         self.questions = questions
         self.direct = direct
-        self.subscriptions: dict[RequestId, Subscription] = {}
+        self.subscriptions: dict[jsonrpc.RequestId, Subscription] = {}
         self._over = over
         self._on_list_changed = on_list_changed
         self._transport = transport
         self._allowance = ReadingAllowance()
         self._message_count = 0
         self._last_id = 0
-        self._waiting: dict[RequestId, asyncio.Future[Message]] = {}
-        self._progress: dict[RequestId, ProgressFn] = {}
-        self._server_requests: dict[RequestId, anyio.CancelScope] = {}
+        self._waiting: dict[jsonrpc.RequestId, asyncio.Future[jsonrpc.Message]] = {}
+        self._progress: dict[jsonrpc.RequestId, ProgressFn] = {}
+        self._server_requests: dict[jsonrpc.RequestId, anyio.CancelScope] = {}
         self._group: TaskGroup | None = None
         self._closed = False
 
@@ -173,7 +161,7 @@ class Dispatcher:
         self._closed = True
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(JsonRpcError(CONNECTION_CLOSED, "Connection closed"))
+                future.set_exception(jsonrpc.JsonRpcError(jsonrpc.CONNECTION_CLOSED, "Connection closed"))
         for subscription in self.subscriptions.values():
             subscription.end(lost=True)
 
@@ -191,7 +179,7 @@ class Dispatcher:
         *,
         headers: Mapping[str, str] | None = None,
         on_progress: ProgressFn | None = None,
-        request_id: RequestId | None = None,
+        request_id: jsonrpc.RequestId | None = None,
         tell_given_up: bool = True,
     ) -> JsonObject:
         """Send a request and return its result.
@@ -207,14 +195,14 @@ class Dispatcher:
             self._last_id += 1
             request_id = self._last_id
         if self._closed:  # no task would read the answer
-            raise JsonRpcError(CONNECTION_CLOSED, "Connection closed")
-        key = key_of(request_id)
+            raise jsonrpc.JsonRpcError(jsonrpc.CONNECTION_CLOSED, "Connection closed")
+        key = jsonrpc.key_of(request_id)
         sent = dict(params)
         with span_of(method, sent, request_id):
             if on_progress is not None:
                 sent["_meta"] = {**sent.get("_meta", {}), "progressToken": request_id}
                 self._progress[key] = on_progress
-            message: Message = {"jsonrpc": "2.0", "id": request_id, "method": method}
+            message: jsonrpc.Message = {"jsonrpc": "2.0", "id": request_id, "method": method}
             if sent:
                 message["params"] = sent
             # Registered before the request is sent: a fast answer may come before `send` returns.
@@ -223,7 +211,7 @@ class Dispatcher:
                 try:
                     await self._transport.send(message, headers)
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    raise JsonRpcError(CONNECTION_CLOSED, "Connection closed") from None
+                    raise jsonrpc.JsonRpcError(jsonrpc.CONNECTION_CLOSED, "Connection closed") from None
                 answer = await answered
             except anyio.get_cancelled_exc_class():
                 if tell_given_up:
@@ -238,7 +226,7 @@ class Dispatcher:
                     answered.exception()  # asyncio would log an exception that no caller has retrieved
             if "error" in answer:
                 error = answer["error"]
-                raise JsonRpcError(error["code"], error["message"], error.get("data"))
+                raise jsonrpc.JsonRpcError(error["code"], error["message"], error.get("data"))
             result: JsonObject = answer["result"]
             return result
 
@@ -249,7 +237,7 @@ class Dispatcher:
         answered = anyio.Event()
 
         async def send() -> None:
-            with anyio.move_on_after(CANCEL_TIMEOUT), suppress(JsonRpcError):
+            with anyio.move_on_after(CANCEL_TIMEOUT), suppress(jsonrpc.JsonRpcError):
                 await self.request(method, params, headers=headers, tell_given_up=False)
             answered.set()
 
@@ -261,24 +249,24 @@ class Dispatcher:
         self, method: str, params: JsonObject | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
         """Send a notification. Do nothing if the connection has ended."""
-        message: Message = {"jsonrpc": "2.0", "method": method}
+        message: jsonrpc.Message = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             message["params"] = params
         self._has_notified = True
         await self._send(message, headers)
 
-    async def _send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+    async def _send(self, message: jsonrpc.Message, headers: Mapping[str, str] | None = None) -> None:
         try:
             await self._transport.send(message, headers)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             logger.debug("dropped a message: the connection has ended")
 
-    def tell_cancelled(self, request_id: RequestId) -> None:
+    def tell_cancelled(self, request_id: jsonrpc.RequestId) -> None:
         """Tell the server that a direct request was given up, without waiting."""
         if self._group is not None:
             self._group.start_soon(self._tell_cancelled, anyio.Event(), request_id, None)
 
-    async def _tell_given_up(self, request_id: RequestId, headers: Mapping[str, str] | None) -> None:
+    async def _tell_given_up(self, request_id: jsonrpc.RequestId, headers: Mapping[str, str] | None) -> None:
         # Usually the transport takes the notification immediately, so the server reads it before the next call. A task
         # sends it, since the caller must not wait long for a transport that is stuck.
         if self._group is not None and not self._closed:
@@ -288,7 +276,7 @@ class Dispatcher:
                 await taken.wait()
 
     async def _tell_cancelled(
-        self, taken: anyio.Event, request_id: RequestId, headers: Mapping[str, str] | None
+        self, taken: anyio.Event, request_id: jsonrpc.RequestId, headers: Mapping[str, str] | None
     ) -> None:
         params = {"requestId": request_id, "reason": "caller cancelled"}
         with anyio.move_on_after(CANCEL_TIMEOUT):
@@ -303,7 +291,7 @@ class Dispatcher:
                 self._on_stray(str(item))
             pause = self._allowance.spend(item)
         else:
-            form = form_of(item)
+            form = jsonrpc.form_of(item)
             # Answers that a request waits for are free. All other messages count against the server's allowance.
             if form in ("result", "error") and self._take_answer(item):
                 return
@@ -316,7 +304,7 @@ class Dispatcher:
             # Nothing is read meanwhile, so the server's own pipe or socket fills up, and not our memory.
             await anyio.sleep(pause)
 
-    def _take_answer(self, message: Message) -> bool:
+    def _take_answer(self, message: jsonrpc.Message) -> bool:
         """Give an answer to its request. Return False if no request waits for it."""
         request_id = message.get("id")
         if request_id is None:
@@ -324,7 +312,7 @@ class Dispatcher:
         if request_id is None:
             return False
         self._has_notified = False
-        key = key_of(request_id)
+        key = jsonrpc.key_of(request_id)
         if self.direct is not None and isinstance(key, int) and key in self.direct:
             # `direct` did not take this answer itself: its form is unusual, or an earlier message was still unread.
             if "result" in message:
@@ -341,7 +329,7 @@ class Dispatcher:
         answered.set_result(message)
         return True
 
-    def _only_request(self) -> RequestId | None:
+    def _only_request(self) -> jsonrpc.RequestId | None:
         """Return the request that an error without an id belongs to; None if that is not certain."""
         requests = [*self._waiting, *(self.direct or ())]
         # Some servers answer a notification that they do not know with such an error.
@@ -363,17 +351,17 @@ class Dispatcher:
                 self.questions.complete(params.get("elicitationId"))
             case "notifications/progress":
                 self._take_progress(params)
-            case "notifications/cancelled" if is_id(params.get("requestId")):
+            case "notifications/cancelled" if jsonrpc.is_id(params.get("requestId")):
                 request_id = params["requestId"]
                 # A modern server may end a stream of changes like this.
                 if (subscription := self.subscriptions.get(request_id)) is not None:
                     subscription.end(lost=True)
-                if (scope := self._server_requests.get(key_of(request_id))) is not None:
+                if (scope := self._server_requests.get(jsonrpc.key_of(request_id))) is not None:
                     scope.cancel()
             case "notifications/subscriptions/acknowledged":
                 meta, honored = params.get("_meta"), params.get("notifications")
-                request_id = meta.get(SUBSCRIPTION_ID) if isinstance(meta, dict) else None
-                subscription = self.subscriptions.get(request_id) if is_id(request_id) else None
+                request_id = meta.get(jsonrpc.SUBSCRIPTION_ID) if isinstance(meta, dict) else None
+                subscription = self.subscriptions.get(request_id) if jsonrpc.is_id(request_id) else None
                 if subscription is not None and isinstance(honored, dict) and subscription.honored is None:
                     subscription.honored = honored
                     subscription.acknowledged.set()
@@ -386,9 +374,9 @@ class Dispatcher:
 
     def _take_progress(self, params: Mapping[str, Any]) -> None:
         token, progress = params.get("progressToken"), _number(params.get("progress"))
-        if not is_id(token) or progress is None:
+        if not jsonrpc.is_id(token) or progress is None:
             return
-        key = key_of(token)
+        key = jsonrpc.key_of(token)
         on_progress = self._progress.get(key)
         if on_progress is None and self.direct is not None:
             on_progress = self.direct.progress_of(key)
@@ -398,20 +386,20 @@ class Dispatcher:
         text = message if isinstance(message, str) else None
         self._spawn(_report_progress, on_progress, progress, _number(params.get("total")), text)
 
-    async def _answer(self, message: Message) -> None:
+    async def _answer(self, message: jsonrpc.Message) -> None:
         """Answer a request of the server, unless the server cancels it."""
-        request_id, key = message["id"], key_of(message["id"])
+        request_id, key = message["id"], jsonrpc.key_of(message["id"])
         scope = self._server_requests[key] = anyio.CancelScope()
-        answer: Message | None = None
+        answer: jsonrpc.Message | None = None
         try:
             with scope:
                 try:
                     answer = {"result": await self._result(message["method"], message.get("params") or {})}
-                except JsonRpcError as error:
+                except jsonrpc.JsonRpcError as error:
                     answer = {"error": error.as_json()}
                 except Exception:
                     logger.exception("a request of a server could not be answered")
-                    answer = {"error": JsonRpcError(INTERNAL_ERROR, "Internal error").as_json()}
+                    answer = {"error": jsonrpc.JsonRpcError(jsonrpc.INTERNAL_ERROR, "Internal error").as_json()}
         finally:
             # A server may use an id again, and the later request must stay cancellable.
             if self._server_requests.get(key) is scope:
@@ -424,14 +412,14 @@ class Dispatcher:
         if method == "ping":
             return {}
         if method not in METHODS:
-            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
+            raise jsonrpc.JsonRpcError(jsonrpc.METHOD_NOT_FOUND, "Method not found", method)
         asker = CURRENT.get()
         # While the question is answered, other requests may be sent, which do not belong to the asking call.
         CURRENT.set(None)
         try:
-            return dict(sendable(await self.questions.answer(method, params, asker)))
+            return dict(jsonrpc.sendable(await self.questions.answer(method, params, asker)))
         except QuestionRefused as refusal:
-            raise JsonRpcError(INVALID_REQUEST, str(refusal)) from refusal
+            raise jsonrpc.JsonRpcError(jsonrpc.INVALID_REQUEST, str(refusal)) from refusal
 
     def _spawn(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         """Run a task in the context of the request whose response had the message.

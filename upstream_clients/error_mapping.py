@@ -14,16 +14,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from upstream_clients import jsonrpc
 from upstream_clients.errors import SessionLost, UpstreamCallError
-from upstream_clients.jsonrpc import (
-    CONNECTION_CLOSED,
-    HEADER_MISMATCH,
-    INVALID_REQUEST,
-    SERVER_ERROR,
-    URL_ELICITATION_REQUIRED,
-    JsonRpcError,
-    text_of,
-)
 from upstream_clients.redaction import cut
 
 if TYPE_CHECKING:
@@ -70,7 +62,7 @@ class HttpFault:
         return {_FAULT_KEY: [self.status, self.sent, self.answered, self.session_lost, self.login, self.usable]}
 
     @staticmethod
-    def of(error: JsonRpcError) -> HttpFault | None:
+    def of(error: jsonrpc.JsonRpcError) -> HttpFault | None:
         match error.data.get(_FAULT_KEY) if isinstance(error.data, dict) else None:
             case [int() | None as status, bool() as sent, bool() as answered, bool() as lost, bool() as login, usable]:
                 return HttpFault(status, sent, answered, lost, login, usable is True)
@@ -99,17 +91,17 @@ class HttpWatch:
     login: Stamp = None
 
 
-def is_transport_failure(error: JsonRpcError) -> bool:
+def is_transport_failure(error: jsonrpc.JsonRpcError) -> bool:
     """Return True if the connection broke or was never made, so that the error is not the server's answer."""
     fault = HttpFault.of(error)
     if fault is not None:
         return fault.status is None and not fault.usable
     # The dispatcher fails all open requests with this error when the stream ends.
-    return error.code == CONNECTION_CLOSED and error.message == "Connection closed" and error.data is None
+    return error.code == jsonrpc.CONNECTION_CLOSED and error.message == "Connection closed" and error.data is None
 
 
-_BRIDGE_CODES = (INVALID_REQUEST, -32001, 32600)
-_SESSION_CODES = (None, SERVER_ERROR, -32002, *_BRIDGE_CODES)
+_BRIDGE_CODES = (jsonrpc.INVALID_REQUEST, -32001, 32600)
+_SESSION_CODES = (None, jsonrpc.SERVER_ERROR, -32002, *_BRIDGE_CODES)
 """Codes of errors by which servers refuse a request whose session they do not know. Over stdio, only bridges to other
 servers do so, and pass on the codes of common SDKs."""
 
@@ -161,7 +153,7 @@ def is_session_refused(status: int, code: int | None, body: str) -> bool:
     return any(map(names_lost_session, _JSON_TEXT.findall(body) or [body]))
 
 
-def is_session_lost(error: JsonRpcError, *, in_session: bool, is_process: bool = False) -> bool:
+def is_session_lost(error: jsonrpc.JsonRpcError, *, in_session: bool, is_process: bool = False) -> bool:
     """Return True if a legacy server has lost the session: it was restarted, or the session has expired.
 
     Args:
@@ -175,7 +167,7 @@ def is_session_lost(error: JsonRpcError, *, in_session: bool, is_process: bool =
     return in_session and error.code in codes and names_lost_session(said)
 
 
-def is_logged_out(error: JsonRpcError) -> bool:
+def is_logged_out(error: jsonrpc.JsonRpcError) -> bool:
     """Return True if the server requires a login before it handles any request."""
     fault = HttpFault.of(error)
     return fault is not None and fault.login and fault.status == HTTPStatus.UNAUTHORIZED
@@ -202,7 +194,7 @@ def login_trouble(spec: UpstreamSpec, error: LoginError) -> str:
 
 
 def call_error(
-    spec: UpstreamSpec, method: str, error: JsonRpcError, *, session_lost: bool = False
+    spec: UpstreamSpec, method: str, error: jsonrpc.JsonRpcError, *, session_lost: bool = False
 ) -> UpstreamCallError:
     """Return the error of a failed request for its caller. `session_lost`: see `is_session_lost`."""
     fault = HttpFault.of(error)
@@ -229,7 +221,7 @@ def call_error(
         )
         answered = fault.sent or fault.status is not None
         return UpstreamCallError(spec.name, f"{server}: {what}", dispatched=fault.sent, answered=answered)
-    if error.code == HEADER_MISMATCH:
+    if error.code == jsonrpc.HEADER_MISMATCH:
         return UpstreamCallError(
             spec.name,
             f"{server} has changed this tool since it was listed; it is being listed again, repeat the call",
@@ -266,18 +258,18 @@ def lost_again(subject: str, error: SessionLost) -> UpstreamCallError:
     )
 
 
-def _words(spec: UpstreamSpec, error: JsonRpcError) -> str:
+def _words(spec: UpstreamSpec, error: jsonrpc.JsonRpcError) -> str:
     """Return the words in the body of an error status, which may repeat the credentials of the request."""
     return f"; it says: {_quoted(spec, error.message)}" if error.message else ""
 
 
-def _data_words(spec: UpstreamSpec, error: JsonRpcError) -> str:
+def _data_words(spec: UpstreamSpec, error: jsonrpc.JsonRpcError) -> str:
     """Return the data of an error, which often has the reason. The addresses of questions are not for programs."""
     data = error.data
     if isinstance(data, dict):
         data = {name: each for name, each in data.items() if name != _FAULT_KEY}
         data = data["data"] if data.keys() == {"data"} else data
-    text = "" if not data or error.code == URL_ELICITATION_REQUIRED else text_of(data)
+    text = "" if not data or error.code == jsonrpc.URL_ELICITATION_REQUIRED else jsonrpc.text_of(data)
     return f"; data: {spec.cut(spec.redact(text), _MAX_QUOTE)}" if text not in error.message else ""
 
 
@@ -363,7 +355,7 @@ def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | Non
     if http is not None and isinstance(error, http.TransportError):
         return unreachable(spec, error)
     match error:
-        case JsonRpcError():
+        case jsonrpc.JsonRpcError():
             return _refusal(spec, error, exit_code)
         case OSError() if spec.cwd is not None and not os.path.isdir(spec.cwd):
             return f'its working directory {spec.cwd!r} does not exist; check "cwd" of {key}'
@@ -389,7 +381,7 @@ def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | Non
             return None
 
 
-def _refusal(spec: UpstreamSpec, error: JsonRpcError, exit_code: int | None) -> str:
+def _refusal(spec: UpstreamSpec, error: jsonrpc.JsonRpcError, exit_code: int | None) -> str:
     fault = HttpFault.of(error)
     if fault is not None:
         if fault.status is None:

@@ -18,26 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
+from upstream_clients import jsonrpc
 from upstream_clients.direct import THREAD_BYTES, read_answer
-from upstream_clients.jsonrpc import (
-    INTERNAL_ERROR,
-    JsonRpcError,
-    Message,
-    form_of,
-    is_id,
-    key_of,
-    readable_error,
-    with_whole_id,
-    without_surrogates,
-)
 from upstream_clients.redaction import MAX_SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from upstream_clients.jsonrpc import RequestId
 
-Incoming = Message | Exception
+Incoming = jsonrpc.Message | Exception
 """A message, or the reason why it cannot be read."""
 
 
@@ -151,7 +140,7 @@ class LineBuffer:
         return line if head is None else TooLong(head, line)
 
 
-async def read_line(line: bytes | memoryview, request_id: RequestId | None = None) -> Incoming:
+async def read_line(line: bytes | memoryview, request_id: jsonrpc.RequestId | None = None) -> Incoming:
     """Read one line of a server, in a thread if it is large. Await this before the next line, to keep their order.
 
     Args:
@@ -162,14 +151,14 @@ async def read_line(line: bytes | memoryview, request_id: RequestId | None = Non
     return await anyio.to_thread.run_sync(_read_large, line, request_id)
 
 
-def _read_large(line: bytes | memoryview, request_id: RequestId | None) -> Incoming:
+def _read_large(line: bytes | memoryview, request_id: jsonrpc.RequestId | None) -> Incoming:
     read = read_answer(line)
     if read is None:
         return read_message(line, request_id)
     return {"jsonrpc": "2.0", "id": read[0] if request_id is None else request_id, "result": read[1].result}
 
 
-def read_message(line: bytes | memoryview, request_id: RequestId | None = None) -> Incoming:
+def read_message(line: bytes | memoryview, request_id: jsonrpc.RequestId | None = None) -> Incoming:
     """Read one line of a server. See `read_line` for the argument."""
     text = str(line, "utf-8", "replace").lstrip("\ufeff")
     try:
@@ -180,14 +169,14 @@ def read_message(line: bytes | memoryview, request_id: RequestId | None = None) 
             why = f"the answer cannot be read: it has an integer of more than {sys.get_int_max_str_digits():,} digits"
         failed = _failed_answer(text, text, why)
     else:
-        value = with_whole_id(_without_list(value))
+        value = jsonrpc.with_whole_id(_without_list(value))
         if isinstance(value, dict) and "method" not in value:
             value = _usual_answer(value, request_id)
-        if form_of(value) is not None:
-            message: Message = value
+        if jsonrpc.form_of(value) is not None:
+            message: jsonrpc.Message = value
             return message
         failed = _invalid_answer(value)
-    if failed is not None and request_id is not None and key_of(failed["id"]) != key_of(request_id):
+    if failed is not None and request_id is not None and jsonrpc.key_of(failed["id"]) != jsonrpc.key_of(request_id):
         failed = None
     return failed or NotAMessage(text)
 
@@ -200,19 +189,19 @@ def _without_list(value: Any) -> Any:
     return value
 
 
-def _usual_answer(value: Message, request_id: RequestId | None) -> Message:
+def _usual_answer(value: jsonrpc.Message, request_id: jsonrpc.RequestId | None) -> jsonrpc.Message:
     """Return an answer in the form of `form_of` if it has a result or an error; any other value as it is."""
     if not isinstance(value.get("result"), dict):
         if value.get("error") is None:
             return value
-        value = {**value, "error": readable_error(value["error"])}
+        value = {**value, "error": jsonrpc.readable_error(value["error"])}
     return value if request_id is None else {**value, "jsonrpc": "2.0", "id": request_id}
 
 
-def _invalid_answer(value: Any) -> Message | None:
+def _invalid_answer(value: Any) -> jsonrpc.Message | None:
     """Return an error for the request that an invalid answer belongs to; None if it belongs to none."""
     match value:
-        case {"jsonrpc": _, "id": request_id, **rest} if "method" not in rest and is_id(request_id):
+        case {"jsonrpc": _, "id": request_id, **rest} if "method" not in rest and jsonrpc.is_id(request_id):
             return _error(request_id, "the answer is not valid JSON-RPC")
     return None
 
@@ -233,7 +222,7 @@ def _load(text: str) -> Any:
     The hooks are Python functions, so that other threads can run at every object and integer.
     """
     value = json.loads(text, object_hook=_unchanged, parse_int=lambda digits: int(digits), parse_constant=_no_number)
-    return without_surrogates(value) if _ESCAPED_HALF.search(text) else value
+    return jsonrpc.without_surrogates(value) if _ESCAPED_HALF.search(text) else value
 
 
 def _unchanged(value: dict[str, Any]) -> dict[str, Any]:
@@ -247,7 +236,7 @@ def _no_number(name: str) -> None:
 _ID = re.compile(r'"id"[ \t]*:[ \t]*((?:0|[1-9][0-9]{0,14})(?![0-9])|"[^"\\\x00-\x1f]{1,100}")')
 
 
-def _failed_answer(head: str, tail: str, why: str) -> Message | None:
+def _failed_answer(head: str, tail: str, why: str) -> jsonrpc.Message | None:
     """Return an error for the request that an unreadable answer names; None if it names none."""
     # Servers put the id near one end of an answer. In between, any text may look like an id.
     found = _ID.search(head[:200]) or _ID.search(tail[-200:])
@@ -256,5 +245,5 @@ def _failed_answer(head: str, tail: str, why: str) -> Message | None:
     return _error(json.loads(found[1]), why)
 
 
-def _error(request_id: RequestId, why: str) -> Message:
-    return {"jsonrpc": "2.0", "id": request_id, "error": JsonRpcError(INTERNAL_ERROR, why).as_json()}
+def _error(request_id: jsonrpc.RequestId, why: str) -> jsonrpc.Message:
+    return {"jsonrpc": "2.0", "id": request_id, "error": jsonrpc.JsonRpcError(jsonrpc.INTERNAL_ERROR, why).as_json()}

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import anyio
 import msgspec
 
+from upstream_clients.json_values import strings_in
 from upstream_clients.list_repair import HINTS, ICONS, MAX_ITEMS, META, cap_problems, open_page, read_items, read_tools
 from upstream_clients.private_files import make_private_folder, open_private
-from upstream_clients.redaction import secrets_of, strings_in
+from upstream_clients.redaction import secrets_of
 from upstream_clients.tools import NO_HINT, Annotations, CacheHint, JsonObject, Tool, UpstreamView, combined, read_hint
 
 if TYPE_CHECKING:

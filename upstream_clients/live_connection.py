@@ -10,21 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from upstream_clients import jsonrpc
 from upstream_clients.direct import Answer, Refusal
 from upstream_clients.eager import Reply
 from upstream_clients.error_mapping import call_error, is_logged_out, is_session_lost, is_transport_failure
 from upstream_clients.errors import UpstreamCallError
-from upstream_clients.jsonrpc import (
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
-    CONNECTION_CLOSED,
-    HEADER_MISMATCH,
-    LOG_LEVEL,
-    PROTOCOL_VERSION,
-    URL_ELICITATION_REQUIRED,
-    JsonRpcError,
-    sendable,
-)
+from upstream_clients.json_values import values_in
 from upstream_clients.listing import ItemListing, Listing, list_items, list_tools
 from upstream_clients.negotiate import METHOD_HEADER, VERSION_HEADER, request_capabilities
 from upstream_clients.questions import CURRENT, CallQuestions, UrlElicitationRequired
@@ -89,7 +80,7 @@ class LiveConnection:
         self._on_stale = on_stale
         self.use_list = use_list
         self._log_level = log_level
-        self._envelope = {PROTOCOL_VERSION: self.protocol_version, CLIENT_INFO: client_info}
+        self._envelope = {jsonrpc.PROTOCOL_VERSION: self.protocol_version, jsonrpc.CLIENT_INFO: client_info}
         self._param_headers: dict[str, dict[tuple[str, ...], str]] = {}
         self._in_flight = 0
         self._ids = count(_FIRST_ID)
@@ -174,11 +165,11 @@ class LiveConnection:
         try:
             answer = await self._send_directly(method, params, on_progress, call)
             if answer is None:
-                answer = await self._send_by_dispatcher(method, sendable(params), on_progress, call)
+                answer = await self._send_by_dispatcher(method, jsonrpc.sendable(params), on_progress, call)
             # Cleared at an answer only. If the call is cancelled, `leave` finds the id and notes an abandoned request.
             if call is not None:
                 call.request_id, self.has_answered = None, True
-        except JsonRpcError as error:
+        except jsonrpc.JsonRpcError as error:
             if call is not None:
                 call.request_id = None
             raise self._call_error(method, error) from error
@@ -213,9 +204,9 @@ class LiveConnection:
             raise
         self._dispatcher.questions.answered(request_id)
         if answer is None:
-            raise JsonRpcError(CONNECTION_CLOSED, "Connection closed")
+            raise jsonrpc.JsonRpcError(jsonrpc.CONNECTION_CLOSED, "Connection closed")
         if isinstance(answer, Refusal):
-            raise JsonRpcError(answer.code, answer.message, answer.data)
+            raise jsonrpc.JsonRpcError(answer.code, answer.message, answer.data)
         return answer
 
     async def _send_by_dispatcher(
@@ -235,10 +226,10 @@ class LiveConnection:
     def _with_envelope(self, method: str, params: Mapping[str, Any], call: CallQuestions | None) -> Mapping[str, Any]:
         """Return params with the `_meta` that a modern server requires in each request."""
         askable = call is not None and call.asking is not None
-        envelope = {**self._envelope, CLIENT_CAPABILITIES: request_capabilities(method, askable=askable)}
+        envelope = {**self._envelope, jsonrpc.CLIENT_CAPABILITIES: request_capabilities(method, askable=askable)}
         level = self._log_level(None if call is None or call.asking is None else call.asking.owner)
         if level is not None:
-            envelope[LOG_LEVEL] = level
+            envelope[jsonrpc.LOG_LEVEL] = level
         return {**params, "_meta": {**params.get("_meta", {}), **envelope}}
 
     async def cancel_task(self, params: Mapping[str, Any]) -> None:
@@ -266,7 +257,7 @@ class LiveConnection:
         try:
             await self._dispatcher.request(method, params, headers=headers, request_id=request_id)
             subscription.end(lost=False)
-        except JsonRpcError as error:
+        except jsonrpc.JsonRpcError as error:
             subscription.end(lost=True)
             if subscription.honored is None and is_transport_failure(error):
                 self._over.set()
@@ -274,7 +265,7 @@ class LiveConnection:
         finally:
             del self._dispatcher.subscriptions[request_id]
 
-    def _call_error(self, method: str, error: JsonRpcError) -> UpstreamCallError:
+    def _call_error(self, method: str, error: jsonrpc.JsonRpcError) -> UpstreamCallError:
         """Return the error of a request for its caller. End the connection or list again if the error requires that."""
         is_process = self._spec.is_process
         in_session = not self.modern and (is_process or self._watch.in_session)
@@ -283,13 +274,13 @@ class LiveConnection:
         broken = is_transport_failure(error) or is_logged_out(error)
         if session_lost or (broken and self._in_flight == 1):
             self._over.set()
-        elif error.code == HEADER_MISMATCH:
+        elif error.code == jsonrpc.HEADER_MISMATCH:
             self._on_stale()
         raised = call_error(self._spec, method, error, session_lost=session_lost)
         if session_lost:
             self.lost_session = raised.message
         match error.data:
-            case {"elicitations": list() as elicitations} if error.code == URL_ELICITATION_REQUIRED:
+            case {"elicitations": list() as elicitations} if error.code == jsonrpc.URL_ELICITATION_REQUIRED:
                 return UrlElicitationRequired(raised, elicitations, self._dispatcher.questions.wait_completed)
         return raised
 
@@ -342,16 +333,7 @@ class LiveConnection:
 
 def _is_marked(schema: object) -> bool:
     """Return True if a schema declares anywhere that a value is also sent as a header."""
-    left = [schema]
-    while left:
-        match left.pop():
-            case dict() as members:
-                if _HEADER_NAME in members:
-                    return True
-                left.extend(members.values())
-            case list() as items:
-                left.extend(items)
-    return False
+    return any(isinstance(each, dict) and _HEADER_NAME in each for each in values_in(schema))
 
 
 # Liveness of a connected server: a stopped process or a half-open connection gives no error, only silence.

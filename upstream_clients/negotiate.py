@@ -13,21 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import msgspec
 
+from upstream_clients import jsonrpc
 from upstream_clients.error_mapping import InvalidAnswer, is_logged_out, is_transport_failure
-from upstream_clients.jsonrpc import (
-    APP_MIME_TYPE,
-    APPS_EXTENSION,
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
-    HANDSHAKE_VERSIONS,
-    HEADER_MISMATCH,
-    MODERN_VERSIONS,
-    PROTOCOL_VERSION,
-    SERVER_INFO,
-    TASKS_EXTENSION,
-    UNSUPPORTED_PROTOCOL_VERSION,
-    JsonRpcError,
-)
 from upstream_clients.list_repair import ICONS, MAX_METADATA_BYTES, MetadataReader
 
 if TYPE_CHECKING:
@@ -42,7 +29,7 @@ VERSION_HEADER: Final = "mcp-protocol-version"
 METHOD_HEADER: Final = "mcp-method"
 """Names of headers of requests over HTTP."""
 
-_APPS: Final = {APPS_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}}
+_APPS: Final = {jsonrpc.APPS_EXTENSION: {"mimeTypes": [jsonrpc.APP_MIME_TYPE]}}
 _QUESTIONS: Final[dict[str, Any]] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 
 _WITHOUT_QUESTIONS: Final[dict[str, Any]] = {"extensions": _APPS}
@@ -52,7 +39,7 @@ CAPABILITIES: Final[dict[str, Any]] = {**_QUESTIONS, **_WITHOUT_QUESTIONS}
 Modern servers get them with each call for which a person can be asked; legacy ones once, at `initialize`. The extension
 is always declared, since servers offer tools with apps only to clients that have it."""
 
-_WITH_TASKS: Final[dict[str, Any]] = {"extensions": {**_APPS, TASKS_EXTENSION: {}}}
+_WITH_TASKS: Final[dict[str, Any]] = {"extensions": {**_APPS, jsonrpc.TASKS_EXTENSION: {}}}
 _ALL: Final[dict[str, Any]] = {**_QUESTIONS, **_WITH_TASKS}
 
 
@@ -148,14 +135,14 @@ async def negotiate(dispatcher: Dispatcher, client_info: JsonObject) -> Agreemen
         InvalidAnswer: the answer to `initialize` is not valid, or names an unknown version.
     """
     try:
-        return await _discover(dispatcher, client_info, MODERN_VERSIONS[-1]) or await _initialize(
+        return await _discover(dispatcher, client_info, jsonrpc.MODERN_VERSIONS[-1]) or await _initialize(
             dispatcher, client_info
         )
-    except JsonRpcError as error:
+    except jsonrpc.JsonRpcError as error:
         # Two errors show a modern server. With `HEADER_MISMATCH`, it has accepted `server/discover` after
         # `PROBE_TIMEOUT`, and refuses the `initialize` that followed, which has no headers of a modern request. The
         # other error names the revisions that the server supports.
-        version = MODERN_VERSIONS[-1] if error.code == HEADER_MISMATCH else _common_version(error)
+        version = jsonrpc.MODERN_VERSIONS[-1] if error.code == jsonrpc.HEADER_MISMATCH else _common_version(error)
         found = None if version is None else await _discover(dispatcher, client_info, version)
         if found is None:
             raise
@@ -164,14 +151,18 @@ async def negotiate(dispatcher: Dispatcher, client_info: JsonObject) -> Agreemen
 
 async def _initialize(dispatcher: Dispatcher, client_info: JsonObject) -> Agreement:
     capabilities = {**CAPABILITIES, "roots": {"listChanged": True}}
-    params = {"protocolVersion": HANDSHAKE_VERSIONS[-1], "capabilities": capabilities, "clientInfo": client_info}
+    params = {
+        "protocolVersion": jsonrpc.HANDSHAKE_VERSIONS[-1],
+        "capabilities": capabilities,
+        "clientInfo": client_info,
+    }
     result = await dispatcher.request("initialize", params, tell_given_up=False)
     try:
         answer = msgspec.convert(result, _InitializeResult)
     except msgspec.ValidationError as error:
         raise InvalidAnswer(f"its answer to initialize is not valid MCP: {error}") from None
     version = answer.protocol_version
-    if version not in HANDSHAKE_VERSIONS:
+    if version not in jsonrpc.HANDSHAKE_VERSIONS:
         raise InvalidAnswer(f"its protocol version {version!r} is not supported")
     await dispatcher.notify("notifications/initialized", headers={VERSION_HEADER: version})
     info = answer.server_info
@@ -193,12 +184,16 @@ async def _discover(dispatcher: Dispatcher, client_info: JsonObject, version: st
         JsonRpcError: the server names other versions, requires a login, or is gone.
     """
     result: JsonObject | None = None
-    meta = {PROTOCOL_VERSION: version, CLIENT_INFO: client_info, CLIENT_CAPABILITIES: _WITHOUT_QUESTIONS}
+    meta = {
+        jsonrpc.PROTOCOL_VERSION: version,
+        jsonrpc.CLIENT_INFO: client_info,
+        jsonrpc.CLIENT_CAPABILITIES: _WITHOUT_QUESTIONS,
+    }
     headers = {VERSION_HEADER: version, METHOD_HEADER: "server/discover"}
     with anyio.move_on_after(PROBE_TIMEOUT):
         try:
             result = await dispatcher.request("server/discover", {"_meta": meta}, headers=headers, tell_given_up=False)
-        except JsonRpcError as error:
+        except jsonrpc.JsonRpcError as error:
             if (
                 is_transport_failure(error)
                 or is_logged_out(error)
@@ -215,10 +210,10 @@ def _agreement(result: JsonObject) -> Agreement | None:
         answer = msgspec.convert(result, _DiscoverResult)
     except msgspec.ValidationError:
         return None
-    common = [version for version in MODERN_VERSIONS if version in answer.supported_versions]
+    common = [version for version in jsonrpc.MODERN_VERSIONS if version in answer.supported_versions]
     if not common:
         return None
-    info = answer.meta.get(SERVER_INFO) if isinstance(answer.meta, dict) else None
+    info = answer.meta.get(jsonrpc.SERVER_INFO) if isinstance(answer.meta, dict) else None
     name, version = (info.get("name"), info.get("version")) if isinstance(info, dict) else (None, None)
     if not isinstance(name, str):
         name = version = None
@@ -236,20 +231,20 @@ def _server_info(info: Any) -> JsonObject | None:
     return {**texts, **MetadataReader().read(info, "the server", [], (ICONS,))} or None
 
 
-def _supported(error: JsonRpcError) -> list[str] | None:
+def _supported(error: jsonrpc.JsonRpcError) -> list[str] | None:
     """Return the versions that an "unsupported protocol version" error names."""
-    if error.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(error.data, dict):
+    if error.code != jsonrpc.UNSUPPORTED_PROTOCOL_VERSION or not isinstance(error.data, dict):
         return None
     supported = error.data.get("supported")
     return [version for version in supported if isinstance(version, str)] if isinstance(supported, list) else None
 
 
-def _common_version(error: JsonRpcError) -> str | None:
+def _common_version(error: jsonrpc.JsonRpcError) -> str | None:
     supported = _supported(error) or ()
-    common = [version for version in MODERN_VERSIONS if version in supported]
+    common = [version for version in jsonrpc.MODERN_VERSIONS if version in supported]
     return common[-1] if common else None
 
 
-def _modern_only(error: JsonRpcError) -> bool:
+def _modern_only(error: jsonrpc.JsonRpcError) -> bool:
     supported = _supported(error)
-    return supported is not None and not any(version in HANDSHAKE_VERSIONS for version in supported)
+    return supported is not None and not any(version in jsonrpc.HANDSHAKE_VERSIONS for version in supported)

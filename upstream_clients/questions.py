@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 import anyio
 
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
+from upstream_clients.json_values import is_deeper
 from upstream_clients.results import needs_input
 from upstream_clients.tools import Question, QuestionMethod
 
@@ -190,7 +191,7 @@ def check_question(method: str, params: JsonObject) -> None:
     """Check the method, the size and the depth of a question. Raises `QuestionRefused`."""
     if method not in METHODS:
         raise QuestionRefused(f"a client cannot be asked {method!r}, only {', '.join(get_args(QuestionMethod))}")
-    if _is_deeper(params, MAX_QUESTION_DEPTH):
+    if is_deeper(params, MAX_QUESTION_DEPTH):
         raise QuestionRefused(f"the question is nested more than {MAX_QUESTION_DEPTH} deep")
     try:
         size = len(json.dumps(params, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))
@@ -198,20 +199,6 @@ def check_question(method: str, params: JsonObject) -> None:
         raise QuestionRefused("the question is nested too deeply") from None
     if size > MAX_QUESTION_BYTES:
         raise QuestionRefused(f"the question has {size} bytes, and {MAX_QUESTION_BYTES} are allowed; ask for less")
-
-
-def _is_deeper(value: object, depth: int) -> bool:
-    level: list[object] = [value]
-    for _ in range(depth):
-        level = [
-            inner
-            for each in level
-            if isinstance(each, (dict, list))
-            for inner in (each.values() if isinstance(each, dict) else each)
-        ]
-        if not level:
-            return False
-    return any(isinstance(each, (dict, list)) for each in level)
 
 
 # Calls whose first answer is not their result, since the server needs input from the user first.

@@ -25,6 +25,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
+from upstream_clients.json_values import map_json
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -192,46 +194,6 @@ def hide(text: str, secrets: tuple[str, ...]) -> str:
     A secret of a few letters or digits is hidden as a whole word only: it may be a part of other words.
     """
     return _replaced(text, [each for each in secrets_of(secrets).find(text) if _is_whole(text, each)], lambda _: HIDDEN)
-
-
-def strings_in(value: Any) -> list[str]:
-    """Return every string in a JSON value, keys too. Not recursive, since schemas of servers may be nested deeply."""
-    found: list[str] = []
-    rest = [value]
-    while rest:
-        match rest.pop():
-            case str() as text:
-                found.append(text)
-            case dict() as members:
-                found += members.keys()
-                rest += members.values()
-            case list() | tuple() as items:
-                rest += items
-    return found
-
-
-def map_json(
-    value: Any,
-    text: Callable[[str], str],
-    number: Callable[[float], Any] = lambda number: number,
-    *,
-    keys: bool = True,
-) -> Any:
-    """Return JSON data in which each string, each key and each number is replaced by a function's result.
-
-    Args:
-        keys: False to keep the keys.
-    """
-    match value:
-        case str():
-            return text(value)
-        case list() | tuple():
-            return [map_json(each, text, number, keys=keys) for each in value]
-        case dict():
-            return {text(key) if keys else key: map_json(each, text, number, keys=keys) for key, each in value.items()}
-        case int() | float() if not isinstance(value, bool):
-            return number(value)
-    return value
 
 
 def cut(text: str, limit: int, secrets: tuple[str, ...] = ()) -> str:

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
+from upstream_clients.json_values import keys_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -276,8 +278,7 @@ def follow_pointer(bases: Bases, pointer: str) -> Iterator[tuple[Any, Bases]]:
     Yield nothing if there is no such node.
     """
     node: Any = bases[-1]
-    for segment in pointer.split("/")[1:]:
-        key = segment.replace("~1", "/").replace("~0", "~")
+    for key in keys_of(pointer):
         if isinstance(node, Mapping) and key in node:
             node = node[key]
         elif isinstance(node, list) and key.isdecimal() and len(key) < 8 and int(key) < len(node):

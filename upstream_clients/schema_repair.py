@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from upstream_clients.schema_expansion import SchemaExpansion, follow_pointer
+from upstream_clients.schema_expansion import SchemaExpansion, UnusableSchema, follow_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -35,6 +35,7 @@ MAX_COMPILED: Final = 200
 """Maximum number of patterns and other small schemas that are compiled for one schema."""
 
 MAX_REASONS: Final = 20
+_MAX_REASON_CHARACTERS: Final = 300
 
 _MAX_DEPTH: Final = 150
 _MAX_PATTERN_BYTES: Final = 1024 * 1024
@@ -253,13 +254,32 @@ def _of_pattern(pattern: str) -> jsonschema_rs.Validator | None:
 
 
 def _validator(schema: JsonObject) -> jsonschema_rs.Validator | None:
-    import jsonschema_rs  # costs start-up time
-
-    patterns = jsonschema_rs.RegexOptions(size_limit=_MAX_PATTERN_BYTES)  # the engine that matches in linear time
     try:
-        return jsonschema_rs.validator_for(dict(schema), offline=True, pattern_options=patterns, validate_formats=False)
-    except (ValueError, jsonschema_rs.ReferencingError):
+        return compiled(schema, _MAX_PATTERN_BYTES)
+    except UnusableSchema:
         return None
+
+
+def compiled(
+    schema: JsonObject, pattern_bytes: int | None = None, registry: jsonschema_rs.Registry | None = None
+) -> jsonschema_rs.Validator:
+    """Return a validator that fetches nothing and matches in linear time.
+
+    Args:
+        pattern_bytes: maximum size of a compiled pattern.
+
+    Raises:
+        UnusableSchema: the schema is invalid, or has other references or patterns.
+    """
+    import jsonschema_rs  # costs start-up time, and most servers have no schemas to check
+
+    patterns = jsonschema_rs.RegexOptions(size_limit=pattern_bytes)
+    try:
+        return jsonschema_rs.validator_for(
+            dict(schema), registry=registry, offline=True, pattern_options=patterns, validate_formats=False
+        )
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        raise UnusableSchema(str(error)[:_MAX_REASON_CHARACTERS]) from None
 
 
 _DIALECT: Final = re.compile(r"https?://json-schema\.org/(?:draft-0[467]/|draft/20(?:19-09|20-12)/)?schema#?")

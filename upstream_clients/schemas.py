@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from upstream_clients.json_values import pointer_part
 from upstream_clients.schema_expansion import MAX_EXPANDED_NODES, SchemaExpansion, UnusableSchema, follow_pointer
 from upstream_clients.schema_relaxation import relax
-from upstream_clients.schema_repair import is_legacy, names, repair
+from upstream_clients.schema_repair import compiled, is_legacy, names, repair
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -30,8 +31,6 @@ __all__ = [
     "usable",
     "with_optional_defaults",
 ]
-
-_MAX_REASON_CHARACTERS = 300
 
 
 def with_optional_defaults(schema: JsonObject) -> JsonObject:
@@ -55,7 +54,7 @@ def compile_schema(schema: JsonObject) -> jsonschema_rs.Validator:
             linear time, or refers to itself too often.
     """
     SchemaExpansion(schema).measure()
-    return _validator(schema)
+    return compiled(schema)
 
 
 class UsableSchema(NamedTuple):
@@ -90,18 +89,6 @@ def usable(schema: JsonObject) -> UsableSchema:
         return UsableSchema(again.schema, compile_schema(again.schema), reasons)
     except UnusableSchema as error:
         return UsableSchema(found, None, (), str(error))
-
-
-def _validator(schema: JsonObject, registry: jsonschema_rs.Registry | None = None) -> jsonschema_rs.Validator:
-    import jsonschema_rs  # costs start-up time, and most servers have no schemas to check
-
-    patterns = jsonschema_rs.RegexOptions()  # the engine that matches in linear time
-    try:
-        return jsonschema_rs.validator_for(
-            dict(schema), registry=registry, offline=True, pattern_options=patterns, validate_formats=False
-        )
-    except (ValueError, jsonschema_rs.ReferencingError) as error:
-        raise UnusableSchema(str(error)[:_MAX_REASON_CHARACTERS]) from None
 
 
 _ROOT = "urn:codemode-mcp:schema"
@@ -142,7 +129,7 @@ class SchemaParts:
             if self._registry is None:
                 draft = jsonschema_rs.Draft7 if is_legacy(self._schema) else jsonschema_rs.Draft202012
                 self._registry = jsonschema_rs.Registry([(_ROOT, dict(self._schema))], draft=draft)
-            return _validator({"$ref": f"{_ROOT}#{quote(pointer)}", **dialect}, self._registry)
+            return compiled({"$ref": f"{_ROOT}#{quote(pointer)}", **dialect}, registry=self._registry)
         except (UnusableSchema, ValueError, jsonschema_rs.ReferencingError):
             return None
 
@@ -203,7 +190,7 @@ def _first_mismatch(
     if isinstance(value, dict) and isinstance(properties, Mapping):
         for name, schema in properties.items():
             if name in value and isinstance(schema, Mapping):
-                inside = f"{pointer}/properties/{name.replace('~', '~0').replace('/', '~1')}"
+                inside = f"{pointer}/properties/{pointer_part(name)}"
                 if parts.is_valid(inside, value[name]) is False:
                     return name, inside, schema
     if isinstance(value, list) and isinstance(items, Mapping):

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TextIO, get_a
 import anyio
 
 from upstream_clients.errors import UpstreamCallError
-from upstream_clients.redaction import MAX_SECRET, cut, map_json, redacted_start
+from upstream_clients.json_values import map_json
+from upstream_clients.redaction import MAX_SECRET, cut, redacted_start
 from upstream_clients.tools import LogLevel
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from codemode_mcp.base.log_level import LogLevel as LogLevel  # noqa: TC001 - it is exported, and msgspec reads it
+from upstream_clients.json_values import values_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -83,20 +84,11 @@ class ToolOverride:
         return {name: CONCEALED if name in secret else value for name, value in arguments.items()}
 
 
-def leaves_of(value: Any) -> Iterator[Any]:
-    """Yield the values in JSON data that are neither objects nor arrays."""
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, dict | list):
-            pending += item.values() if isinstance(item, dict) else item
-        else:
-            yield item
-
-
 def texts_in(value: Any) -> Iterator[str]:
     """Yield the strings and the numbers in JSON data, apart from keys."""
-    return (str(each) for each in leaves_of(value) if each is not None and not isinstance(each, bool))
+    return (
+        str(each) for each in values_in(value) if isinstance(each, str | int | float) and not isinstance(each, bool)
+    )
 
 
 Language = Literal["javascript", "typescript"]

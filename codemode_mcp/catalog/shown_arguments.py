@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from codemode_mcp.base.did_you_mean import one_hint
+from upstream_clients.json_values import pointer_part, values_in
 from upstream_clients.schema_expansion import follow_pointer
 from upstream_clients.schemas import SchemaParts, is_legacy
 
@@ -290,16 +291,7 @@ def required_defaults(schema: JsonObject) -> dict[str, Any]:
 
 def _counts_all_members(part: Any) -> bool:
     """Return True if a keyword in a subschema may depend on any member of the input, whatever its name."""
-    pending = [part]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            if not _ON_ALL_MEMBERS.isdisjoint(value):
-                return True
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
-    return False
+    return any(isinstance(each, dict) and not _ON_ALL_MEMBERS.isdisjoint(each) for each in values_in(part))
 
 
 def _excludes(part: Any, value: Any) -> bool:
@@ -317,13 +309,17 @@ def _same(one: Any, other: Any) -> bool:
 def _drop_unused_definitions(schema: dict[str, Any]) -> None:
     """Remove the definitions that no reference names."""
     while True:
-        used = set(_references(schema))
+        used = {
+            unquote(each["$ref"])
+            for each in values_in(schema)
+            if isinstance(each, dict) and isinstance(each.get("$ref"), str)
+        }
         unused = [
             (table, name)
             for table in _DEFINITIONS
             if isinstance(schema.get(table), dict)
             for name in schema[table]
-            if not any(each.startswith(f"#/{table}/{_escaped(name)}") for each in used)
+            if not any(each.startswith(f"#/{table}/{pointer_part(name)}") for each in used)
         ]
         if not unused or any(not each.startswith("#/") for each in used):
             return
@@ -331,22 +327,6 @@ def _drop_unused_definitions(schema: dict[str, Any]) -> None:
             schema[table] = {key: value for key, value in schema[table].items() if key != name}
             if not schema[table]:
                 del schema[table]
-
-
-def _references(schema: Any) -> Iterator[str]:
-    pending = [schema]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            if isinstance(value.get("$ref"), str):
-                yield unquote(value["$ref"])
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _misfits(schema: JsonObject, override: ToolOverride, declared: Mapping[str, None]) -> Iterator[str]:
@@ -359,5 +339,5 @@ def _misfits(schema: JsonObject, override: ToolOverride, declared: Mapping[str, 
     for key, values in (("fixed", override.fixed), ("default", override.default)):
         for name, value in values.items():
             is_declared = isinstance(properties, dict) and name in properties
-            if is_declared and parts.is_valid(f"/properties/{_escaped(name)}", value) is False:
+            if is_declared and parts.is_valid(f"/properties/{pointer_part(name)}", value) is False:
                 yield f'gives the argument "{name}" in `{key}` a value that does not fit the schema of the tool'

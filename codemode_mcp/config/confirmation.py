@@ -24,6 +24,7 @@ from codemode_mcp.base.config_path import check_owner
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config.literals import secret_args
 from codemode_mcp.config.servers import ROOT_KEYS
+from upstream_clients.json_values import values_in
 from upstream_clients.private_files import make_private_folder, open_private
 from upstream_clients.redaction import HIDDEN
 
@@ -144,15 +145,9 @@ def _lines(key: str, part: object) -> Iterator[str]:
 
 def _programs(margin: str, part: object) -> Iterator[str]:
     """Yield a line for each program that prints a value (`{"command": [...]}`), at any depth."""
-    pending = [part]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            if isinstance(value.get("command"), list):
-                yield f"{margin}for a value: {_without_secrets(value['command'])}"
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
+    for value in values_in(part):
+        if isinstance(value, dict) and isinstance(value.get("command"), list):
+            yield f"{margin}for a value: {_without_secrets(value['command'])}"
 
 
 def _target(entry: object) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.base.did_you_mean import normalize_name
-from codemode_mcp.base.settings import ToolOverride, leaves_of, texts_in
+from codemode_mcp.base.settings import ToolOverride, texts_in
 from codemode_mcp.catalog.entries import mcp_id
 from codemode_mcp.config.literals import written_entry
 from codemode_mcp.config.nodes import Node, array_of, quote, text_that, tool_pattern
@@ -18,6 +18,7 @@ from codemode_mcp.config.server_entry import KEYS, EntryReader, unusable_spec
 from codemode_mcp.config.tools import read_server_expose
 from codemode_mcp.rules.trust.comparison import MODES
 from declarations.untrusted_text import HIDDEN
+from upstream_clients.json_values import values_in
 from upstream_clients.redaction import is_named_secret
 from upstream_clients.spec import OAuthSettings, UpstreamSpec
 from upstream_clients.tools import Annotations
@@ -309,7 +310,7 @@ class _Reader:
             before = len(self._expander.used)
             values[name] = value = self._expander.value(item)
             texts = list(texts_in(value))
-            if not all(map(_is_finite, leaves_of(value))):
+            if not all(map(_is_finite, values_in(value))):
                 item.fail("NaN and Infinity are not JSON")
             if len(self._expander.used) > before or any(
                 is_named_secret(name, text) or without_tokens(text) != text for text in texts

@@ -17,15 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import anyio
 import anyio.to_thread
 
-from upstream_clients.direct import (
-    THREAD_BYTES,
-    Answer,
-    Pending,
-    Refusal,
-    RequestsInFlight,
-    has_surrogates,
-    read_large_json,
-)
+from upstream_clients import direct
 from upstream_clients.eager import EagerTasks, Scope
 from upstream_clients.error_mapping import HttpFault
 from upstream_clients.errors import LoginError
@@ -40,7 +32,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from upstream_clients.direct import OnAnswer
     from upstream_clients.openapi.api import Api, ApiResponse
     from upstream_clients.openapi.client import ApiClient
     from upstream_clients.questions import CallQuestions
@@ -86,14 +77,14 @@ class ApiCalls:
 
     async def call(
         self, tool: object, arguments: Mapping[str, Any], questions: CallQuestions | None
-    ) -> Answer | Refusal:
+    ) -> direct.Answer | direct.Refusal:
         """Make a call, with the retries of `client`, and return its answer. It ends with the operation as it is now.
 
         Args:
             questions: the call as `questions.CURRENT` has it, which knows its deadline.
         """
         if not isinstance(tool, str) or tool not in self._tools:
-            return Refusal(INVALID_PARAMS, f"there is no operation {tool!r}", None)
+            return direct.Refusal(INVALID_PARAMS, f"there is no operation {tool!r}", None)
         try:
             try:
                 request = self.api.request(tool, arguments)
@@ -109,7 +100,7 @@ class ApiCalls:
                 # Questions may move the deadline of a call.
                 deadline=None if questions is None else lambda: questions.deadline,
             )
-            if len(response.body) < THREAD_BYTES:
+            if len(response.body) < direct.THREAD_BYTES:
                 return self._answer(tool, place, response)
             return await anyio.to_thread.run_sync(self._large_answer, tool, place, response)
         except NoAnswer as error:
@@ -120,15 +111,15 @@ class ApiCalls:
             return self._refusal(why, sent=error.sent)
         except LoginError as error:
             fault = HttpFault(None, sent=False, login=True, usable=True)
-            return Refusal(INTERNAL_ERROR, self._spec.redact(str(error)), fault.to_data())
+            return direct.Refusal(INTERNAL_ERROR, self._spec.redact(str(error)), fault.to_data())
 
-    def _answer(self, tool: str, place: Place, response: ApiResponse) -> Answer:
+    def _answer(self, tool: str, place: Place, response: ApiResponse) -> direct.Answer:
         """Return the answer of a call for the answer of the API."""
         result = self.api.result(tool, response, secrets=self._spec.sent_secrets)
         _advise(place, response, result)
-        return Answer(result, None)
+        return direct.Answer(result, None)
 
-    def _large_answer(self, tool: str, place: Place, response: ApiResponse) -> Answer:
+    def _large_answer(self, tool: str, place: Place, response: ApiResponse) -> direct.Answer:
         """Return the answer of a call for a large answer of the API, in a way that lets other threads run.
 
         It has its text, which would take long to make again.
@@ -139,8 +130,8 @@ class ApiCalls:
             if body.count(b",") > MAX_VALUES:
                 raise NoAnswer(f"the answer has more than {MAX_VALUES} values; ask for less at a time", sent=True)
             text = str(body, "utf-8")
-            value = read_large_json(text)
-            if has_surrogates(text):
+            value = direct.read_large_json(text)
+            if direct.has_surrogates(text):
                 return without_surrogates(value)
             read.append((value, text))
             return value
@@ -153,10 +144,10 @@ class ApiCalls:
                 text = f'{{"content":[],"structuredContent":{read[0][1].strip()}{more}}}'
             case _:
                 text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
-        return Answer(LargeResult(result, text), text)
+        return direct.Answer(LargeResult(result, text), text)
 
-    def _refusal(self, why: str, *, sent: bool, code: int = INTERNAL_ERROR) -> Refusal:
-        return Refusal(code, self._spec.redact_own(why), HttpFault(None, sent=sent, usable=True).to_data())
+    def _refusal(self, why: str, *, sent: bool, code: int = INTERNAL_ERROR) -> direct.Refusal:
+        return direct.Refusal(code, self._spec.redact_own(why), HttpFault(None, sent=sent, usable=True).to_data())
 
 
 def _advise(place: Place, response: ApiResponse, result: dict[str, Any]) -> None:
@@ -164,7 +155,7 @@ def _advise(place: Place, response: ApiResponse, result: dict[str, Any]) -> None
         result["content"].append({"type": "text", "text": place.advice})
 
 
-class DirectCalls(RequestsInFlight):
+class DirectCalls(direct.RequestsInFlight):
     """The direct calls in flight to one API. Nothing is encoded: the arguments are used as they are."""
 
     def __init__(self, current: Callable[[], ApiCalls], tasks: TaskGroup) -> None:
@@ -183,14 +174,14 @@ class DirectCalls(RequestsInFlight):
         self,
         method: str,
         params: Mapping[str, Any],
-        on_answer: OnAnswer,
+        on_answer: direct.OnAnswer,
         on_progress: ProgressFn | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> int | None:
         if self._closed or method != "tools/call":
             return None
         request_id = next(self._ids)
-        self._pending[request_id] = Pending(b"", on_answer, on_progress)
+        self._pending[request_id] = direct.Pending(b"", on_answer, on_progress)
         # The calls now, and not when the request is sent: it was admitted by the list that is in use now.
         self._eager.start(self._call(request_id, self._current(), params, CURRENT.get()))
         return request_id
@@ -206,7 +197,7 @@ class DirectCalls(RequestsInFlight):
         if request_id not in self._pending:
             return  # given up before it was sent
         scope = self._scopes[request_id] = Scope()
-        answer: Answer | Refusal
+        answer: direct.Answer | direct.Refusal
         try:
             with scope:
                 answer = await calls.call(params["name"], params["arguments"], questions)
@@ -220,7 +211,7 @@ class DirectCalls(RequestsInFlight):
             self.resolve(request_id, answer)
 
 
-def internal_error() -> Refusal:
+def internal_error() -> direct.Refusal:
     """Return the answer to a call after an exception that no API can cause."""
     fault = HttpFault(None, sent=True, usable=True)
-    return Refusal(INTERNAL_ERROR, "the call failed because of an internal error; see the log", fault.to_data())
+    return direct.Refusal(INTERNAL_ERROR, "the call failed because of an internal error; see the log", fault.to_data())

@@ -13,6 +13,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+from upstream_clients.schema_expansion import UnusableSchema, follow_pointer
+from upstream_clients.schema_repair import compiled
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -66,16 +69,9 @@ class Document:
             raise UnsupportedError(f"its reference {shown(reference)} is longer than {MAX_REFERENCE} characters")
         if not reference.startswith("#"):
             raise UnsupportedError(f"it refers to another document, {shown(reference)}")
-        here: Any = self.root
-        for segment in unquote(reference[1:]).split("/")[1:]:
-            key = segment.replace("~1", "/").replace("~0", "~")
-            if isinstance(here, dict) and key in here:
-                here = here[key]
-            elif isinstance(here, list) and key.isascii() and key.isdecimal() and len(key) < 7 and int(key) < len(here):
-                here = here[int(key)]
-            else:
-                raise UnsupportedError(f"its reference {shown(reference)} leads nowhere")
-        return here
+        for found, _ in follow_pointer((self.root,), unquote(reference[1:])):
+            return found
+        raise UnsupportedError(f"its reference {shown(reference)} leads nowhere")
 
     def follow(self, node: Any) -> Any:
         """Return a value, or the value at the end of its references.
@@ -326,14 +322,10 @@ _MAX_COMPILED: Final = 256 * 1024
 
 @lru_cache(maxsize=1_000)
 def _compiles(pattern: str) -> bool:
-    import jsonschema_rs
-
-    options = jsonschema_rs.RegexOptions(size_limit=_MAX_COMPILED)  # the engine that matches in linear time
     try:
-        jsonschema_rs.validator_for({"pattern": pattern}, offline=True, pattern_options=options)
-    except (ValueError, jsonschema_rs.ReferencingError):
+        return bool(compiled({"pattern": pattern}, _MAX_COMPILED))
+    except UnusableSchema:
         return False
-    return True
 
 
 KEYWORDS: Final[dict[str, Callable[[Any], Any]]] = {

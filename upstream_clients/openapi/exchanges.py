@@ -15,16 +15,8 @@ from upstream_clients.direct import THREAD_BYTES
 from upstream_clients.fetch import NotPublic, may_be_public
 from upstream_clients.http import LIMITS, TIMEOUT
 from upstream_clients.line_messages import MAX_MESSAGE_BYTES
+from upstream_clients.openapi import connections
 from upstream_clients.openapi.api import ApiResponse
-from upstream_clients.openapi.connections import (
-    Connections,
-    Endpoint,
-    RawAnswer,
-    UnreadableBody,
-    decompressed,
-    encode_head,
-    read_stream,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +36,7 @@ class Address(NamedTuple):
         target: path and query.
     """
 
-    endpoint: Endpoint
+    endpoint: connections.Endpoint
     host: str
     target: str
 
@@ -53,7 +45,7 @@ class Address(NamedTuple):
         """Return the address that a URL names. Raises `httpx2.InvalidURL`."""
         read = httpx2.URL(url)
         port = read.port or (443 if read.scheme == "https" else 80)
-        endpoint = Endpoint(read.scheme, read.raw_host.decode("ascii"), port)
+        endpoint = connections.Endpoint(read.scheme, read.raw_host.decode("ascii"), port)
         return Address(endpoint, read.netloc.decode("ascii"), read.raw_path.decode("ascii"))
 
     @property
@@ -97,9 +89,9 @@ class Http:
     def __init__(self, *, guarded: bool, keeps: bool = True) -> None:
         self._guarded = guarded
         self._keeps = keeps
-        self._direct = Connections(guarded=guarded, keeps=keeps)
+        self._direct = connections.Connections(guarded=guarded, keeps=keeps)
         self._by_proxy: _ProxyClient | None = None
-        self._is_proxied: dict[Endpoint, bool] = {}
+        self._is_proxied: dict[connections.Endpoint, bool] = {}
 
     async def close(self) -> None:
         """Close all connections."""
@@ -129,14 +121,14 @@ class Http:
             raw = await self._direct.exchange(endpoint, request.method, head, request.body, MAX_MESSAGE_BYTES)
         return await self.decoded(raw)
 
-    async def decoded(self, raw: RawAnswer) -> ApiResponse:
+    async def decoded(self, raw: connections.RawAnswer) -> ApiResponse:
         """Return an answer without its content encoding. Raises `UnreadableBody`."""
         body, encoding = raw.body, encoding_of(raw)
         if encoding and body:
             try:  # without a thread if it takes a few milliseconds, compressed or not
-                body = decompressed(body[: THREAD_BYTES + 1], encoding, THREAD_BYTES)
-            except UnreadableBody:
-                body = await anyio.to_thread.run_sync(decompressed, body, encoding, MAX_MESSAGE_BYTES)
+                body = connections.decompressed(body[: THREAD_BYTES + 1], encoding, THREAD_BYTES)
+            except connections.UnreadableBody:
+                body = await anyio.to_thread.run_sync(connections.decompressed, body, encoding, MAX_MESSAGE_BYTES)
         return response_of(raw._replace(body=body))
 
     async def _uses_proxy(self, address: Address) -> bool:
@@ -146,7 +138,7 @@ class Http:
             self._by_proxy = await anyio.to_thread.run_sync(_ProxyClient)
         return self._by_proxy.has_proxy_for(address.url)
 
-    async def _exchange_by_proxy(self, request: Outgoing, fields: Mapping[str, str]) -> RawAnswer:
+    async def _exchange_by_proxy(self, request: Outgoing, fields: Mapping[str, str]) -> connections.RawAnswer:
         address = request.address
         # The proxy resolves the names, so only what the address itself shows can be checked.
         if self._guarded and not may_be_public(address.endpoint.host):
@@ -159,12 +151,12 @@ class Http:
         )
 
 
-def response_of(raw: RawAnswer) -> ApiResponse:
+def response_of(raw: connections.RawAnswer) -> ApiResponse:
     """Return an answer that has no content encoding."""
     return ApiResponse(raw.status, raw.reason, raw.headers, raw.body)
 
 
-def encoding_of(raw: RawAnswer) -> str:
+def encoding_of(raw: connections.RawAnswer) -> str:
     """Return the content encoding of an answer; empty for none."""
     encoding = raw.headers.get("content-encoding", "").strip().lower()
     return "" if encoding == "identity" else encoding
@@ -176,7 +168,7 @@ def _encode(request: Outgoing) -> tuple[bytes, dict[str, str]]:
     fields.update((name, value) for name, value in request.headers.items() if name not in _FRAMING)
     if request.body is not None or request.method in _WITH_LENGTH:
         fields["content-length"] = str(len(request.body or b""))
-    return encode_head(request.method, request.address.target, fields), fields
+    return connections.encode_head(request.method, request.address.target, fields), fields
 
 
 class _ProxyClient(httpx2.AsyncClient):
@@ -188,12 +180,12 @@ class _ProxyClient(httpx2.AsyncClient):
     def has_proxy_for(self, url: str) -> bool:
         return self._transport_for_url(httpx2.URL(url)) is not self._transport
 
-    async def exchange(self, request: httpx2.Request) -> RawAnswer:
+    async def exchange(self, request: httpx2.Request) -> connections.RawAnswer:
         # Past `AsyncClient.send`, which follows redirects and keeps cookies.
         response = await self._transport_for_url(request.url).handle_async_request(request)
         try:
             assert isinstance(response.stream, httpx2.AsyncByteStream)
-            body = await read_stream(response.stream, MAX_MESSAGE_BYTES)
+            body = await connections.read_stream(response.stream, MAX_MESSAGE_BYTES)
         finally:
             await response.aclose()
-        return RawAnswer(response.status_code, response.reason_phrase, dict(response.headers), body)
+        return connections.RawAnswer(response.status_code, response.reason_phrase, dict(response.headers), body)

@@ -41,10 +41,10 @@ Use = Literal["input", "output"]
 
 MAX_DEPTH: Final = 60
 """Maximum number of nested schemas that are converted. Deeper ones become "anything"."""
-_ONE_SCHEMA: Final = ("items", "additionalProperties", "contains", "propertyNames")
-_SCHEMAS_BY_NAME: Final = ("patternProperties", "dependentSchemas")
-_LISTS_OF_SCHEMAS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
-
+_CHILDREN: Final = ("items", "additionalProperties", "contains", "propertyNames")
+_CHILDREN_BY_NAME: Final = ("properties", "patternProperties", "dependentSchemas")
+_LISTS_OF_CHILDREN: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NESTED: Final = frozenset((*_CHILDREN, *_CHILDREN_BY_NAME, *_LISTS_OF_CHILDREN))
 
 _ONLY_IN_REQUESTS: Final = frozenset(
     {"default", "example", "examples", "pattern", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum"}
@@ -188,15 +188,13 @@ class _Conversion:
                 self._plain(keyword, value, result, self._text)
             elif read is not None:
                 self._plain(keyword, value, result, read)
-            elif keyword == "properties":
-                self._properties(schema, value, result, depth)
-            elif keyword in _ONE_SCHEMA:
+            elif keyword in _CHILDREN:
                 if isinstance(value, (dict, bool)):
                     result[keyword] = self._convert(value, depth + 1)
                     self._size += len(keyword) + 6
-            elif keyword in _SCHEMAS_BY_NAME:
+            elif keyword in _CHILDREN_BY_NAME:
                 self._by_name(keyword, value, result, depth)
-            elif keyword in _LISTS_OF_SCHEMAS and isinstance(value, list) and 0 < len(value) <= MAX_CHOICES:
+            elif keyword in _LISTS_OF_CHILDREN and isinstance(value, list) and 0 < len(value) <= MAX_CHOICES:
                 self._size += len(keyword) + 6
                 branches = [self._convert(each, depth + 1) for each in value]
                 if keyword == "oneOf" and "anyOf" not in schema:
@@ -217,26 +215,19 @@ class _Conversion:
             result[keyword] = found
             self._size += len(keyword) + 6 + (len(found) if type(found) is str else len(str(found)))
 
-    def _properties(self, schema: Mapping[str, Any], value: Any, result: dict[str, Any], depth: int) -> None:
-        if not isinstance(value, dict):
-            return
-        found = result["properties"] = {}
-        self._size += 15
-        for name, member in value.items():
-            if self._is_hidden(member):
-                continue
-            found[name] = self._convert(member, depth + 1)
-            self._size += len(name) + 6
-
     def _is_hidden(self, member: Any) -> bool:
         return isinstance(member, dict) and member.get(self._hidden) is True
 
     def _by_name(self, keyword: str, value: Any, result: dict[str, Any], depth: int) -> None:
-        if isinstance(value, dict):
-            if keyword == "patternProperties":
-                value = {name: member for name, member in value.items() if self._schemas.patterns.is_usable(name)}
-            result[keyword] = {name: self._convert(member, depth + 1) for name, member in value.items()}
-            self._size += len(keyword) + 6
+        if not isinstance(value, dict):
+            return
+        self._size += len(keyword) + 6
+        if keyword == "patternProperties":
+            value = {name: member for name, member in value.items() if self._schemas.patterns.is_usable(name)}
+        elif keyword == "properties":
+            value = {name: member for name, member in value.items() if not self._is_hidden(member)}
+            self._size += sum(len(name) + 6 for name in value) - 1
+        result[keyword] = {name: self._convert(member, depth + 1) for name, member in value.items()}
 
     def _repair(self, schema: Mapping[str, Any], result: dict[str, Any]) -> None:
         """Bring keywords that depend on others into the form of JSON Schema."""
@@ -316,10 +307,6 @@ _MOST_TIMES: Final = 4
 _STEP: Final = 400
 """Sizes are rounded down to multiples of this, so that the same cut is used again."""
 
-_CHILDREN: Final = ("items", "additionalProperties", "contains", "propertyNames")
-_CHILDREN_BY_NAME: Final = ("properties", "patternProperties", "dependentSchemas")
-_LISTS_OF_CHILDREN: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
-_NESTED: Final = frozenset((*_CHILDREN, *_CHILDREN_BY_NAME, *_LISTS_OF_CHILDREN))
 _EXTRAS: Final = frozenset({"description", "examples", "default", "title"})
 
 
@@ -429,46 +416,52 @@ def _fitting(schema: dict[str, Any], size: int, limit: int) -> tuple[dict[str, A
     if size <= limit:
         return schema, size
     for top, text in ((_SHORT_TOP_TEXT, _SHORT_TEXT), (_BARE_TOP_TEXT, 0)):
-        schema = _with_short_texts(schema, text, top)
+        schema = _with_short_texts(schema, text, top, top)
         size = len(str(schema))
         if size <= limit:
             return schema, size
     return _trimmed(schema, limit)
 
 
-def _with_short_texts(schema: Any, limit: int, top: int | None = None) -> Any:
-    """Return a copy whose descriptions are cut to a limit; without a limit of 0, also without examples.
+def _with_short_texts(schema: Any, limit: int, top: int, members: int) -> Any:
+    """Return a copy whose descriptions are cut; without a limit of 0, also without examples.
 
     Args:
-        top: the limit for the members of the schema itself, if it is another one.
+        limit: the limit for the descriptions of the schemas inside it.
+        top: the limit for its own description.
+        members: the limit for its members.
     """
     if not isinstance(schema, dict):
         return schema
+    shown = {name: value for name, value in schema.items() if limit or name not in _EXTRAS}
+    if top and "description" in schema:
+        shown["description"] = _short(schema["description"], top)
+
+    def shorten(keyword: str, _holder: Any, _key: Any, child: Any) -> Any:
+        return _with_short_texts(child, limit, members if keyword == "properties" else limit, limit)
+
+    return _with_children(shown, shorten)
+
+
+def _with_children(schema: Mapping[str, Any], replace: Callable[[str, Any, Any, Any], Any]) -> dict[str, Any]:
+    """Return a copy with other schemas inside it.
+
+    Args:
+        replace: called with the keyword, the object or list of the copy that will hold a schema, its key there, and the
+            schema. Returns the schema that takes its place.
+    """
     copy: dict[str, Any] = {}
-    for name, value in schema.items():
-        if name == "description":
-            if limit or top:
-                copy[name] = _short(value, top or limit)
-        elif name in _EXTRAS:
-            if limit:
-                copy[name] = value
-        elif name == "properties" and top:
-            copy[name] = {each: _with_member_text(child, limit, top) for each, child in value.items()}
-        elif name in _CHILDREN_BY_NAME:
-            copy[name] = {each: _with_short_texts(child, limit) for each, child in value.items()}
-        elif name in _LISTS_OF_CHILDREN:
-            copy[name] = [_with_short_texts(child, limit) for child in value]
-        elif name in _CHILDREN:
-            copy[name] = _with_short_texts(value, limit)
+    for keyword, value in schema.items():
+        if keyword in _CHILDREN_BY_NAME:
+            members = copy[keyword] = dict[str, Any]()
+            for name, child in value.items():
+                members[name] = replace(keyword, members, name, child)
+        elif keyword in _LISTS_OF_CHILDREN:
+            parts = copy[keyword] = list[Any]()
+            for child in value:
+                parts.append(replace(keyword, parts, len(parts), child))
         else:
-            copy[name] = value
-    return copy
-
-
-def _with_member_text(schema: Any, limit: int, top: int) -> Any:
-    copy = _with_short_texts(schema, limit)
-    if isinstance(schema, dict) and "description" in schema:
-        copy = {**copy, "description": _short(schema["description"], top)}
+            copy[keyword] = replace(keyword, copy, keyword, value) if keyword in _CHILDREN else value
     return copy
 
 
@@ -515,7 +508,7 @@ def _shallow(
     """
     inner: list[tuple[Any, Any, dict[str, Any]]] = []
 
-    def place(holder: Any, key: Any, child: Any) -> Any:
+    def place(_keyword: str, holder: Any, key: Any, child: Any) -> Any:
         if isinstance(child, dict) and not _NESTED.isdisjoint(child):
             inner.append((holder, key, child))
             return None
@@ -523,22 +516,7 @@ def _shallow(
             return {name: value for name, value in child.items() if name not in _EXTRAS}
         return child
 
-    copy: dict[str, Any] = {}
-    for name, value in node.items():
-        if name in _CHILDREN_BY_NAME:
-            members: dict[str, Any] = {}
-            for each, child in value.items():
-                members[each] = place(members, each, child)
-            copy[name] = members
-        elif name in _LISTS_OF_CHILDREN:
-            parts: list[Any] = []
-            for child in value:
-                parts.append(place(parts, len(parts), child))
-            copy[name] = parts
-        elif name in _CHILDREN:
-            copy[name] = place(copy, name, value)
-        else:
-            copy[name] = value
+    copy = _with_children(node, place)
     return copy, inner, len(str(copy))
 
 

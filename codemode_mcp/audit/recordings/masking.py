@@ -23,7 +23,8 @@ import msgspec
 
 from codemode_mcp.audit.recordings import format as recorded
 from codemode_mcp.sandbox.messages import Thrown
-from upstream_clients.redaction import map_json, secrets_of
+from upstream_clients.json_values import map_json
+from upstream_clients.redaction import secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

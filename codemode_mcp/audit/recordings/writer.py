@@ -19,19 +19,7 @@ from collections import OrderedDict, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from codemode_mcp.audit.recordings.format import (
-    MAX_BYTES,
-    CatalogText,
-    Clock,
-    End,
-    Incomplete,
-    Line,
-    Opening,
-    Requests,
-    Start,
-    Turn,
-    encode,
-)
+from codemode_mcp.audit.recordings import format as recorded
 from codemode_mcp.audit.trajectory import WriterThread
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.sandbox.messages import Thrown
@@ -70,7 +58,7 @@ _BLOCK: Final = 64 * 1024
 
 _TOO_MANY: Final = "the recording is not complete: the lines could not be written as fast as the program made them"
 
-LazyLine: TypeAlias = "Callable[[], Line]"
+LazyLine: TypeAlias = "Callable[[], recorded.Line]"
 """A function that makes a line in the thread of the writer."""
 
 
@@ -83,7 +71,7 @@ class RecordingWriter:
 
     def __init__(self, mask: Callable[[], Mask]) -> None:
         self._mask = mask
-        self._queue: deque[tuple[RecordingFile, Line | LazyLine | threading.Event | None, int]] = deque()
+        self._queue: deque[tuple[RecordingFile, recorded.Line | LazyLine | threading.Event | None, int]] = deque()
         self._thread = WriterThread("recordings", self._write_all, LINGER_SECONDS)
         self._entered = self._left = 0
         """Characters that were queued, and that were written. Only the event loop changes the first, and only the
@@ -105,7 +93,7 @@ class RecordingWriter:
         """True if so many lines wait that no more are accepted."""
         return self._entered - self._left > MAX_WAITING
 
-    def put(self, file: RecordingFile, line: Line | LazyLine | None) -> None:
+    def put(self, file: RecordingFile, line: recorded.Line | LazyLine | None) -> None:
         """Queue a line to be written soon, or None to close the file. It never waits. Only one thread may call it."""
         if self._thread.is_closed:
             return
@@ -146,19 +134,19 @@ class RecordingWriter:
         for file in files:
             file.write_lines()
 
-    def _add(self, file: RecordingFile, line: Line | LazyLine, mask: Mask) -> None:
+    def _add(self, file: RecordingFile, line: recorded.Line | LazyLine, mask: Mask) -> None:
         try:
             file.add(self._encoded(line() if callable(line) else line, mask))
         except Exception as error:  # no program may fail because of its recording
             file.fail(mask.text(error.message if isinstance(error, CodeModeError) else str(error)))
 
-    def _encoded(self, line: Line, mask: Mask) -> bytes:
-        if not isinstance(line, CatalogText):
-            return encode(mask.line(line))
+    def _encoded(self, line: recorded.Line, mask: Mask) -> bytes:
+        if not isinstance(line, recorded.CatalogText):
+            return recorded.encode(mask.line(line))
         # Most runs of a process have the same catalog, which may be large.
         key = line.digest, id(mask)
         if key not in self._catalogs:
-            self._catalogs[key] = encode(mask.line(line))
+            self._catalogs[key] = recorded.encode(mask.line(line))
             while len(self._catalogs) > _CATALOGS:
                 self._catalogs.popitem(last=False)
         return self._catalogs[key]
@@ -182,7 +170,7 @@ class RecordingFile:
         reopen: bool = False,
         on_open: Callable[[], None] | None = None,
         on_write: Callable[[int], None] | None = None,
-        max_bytes: int = MAX_BYTES,
+        max_bytes: int = recorded.MAX_BYTES,
     ) -> None:
         self.path = path
         self._writer = writer
@@ -199,13 +187,13 @@ class RecordingFile:
     def __repr__(self) -> str:
         return f"<RecordingFile {self.path.name}>"
 
-    def append(self, line: Line | LazyLine) -> None:
+    def append(self, line: recorded.Line | LazyLine) -> None:
         """Queue a line. It never waits, and never fails."""
         if self._full:
             return
         if self._writer.is_behind:
             self._full = True
-            line = Incomplete(_TOO_MANY)
+            line = recorded.Incomplete(_TOO_MANY)
         self._writer.put(self, line)
 
     def close(self) -> None:
@@ -256,7 +244,9 @@ class RecordingFile:
         log.error("the recording %s is not complete: %s", self.path, why)
         if self._descriptor is not None:
             with suppress(OSError):
-                os.write(self._descriptor, encode(Incomplete(f"the recording is not complete: {why}")))
+                os.write(
+                    self._descriptor, recorded.encode(recorded.Incomplete(f"the recording is not complete: {why}"))
+                )
         self._failed = True
         self.release()
 
@@ -312,28 +302,28 @@ _READING: Final = 30
 _MEMBERS: Final = 20_000
 
 
-def size_of(line: Line) -> int:
+def size_of(line: recorded.Line) -> int:
     """Return the approximate size of a line in characters."""
     size = _EACH
     match line:
-        case Turn():
+        case recorded.Turn():
             for end in line.completions:
                 size += _EACH + len(end.value or "")
                 if end.error is not None:
                     size += len(end.error.message) + len(end.error.data)
-        case Requests():
+        case recorded.Requests():
             for request in line.requests:
                 size += _EACH + _request_size(request)
-        case Clock():
+        case recorded.Clock():
             size += _READING * (len(line.wall) + len(line.monotonic))
-        case Start():
+        case recorded.Start():
             size += len(line.code) + len(line.fallback or "") + len(line.namespaces) + len(line.positions)
             size += sum(map(len, line.saving or ()))
-        case Opening():
+        case recorded.Opening():
             size += len(line.source) + sum(map(len, line.args))
-        case CatalogText():
+        case recorded.CatalogText():
             size += len(line.text)
-        case End():
+        case recorded.End():
             size += len(line.error) + _data_size([line.value, *line.outputs])
     return size
 

@@ -224,7 +224,7 @@ def _say_result(plan: Plan, *, written: bool, backup: Path | None) -> None:
 
 def _as_json(plan: Plan, *, written: bool, backup: Path | None) -> dict[str, Any]:
     from codemode_mcp.audit.redaction import without_tokens
-    from upstream_clients.redaction import map_json
+    from upstream_clients.json_values import map_json
 
     shown: dict[str, Any] = {
         "config": str(plan.path),

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from declarations.untrusted_text import HIDDEN, escape_line, escape_misleading, json_escape
+from upstream_clients.json_values import pointer_part
 
 from .finding_rules import known_words, look_alikes
 
@@ -162,7 +163,7 @@ def _strings(definition: Mapping[str, object]) -> Iterator[Text]:
 def _pointer(where: str, key: str, numbers: Iterator[int]) -> str:
     """Return the pointer of a member, cut if it is too long."""
     if len(where) <= _MAX_WHERE:
-        where = f"{where}/{key.replace('~', '~0').replace('/', '~1')}"
+        where = f"{where}/{pointer_part(key)}"
     return where if len(where) <= _MAX_WHERE else f"{where[:_MAX_WHERE]}…{next(numbers)}"
 
 

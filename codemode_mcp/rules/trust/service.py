@@ -24,7 +24,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from codemode_mcp.audit.events import name_to_record
-from codemode_mcp.rules.trust import comparison
+from codemode_mcp.rules.trust import comparison, pins_file
 from codemode_mcp.rules.trust.comparison import (
     Acceptance,
     ItemReport,
@@ -35,15 +35,6 @@ from codemode_mcp.rules.trust.comparison import (
     with_names,
 )
 from codemode_mcp.rules.trust.items import ENTRY_KEY, Item, entry_item, listed_item, listed_key, reference, tool_item
-from codemode_mcp.rules.trust.pins_file import (
-    KINDS,
-    PinsUnavailable,
-    load_changed_pins,
-    load_pins,
-    merge_pins,
-    names_of,
-    store_pins,
-)
 from codemode_mcp.rules.trust.state_words import UNLISTED, entry_line, held_line, texts_line, why_held
 from codemode_mcp.rules.trust.views import (
     accepted_tool,
@@ -62,7 +53,6 @@ if TYPE_CHECKING:
     from codemode_mcp.audit.events import Auditor
     from codemode_mcp.rules.trust.comparison import Mode
     from codemode_mcp.rules.trust.items import Key
-    from codemode_mcp.rules.trust.pins_file import LockFile, PinsFolder
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.state_files import Stamp
     from upstream_clients.tools import JsonObject, Tool, UpstreamView
@@ -138,7 +128,7 @@ class Trust:
 
     def __init__(
         self,
-        folder: PinsFolder | None,
+        folder: pins_file.PinsFolder | None,
         views: Callable[[], Iterable[UpstreamView]],
         auditor: Auditor,
         on_change: Callable[[], None],
@@ -153,7 +143,7 @@ class Trust:
         self._clock = clock
         self._servers: dict[str, _Server] = {}
         self._specs: dict[str, UpstreamSpec] = {}
-        self._locked: LockFile | None = None
+        self._locked: pins_file.LockFile | None = None
         self._warned_of_files = False
         self._enabled: Sequence[str] = ()
         self._disabled: Sequence[str] = ()
@@ -167,7 +157,7 @@ class Trust:
         self,
         modes: Mapping[str, Mode],
         specs: Iterable[UpstreamSpec],
-        locked: LockFile | None = None,
+        locked: pins_file.LockFile | None = None,
         written: Mapping[str, JsonObject] | None = None,
         enabled: Sequence[str] = (),
         disabled: Sequence[str] = (),
@@ -197,7 +187,10 @@ class Trust:
                     server.entry = None  # the lock file is older than entries in it
                 accepted = {key: Acceptance(item, "the lock file") for key, item in items.items()}
                 names = locked.tool_names.get(name, {})
-                server.pins, server.loaded = with_names(ServerPins(name, accepted, baseline=KINDS, names=names)), True
+                server.pins, server.loaded = (
+                    with_names(ServerPins(name, accepted, baseline=pins_file.KINDS, names=names)),
+                    True,
+                )
             server.forget_comparison()
         for name in self._servers.keys() - self._specs.keys():
             del self._servers[name]
@@ -216,11 +209,11 @@ class Trust:
         if self._present_names is None:
             if self._locked is not None:
                 known = self._locked.servers
-                found = names_of(self._enabled, self._disabled, self._locked.server_names, known.__contains__)
+                found = pins_file.names_of(self._enabled, self._disabled, self._locked.server_names, known.__contains__)
             elif self._folder is not None:
                 found = self._folder.server_names(self._enabled, self._disabled, self._server_names)
             else:
-                found = names_of(self._enabled, self._disabled, self._server_names, lambda _: False)
+                found = pins_file.names_of(self._enabled, self._disabled, self._server_names, lambda _: False)
             self._unwritten_names = found != self._server_names
             self._present_names = found
             self._server_names |= found
@@ -414,7 +407,7 @@ class Trust:
         decide(before)  # raises `Stale` before anything is written
 
         def change(stored: ServerPins | None) -> ServerPins:
-            return decide(merge_pins(stored, before, server.mode))
+            return decide(pins_file.merge_pins(stored, before, server.mode))
 
         if self._folder is None:
             self._take(server, decide(before), None)
@@ -452,7 +445,7 @@ class Trust:
         if self._unwritten_names and self._locked is None:
             try:
                 await anyio.to_thread.run_sync(self._folder.keep_names, names)
-            except PinsUnavailable as error:
+            except pins_file.PinsUnavailable as error:
                 log.info("%s", error)  # with the next problem of the folder comes a warning
             self._unwritten_names = False
         for server in tuple(self._servers.values()):
@@ -460,8 +453,8 @@ class Trust:
             if not server.unwritten or pins is None or self._locked is not None:
                 continue
             try:
-                after, stamp = await anyio.to_thread.run_sync(store_pins, self._folder, pins, server.mode)
-            except PinsUnavailable as error:
+                after, stamp = await anyio.to_thread.run_sync(pins_file.store_pins, self._folder, pins, server.mode)
+            except pins_file.PinsUnavailable as error:
                 if not self._warned_of_files:
                     log.warning("%s; until it can be written, changes are held in this process only", error)
                 self._warned_of_files = True
@@ -475,7 +468,7 @@ class Trust:
         if self._locked is not None or self._folder is None:
             return
         known = {each.name: each.stamp for each in self._servers.values() if each.loaded and not each.unwritten}
-        for name, loaded in (await anyio.to_thread.run_sync(load_changed_pins, self._folder, known)).items():
+        for name, loaded in (await anyio.to_thread.run_sync(pins_file.load_changed_pins, self._folder, known)).items():
             server = self._servers.get(name)
             if server is not None and not server.unwritten:
                 if loaded.pins is None and server.pins is not None:
@@ -507,7 +500,7 @@ class Trust:
 
     def _load(self, server: _Server) -> None:
         if not server.loaded and self._folder is not None:
-            loaded = load_pins(self._folder, server.name)
+            loaded = pins_file.load_pins(self._folder, server.name)
             server.loaded, server.pins, server.stamp = True, loaded.pins, loaded.stamp
             server.problem, server.unwritten = loaded.problem, loaded.is_damaged
 

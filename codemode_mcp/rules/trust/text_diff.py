@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from codemode_mcp.rules.trust.finding_rules import look_alikes
 from codemode_mcp.rules.trust.items import canonical_json
 from declarations.untrusted_text import count_blanks, escape_look_alikes, escape_misleading, json_escape
+from upstream_clients.json_values import pointer_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -255,7 +256,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _pointer(path: Iterable[str | int]) -> str:
-    shown = "".join(f"/{_pointer_part(each).replace('~', '~0').replace('/', '~1')}" for each in path)
+    shown = "".join(f"/{pointer_part(_pointer_part(each))}" for each in path)
     return _visible(shown).replace("\n", "\\n")
 
 

@@ -10,6 +10,7 @@ from codemode_mcp.base.did_you_mean import misspells, nearest, normalize_name
 from codemode_mcp.base.text import clip
 from codemode_mcp.runs.calls.schema_errors import SchemaErrors
 from codemode_mcp.runs.calls.schema_phrases import Problem, listed_names, path_text, shown_name
+from upstream_clients.json_values import values_in
 from upstream_clients.schema_repair import names
 from upstream_clients.schemas import usable, with_optional_defaults
 
@@ -207,12 +208,10 @@ class SchemaCheck:
 
 def _weight(schema: Mapping[str, Any]) -> int:
     """Return the approximate memory of a compiled schema; see `SchemaCheck`."""
-    weight, stack = 1.0, [schema]
-    while stack:
-        here: Any = stack.pop()
+    weight = 1.0
+    for here in values_in(schema):
         if isinstance(here, list | dict):
             weight += 1 + len(here) / 4
-            stack.extend(here if isinstance(here, list) else here.values())
         elif isinstance(here, str):
             weight += len(here) / _CHARACTERS
     return int(weight)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from codemode_mcp.base.json_text import MAX_SAFE_INTEGER
 from codemode_mcp.base.text import clip
 from declarations.kinds import Document
+from upstream_clients.json_values import pointer_part
 from upstream_clients.schemas import SchemaParts, UnusableSchema, compile_schema, is_legacy
 
 if TYPE_CHECKING:
@@ -366,7 +367,7 @@ class Subschemas:
         for key in keys:
             schema = schema[key]
             if pointer is not None:
-                pointer += "/" + str(key).replace("~", "~0").replace("/", "~1")
+                pointer += f"/{pointer_part(key)}"
         if isinstance(schema, Mapping) and isinstance(schema.get("$id"), str) and not schema["$id"].startswith("#"):
             base, pointer = schema, None  # `$id` begins a resource, to which references in it are relative
         return Subschema(schema, base, pointer)

@@ -22,6 +22,7 @@ from codemode_mcp.extensions.program_tools.drafts.literals import UNKNOWN
 from codemode_mcp.program.syntax import from_utf16_units
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from upstream_clients.redaction import is_secret_name
+from upstream_clients.schema_expansion import follow_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -242,8 +243,5 @@ def _resolved(root: JsonObject, schema: Any) -> JsonObject | None:
         reference = schema.get("$ref")
         if not isinstance(reference, str) or not reference.startswith("#/"):
             return schema
-        target: Any = root
-        for key in reference[2:].split("/"):
-            target = target.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(target, dict) else None
-        schema = target
+        schema = next((node for node, _ in follow_pointer((root,), reference[1:])), None)
     return None

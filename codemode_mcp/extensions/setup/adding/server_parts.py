@@ -34,7 +34,7 @@ from codemode_mcp.rules.trust.pins_file import LockFileError, PinsFolder, PinsUn
 from codemode_mcp.rules.trust.service import record_decisions
 from codemode_mcp.rules.trust.views import listing_of
 from upstream_clients import keychain
-from upstream_clients.redaction import strings_in
+from upstream_clients.json_values import strings_in, values_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -165,15 +165,9 @@ def forget_secrets(names: Iterable[str]) -> list[str]:
 
 def names_in(value: Any) -> Iterator[str]:
     """Yield the names of the keyring entries to which a part of a configuration refers."""
-    pending = [value]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, dict):
-            if isinstance(each.get("keyring"), str):
-                yield each["keyring"]
-            pending += each.values()
-        elif isinstance(each, list):
-            pending += each
+    for each in values_in(value):
+        if isinstance(each, dict) and isinstance(each.get("keyring"), str):
+            yield each["keyring"]
 
 
 def _free_name(name: str, *, in_keyring: bool) -> str:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.config.literals import REFERENCE, SCHEME, Secret, secrets_of
-from upstream_clients.redaction import HIDDEN, PLAIN_VALUES, WORD, map_json
+from upstream_clients.json_values import map_json
+from upstream_clients.redaction import HIDDEN, PLAIN_VALUES, WORD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName
 
@@ -251,16 +252,6 @@ def value_at(value: Any, keys: Iterable[str]) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
-
-
-def strings_in(value: Any) -> Iterator[str]:
-    """Yield every string that is not a key."""
-    match value:
-        case str():
-            yield value
-        case list() | dict():
-            for item in value.values() if isinstance(value, dict) else value:
-                yield from strings_in(item)
 
 
 # Server entries with their literal secrets hidden, or replaced by variables.

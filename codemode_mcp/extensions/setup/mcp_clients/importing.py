@@ -22,11 +22,11 @@ from codemode_mcp.extensions.setup.mcp_clients.dialects import (
     NotImportable,
     VariableNames,
     common_form,
-    strings_in,
     with_variables,
     without_secrets,
 )
 from codemode_mcp.extensions.setup.mcp_clients.entries import IsThisServer, convert, valid_name
+from upstream_clients.json_values import strings_in
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence

@@ -30,13 +30,13 @@ from codemode_mcp.extensions.setup.mcp_clients.client_files import (
     read_file,
     source_of,
 )
-from codemode_mcp.extensions.setup.mcp_clients.dialects import common_form, strings_in
+from codemode_mcp.extensions.setup.mcp_clients.dialects import common_form
 from codemode_mcp.extensions.setup.mcp_clients.entries import is_this_server, string_args
 from codemode_mcp.extensions.setup.mcp_clients.launch import PRIVATE
 from codemode_mcp.extensions.setup.mcp_clients.locations import TITLES
 from codemode_mcp.extensions.setup.mcp_clients.own_entries import new_entry
+from upstream_clients.json_values import map_json, strings_in
 from upstream_clients.private_files import make_private_folder, open_private
-from upstream_clients.redaction import map_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
