@@ -19,7 +19,6 @@ from codemode_mcp.catalog.toolset import select_tools
 from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.runs.calls.dispatch import Dispatcher
 from codemode_mcp.runs.manager import Cell, Services, open_manager
-from codemode_mcp.runs.namespaces import Registered
 from codemode_mcp.runs.store import MemoryStore
 from codemode_mcp.runs.values import MemoryValues, Values
 
@@ -101,7 +100,7 @@ class FakeClient:
             self.taken_back += 1
 
 
-class PluginsLike(Registered, Protocol):
+class PluginsLike(Protocol):
     """Plugins, as far as a run needs them."""
 
     def tools(self) -> Sequence[OfferedTool]: ...

@@ -18,7 +18,6 @@ from codemode_mcp.stores.work import Query
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.stores.suspending import Sealing
     from codemode_mcp.stores.work import Database, Work
 
 KEY = b"k" * 32
@@ -35,7 +34,7 @@ class Clock:
 class Process:
     """One process: its database, and a store over it."""
 
-    def __init__(self, database: Database, clock: Clock, settings: CodeModeSettings, seal: Sealing) -> None:
+    def __init__(self, database: Database, clock: Clock, settings: CodeModeSettings, seal: Seal) -> None:
         self.database = database
         self.clock = clock
         self.store = DurableStore(database, seal, settings, clock=clock)
@@ -47,7 +46,7 @@ class SharedDatabase(Protocol):
 
     clock: Clock
 
-    async def process(self, settings: CodeModeSettings = ..., seal: Sealing | None = None) -> Process:
+    async def process(self, settings: CodeModeSettings = ..., seal: Seal | None = None) -> Process:
         """Return one more."""
         ...
 
@@ -77,7 +76,7 @@ class SharedSqlite:
     async def __aexit__(self, *_: object) -> None:
         await self.stack.aclose()
 
-    async def process(self, settings: CodeModeSettings | None = None, seal: Sealing | None = None) -> Process:
+    async def process(self, settings: CodeModeSettings | None = None, seal: Seal | None = None) -> Process:
         opening = open_sqlite(self.path, wall=self.clock, monotonic=self.clock, synchronous=self.synchronous)
         database = await self.stack.enter_async_context(opening)
         return Process(database, self.clock, settings or CodeModeSettings(), seal or Seal((KEY,)))
@@ -116,7 +115,7 @@ class SharedPostgres:
     async def __aexit__(self, *_: object) -> None:
         await self.stack.aclose()
 
-    async def process(self, settings: CodeModeSettings | None = None, seal: Sealing | None = None) -> Process:
+    async def process(self, settings: CodeModeSettings | None = None, seal: Seal | None = None) -> Process:
         database = await self.stack.enter_async_context(open_postgres(self.url))
         return Process(database, self.clock, settings or CodeModeSettings(), seal or Seal((KEY,)))
 
