@@ -208,6 +208,13 @@ class Preflight:
     rounded: str = ""
     intl: bool = False
 
+    @property
+    def explicit(self) -> tuple[str, Insertion | None]:
+        """The program with its implicit call or return written out, and the insertion that makes it longer."""
+        if self.called is not None:
+            return self.called.text, self.called.inserted
+        return self.returning or self.source, self.inserted
+
     def author_position(self, line: int, column: int) -> tuple[int, int]:
         """Map a position in `returning` to `source`."""
         return (line, column) if self.inserted is None else self.inserted(line, column)

@@ -71,15 +71,11 @@ class Program:
 def javascript(found: Preflight) -> Program:
     """Compile a JavaScript cell."""
     source = _as_body(found.source)
-    if found.called is not None:
-        text = _as_body(found.called.text)
-        positions = Positions("javascript", line_count(source), text, rewritten=found.called.inserted)
-        return Program(text, None, positions, found.broken)
-    if found.returning is None:
-        return Program(source, None, Positions("javascript", line_count(source), source), found.broken)
-    returning = _as_body(found.returning)
-    positions = Positions("javascript", line_count(source), returning, rewritten=found.inserted)
-    return Program(returning, source, positions, found.broken)
+    explicit, inserted = found.explicit
+    text = _as_body(explicit)
+    positions = Positions("javascript", line_count(source), text, rewritten=inserted)
+    fallback = None if found.called is not None or inserted is None else source
+    return Program(text, fallback, positions, found.broken)
 
 
 async def typescript(found: Preflight, transform: Transform) -> Program:

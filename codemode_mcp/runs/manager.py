@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from codemode_mcp.audit.recordings.recordings import Recordings
     from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.plugins.host import Plugins
     from codemode_mcp.catalog.saved_programs.folder import Library
     from codemode_mcp.catalog.saved_programs.proposing import Proposer
     from codemode_mcp.catalog.search.finder import Meaning
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.runs.calls.dispatch import Dispatcher
     from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.runs.namespaces import Registered
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
     from codemode_mcp.runs.store import RunStore, SuspendedRun
@@ -103,7 +103,7 @@ class RunManager:
         restoring = Restoring(services, self._driver.calls, live.ledger, self._remember)
         self._takeover = Takeover(services, self.settings, live, restoring, group.start_soon)
         self.operator = Operator(services, self.settings, live, self._takeover, partial(self.observe, cancel=True))
-        self.polling = Polling(live, self._begin, self.settings, services.clock)
+        self.polling = Polling(self, live, services.clock)
 
     def __repr__(self) -> str:
         return f"<RunManager: {len(self._live.runs)} runs>"
@@ -246,7 +246,7 @@ class RunManager:
             observation = live.observation
             stop(live, observation)
             return self._with_late_notes(await observation.outcome(), caller)
-        begun = await self._begin(run_id, owner, caller, client=client, answers=answers, cancel=cancel)
+        begun = await self.begin(run_id, owner, caller, client=client, answers=answers, cancel=cancel)
         if isinstance(begun, EndedRun):
             since, whole = begun.outcome
             return self._with_late_notes(whole if from_start else since, caller)
@@ -260,7 +260,7 @@ class RunManager:
         outcome = replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome
         return self._with_late_notes(outcome, caller)
 
-    async def _begin(
+    async def begin(
         self,
         run_id: str,
         owner: str,
@@ -544,7 +544,7 @@ class Services:
     clock: Callable[[], float]
     wall: Callable[[], float] = time.time
     auditor: Auditor = field(default_factory=Auditor)
-    registered: Registered | None = None
+    registered: Plugins | None = None
     remember: RememberFn | None = None
     meaning: Meaning | None = None
     recordings: Recordings | None = None

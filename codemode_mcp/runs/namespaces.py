@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.catalog.plugins.api import NamespaceTool
+    from codemode_mcp.catalog.plugins.host import Plugins
     from codemode_mcp.catalog.plugins.running import Owner
     from codemode_mcp.catalog.plugins.scopes import Namespace
     from codemode_mcp.sandbox.messages import NamespaceCall
@@ -45,18 +46,6 @@ MAPPER_SECONDS = 2.0
 
 MAX_SCOPES_SHARE = 8
 """Divisor of a program's memory limit in bytes. The result is the maximum number of characters of all its scopes."""
-
-
-class Registered(Protocol):
-    """The currently registered plugins and namespaces."""
-
-    def namespace(self, namespace_id: str) -> Namespace | None:
-        """Return a namespace by its id; None if it is not registered."""
-        ...
-
-    def find(self, name: str) -> Owner | None:
-        """Return a plugin by its name; None if it is not registered."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +77,7 @@ class OpenNamespaces:
     """
 
     def __init__(
-        self, opened: Sequence[OpenNamespace] = (), text: str = "[]", registered: Registered | None = None
+        self, opened: Sequence[OpenNamespace] = (), text: str = "[]", registered: Plugins | None = None
     ) -> None:
         self.text = text
         self._opened = {each.offered.id: each for each in opened}
@@ -167,7 +156,7 @@ def _refused(call: NamespaceCall, path: str, why: str) -> ToolCall:
 
 async def open_namespaces(
     visible: Sequence[OfferedNamespace],
-    registered: Registered | None,
+    registered: Plugins | None,
     *,
     run_id: str,
     owner: str,
@@ -227,7 +216,7 @@ def _guest_text(offered: OfferedNamespace, data: str, functions: list[list[str]]
 
 async def _make(
     offered: OfferedNamespace,
-    registered: Registered | None,
+    registered: Plugins | None,
     context_for: Callable[[Namespace], NamespaceContext],
 ) -> tuple[Owner | None, Scope | str]:
     """Return the plugin of a namespace, and its scope or the reason why it cannot be used."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from codemode_mcp.rules.policy.approval import ApprovalRequest, Remember
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.runs.manager import Services
+    from codemode_mcp.runs.manager import RunManager, Services
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.state import CallState
@@ -27,16 +27,6 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.takeover import LiveRuns, Takeover
     from codemode_mcp.runs.views import RunView
     from upstream_clients.tools import JsonObject
-
-
-class ObserveOptions(TypedDict, total=False):
-    """The options of `RunManager.observe`."""
-
-    cancel: bool
-    from_start: bool
-    client: Client | None
-    answers: Mapping[str, JsonObject] | None
-    caller: Caller | None
 
 
 class Observation:
@@ -96,11 +86,6 @@ class Observation:
         if self._notes is not None:
             written = self._notes.write(run_id, dispatched=dispatched)
             self._noting, self.noted = dispatched, dispatched and written
-
-    @property
-    def can_note(self) -> bool:
-        """True if `note_sending` most likely returns True."""
-        return self.noted or self._notes is None or self._notes.are_written
 
     def note_sending(self, run_id: str) -> bool:
         """Tell the relay that a call is about to be sent. Return False if the note is not written yet."""
@@ -179,33 +164,15 @@ class Polled:
     left: float
 
 
-class Begin(Protocol):
-    """Claim a suspended run and start its driver, or return the end of the run; see `RunManager.observe`."""
-
-    async def __call__(
-        self,
-        run_id: str,
-        owner: str,
-        caller: Caller | None,
-        *,
-        client: Client | None,
-        answers: Mapping[str, JsonObject] | None = None,
-        cancel: bool = False,
-    ) -> tuple[Run, Observation] | EndedRun: ...
-
-
 class Polling:
     """The runs of a manager, for clients that poll them. It holds no state of any run.
 
     Every method takes the owner as `RunManager.observe` does, and raises its errors.
     """
 
-    def __init__(
-        self, live: LiveRuns, begin: Begin, settings: Callable[[], CodeModeSettings], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, manager: RunManager, live: LiveRuns, clock: Callable[[], float]) -> None:
+        self._manager = manager
         self._live = live
-        self._begin = begin
-        self._settings = settings
         self._clock = clock
 
     async def poll(self, run_id: str, owner: str | None, caller: Caller, client: Client, seconds: float) -> Polled:
@@ -221,7 +188,7 @@ class Polling:
             if not await self._settles(observation, until):
                 return self._working(run)
         try:
-            begun = await self._begin(run_id, owner, caller, client=client)
+            begun = await self._manager.begin(run_id, owner, caller, client=client)
         except RunObserved:
             return self._working(self._live.runs.get(run_id))
         if isinstance(begun, EndedRun):
@@ -232,7 +199,7 @@ class Polling:
         outcome = await observation.outcome()
         if outcome.status != "waiting":
             outcome = replace(outcome, outputs=tuple(run.history))
-        return Polled(outcome, outcome.usage.ms / 1000, run.lifetime(self._settings()))
+        return Polled(outcome, outcome.usage.ms / 1000, run.lifetime(self._manager.settings()))
 
     async def answer(
         self, run_id: str, owner: str | None, caller: Caller, client: Client, answers: Mapping[str, JsonObject]
@@ -251,7 +218,7 @@ class Polling:
                 run.questions.accept_answers(answers)
             else:
                 try:
-                    begun = await self._begin(run_id, owner, caller, client=client, answers=answers)
+                    begun = await self._manager.begin(run_id, owner, caller, client=client, answers=answers)
                 except RunObserved:
                     if self._clock() + LOOK_SECONDS >= until:
                         raise
@@ -278,7 +245,7 @@ class Polling:
             stop(run, observation)
             await observation.settled()
             return
-        begun = await self._begin(run_id, owner, caller, client=client, cancel=True)
+        begun = await self._manager.begin(run_id, owner, caller, client=client, cancel=True)
         if not isinstance(begun, EndedRun):
             await begun[1].settled()
 
@@ -296,7 +263,7 @@ class Polling:
 
     def _working(self, run: Run | None) -> Polled:
         age = None if run is None else self._clock() - run.began
-        left = self._settings().snapshot_ttl_seconds if run is None else run.lifetime(self._settings())
+        left = self._manager.settings().snapshot_ttl_seconds if run is None else run.lifetime(self._manager.settings())
         return Polled(None, age, left)
 
     def _ended(self, ended: EndedRun) -> Polled:

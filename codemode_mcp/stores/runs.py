@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from codemode_mcp.base.settings import CodeModeSettings, StoreKind
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.store import News, StoredCall
-    from codemode_mcp.stores.suspending import Sealing
+    from codemode_mcp.stores.seal import Seal
     from codemode_mcp.stores.work import Database, Row, Work
 
 
@@ -72,7 +72,7 @@ class DurableStore:
     def __init__(
         self,
         database: Database,
-        seal: Sealing,
+        seal: Seal,
         settings: CodeModeSettings,
         *,
         clock: Callable[[], float],

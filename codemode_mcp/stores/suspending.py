@@ -12,7 +12,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from anyio.to_thread import run_sync
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.runs.store import StoredStatus, SuspendedRun
     from codemode_mcp.runs.views import RunView
+    from codemode_mcp.stores.seal import Seal
     from codemode_mcp.stores.work import Row, Work
 
 
@@ -495,20 +496,10 @@ _LARGE = 256 * 1024
 _KEY_MARK = re.compile("#[0-9a-f]{16}$")
 
 
-class Sealing(Protocol):
-    """A seal of blobs, each of which opens only for its owner, run and field; see `stores.seal`."""
-
-    def seal(self, data: bytes, *, owner: str, run: str, field: str) -> bytes: ...
-
-    def open(self, sealed: bytes, *, owner: str, run: str, field: str) -> bytes: ...
-
-    def derived(self, name: str) -> list[bytes]: ...
-
-
 class Blobs:
     """The stored form of texts and bytes of runs: sealed."""
 
-    def __init__(self, seal: Sealing) -> None:
+    def __init__(self, seal: Seal) -> None:
         self._seal = seal
         derived = seal.derived("catalogs")
         self._key_mark = f"#{derived[0][:8].hex()}" if derived else ""

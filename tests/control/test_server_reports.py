@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from codemode_mcp.process.instance.host import Reports
-from codemode_mcp.server.control.answers import Control, ServerFacts
-from codemode_mcp.server.control.protocol import Request, encode_request, holders, merged_servers
+from codemode_mcp.server.control.answers import Control, ServerFacts, holders
+from codemode_mcp.server.control.protocol import Request, encode_request, merged_servers
 
 pytestmark = pytest.mark.anyio
 

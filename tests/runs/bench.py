@@ -28,7 +28,6 @@ from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.runs.calls.dispatch import Dispatcher
 from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.runs.manager import Cell, RunManager, Services, open_manager
-from codemode_mcp.runs.namespaces import Registered
 from codemode_mcp.runs.questions import Client, RunNotes, Way
 from codemode_mcp.runs.store import MemoryStore, RunStore
 from codemode_mcp.runs.values import MemoryValues, Values
@@ -96,7 +95,7 @@ class FakeClient:
             self.taken_back += 1
 
 
-class PluginsLike(Registered, Protocol):
+class PluginsLike(Protocol):
     """Plugins, as far as a run needs them."""
 
     def tools(self) -> Sequence[OfferedTool]: ...

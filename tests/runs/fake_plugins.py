@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
 from codemode_mcp.catalog.plugins.api import CreateScope
-from codemode_mcp.catalog.plugins.running import Threads
+from codemode_mcp.catalog.plugins.running import Owner, Threads
 from codemode_mcp.catalog.plugins.scopes import Namespace, check_namespace
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import Annotations, Tool, ToolSource
@@ -17,16 +16,8 @@ READ_ONLY = Annotations(read_only=True)
 OBJECT = {"type": "object"}
 
 
-@dataclass(frozen=True, slots=True)
-class FakeOwner:
-    """Satisfies `catalog.plugins.running.Owner`."""
-
-    name: str
-    threads: Threads
-
-
 class FakePlugins:
-    """Satisfies `runs.namespaces.Registered` and what `bench` needs."""
+    """Satisfies what a run and `bench` need of `catalog.plugins.host.Plugins`."""
 
     def __init__(self) -> None:
         self.threads = Threads(4)
@@ -75,8 +66,8 @@ class FakePlugins:
     def namespace(self, namespace_id: str) -> Namespace | None:
         return self._registered.get(namespace_id)
 
-    def find(self, name: str) -> FakeOwner | None:
-        return FakeOwner(name, self.threads) if name in self.sources else None
+    def find(self, name: str) -> Owner | None:
+        return Owner(name, self.threads) if name in self.sources else None
 
     def source(self, plugin: str) -> ToolSource:
         return self.sources[plugin]

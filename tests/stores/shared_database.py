@@ -14,7 +14,6 @@ from codemode_mcp.stores.postgres import open_postgres
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
-from codemode_mcp.stores.suspending import Sealing
 from codemode_mcp.stores.work import Database, Query, Work
 
 KEY = b"k" * 32
@@ -31,7 +30,7 @@ class Clock:
 class Process:
     """One process: its database, and a store over it."""
 
-    def __init__(self, database: Database, clock: Clock, settings: CodeModeSettings, seal: Sealing) -> None:
+    def __init__(self, database: Database, clock: Clock, settings: CodeModeSettings, seal: Seal) -> None:
         self.database = database
         self.clock = clock
         self.store = DurableStore(database, seal, settings, clock=clock)
@@ -43,7 +42,7 @@ class SharedDatabase(Protocol):
 
     clock: Clock
 
-    async def process(self, settings: CodeModeSettings = ..., seal: Sealing | None = None) -> Process:
+    async def process(self, settings: CodeModeSettings = ..., seal: Seal | None = None) -> Process:
         """Return one more."""
         ...
 
@@ -73,7 +72,7 @@ class SharedSqlite:
     async def __aexit__(self, *_: object) -> None:
         await self.stack.aclose()
 
-    async def process(self, settings: CodeModeSettings | None = None, seal: Sealing | None = None) -> Process:
+    async def process(self, settings: CodeModeSettings | None = None, seal: Seal | None = None) -> Process:
         opening = open_sqlite(self.path, wall=self.clock, monotonic=self.clock, synchronous=self.synchronous)
         database = await self.stack.enter_async_context(opening)
         return Process(database, self.clock, settings or CodeModeSettings(), seal or Seal((KEY,)))
@@ -112,7 +111,7 @@ class SharedPostgres:
     async def __aexit__(self, *_: object) -> None:
         await self.stack.aclose()
 
-    async def process(self, settings: CodeModeSettings | None = None, seal: Sealing | None = None) -> Process:
+    async def process(self, settings: CodeModeSettings | None = None, seal: Seal | None = None) -> Process:
         database = await self.stack.enter_async_context(open_postgres(self.url))
         return Process(database, self.clock, settings or CodeModeSettings(), seal or Seal((KEY,)))
 

@@ -97,7 +97,7 @@ _numbers: set[int] = set()
 
 
 class Plugins:
-    """The plugins of this process. Satisfies `per_caller.Offers` and `runs.namespaces.Registered`.
+    """The plugins of this process.
 
     Args:
         workspace_dir: the folder of the configuration file, or else the working directory.

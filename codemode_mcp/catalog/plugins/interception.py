@@ -18,7 +18,7 @@ from codemode_mcp.base.errors import PluginError, PolicyDenied, ProgramError
 from codemode_mcp.base.json_text import json_text
 from codemode_mcp.base.text import clip
 from codemode_mcp.catalog.plugins.api import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
-from codemode_mcp.catalog.plugins.running import CodeOwner, Threads, is_async, run_async, run_code, text_of
+from codemode_mcp.catalog.plugins.running import Owner, Threads, is_async, run_async, run_code, text_of
 from codemode_mcp.rules.policy.rules import glob_pattern
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Interceptors:
         self._middleware: tuple[Registered, ...] = ()
         self._missing: Mapping[str, tuple[str, ...]] = {}
         self._by_tool: dict[str, _ToolInterceptors] = {}
-        self._owners: dict[str, CodeOwner] = {}
+        self._owners: dict[str, Owner] = {}
         self._applied = anyio.Event()
         self.is_ready = False
 
@@ -222,7 +222,7 @@ class Interceptors:
         owner = self._owners.get(each.plugin)
         if owner is None:
             # Hooks have threads of their own, since tools may take long.
-            owner = self._owners[each.plugin] = CodeOwner(each.plugin, Threads(THREADS, f"hooks of {each.plugin}"))
+            owner = self._owners[each.plugin] = Owner(each.plugin, Threads(THREADS, f"hooks of {each.plugin}"))
         try:
             run = run_async if each.is_async else run_code
             return await run(owner, what, each.timeout, each.callback, *arguments)

@@ -23,7 +23,7 @@ from codemode_mcp.base.did_you_mean import nearest
 from codemode_mcp.base.errors import PluginError
 from codemode_mcp.catalog.plugins.api import PluginApi, ToolError
 from codemode_mcp.catalog.plugins.interception import THREADS
-from codemode_mcp.catalog.plugins.running import CodeOwner, Threads, describe_error, run_code, text_of
+from codemode_mcp.catalog.plugins.running import Owner, Threads, describe_error, run_code, text_of
 from codemode_mcp.catalog.plugins.scopes import Namespace, check_namespace
 from codemode_mcp.catalog.plugins.tools import BadTool, CheckedTool, check_name, check_tool
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from codemode_mcp.base.settings import PluginSettings
     from codemode_mcp.catalog.plugins.api import BeforeToolCall, CreateScope, Middleware, PluginTool, ToolFactory
-    from codemode_mcp.catalog.plugins.running import Owner
     from upstream_clients.tools import JsonObject
 
 
@@ -155,7 +154,7 @@ async def load(
         registration.check()
     except BaseException as error:
         registration.close()
-        await unload(CodeOwner(settings.name, threads), registration.unload)
+        await unload(Owner(settings.name, threads), registration.unload)
         if isinstance(error, LoadError | asyncio.CancelledError):
             raise
         if isinstance(error, ValueError):
@@ -260,20 +259,17 @@ class Intercept:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plugin:
+class Plugin(Owner):
     """A loaded plugin.
 
     Attributes:
         source: `core` for a plugin that comes with this product.
-        threads: threads for its code that is not async.
         hook_grants: ids or globs of other tools whose calls the operator lets its hooks see.
         middleware_grants: the same for its middleware.
     """
 
-    name: str
     source: Literal["plugin", "core"]
     config: JsonObject
-    threads: Threads
     groups: tuple[ToolGroup, ...] = ()
     hooks: tuple[Intercept, ...] = ()
     middleware: tuple[Intercept, ...] = ()

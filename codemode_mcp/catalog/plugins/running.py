@@ -14,7 +14,7 @@ import types
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -135,22 +135,13 @@ class TimedOutError(Exception):
     """The time limit has passed, and the code was cancelled."""
 
 
-class Owner(Protocol):
-    """The plugin whose code runs, such as a `registry.Plugin`.
+@dataclass(frozen=True, slots=True, eq=False)
+class Owner:
+    """The plugin whose code runs, also in hooks and before it is loaded.
 
     Attributes:
-        threads: threads for code that is not async.
+        threads: threads for its code that is not async.
     """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def threads(self) -> Threads: ...
-
-
-@dataclass(frozen=True, slots=True)
-class CodeOwner:
-    """An `Owner` with threads of its own: for hooks, or for a plugin that is not loaded."""
 
     name: str
     threads: Threads

@@ -259,11 +259,7 @@ def proposed_text(
         ProgramError: the cell cannot be the body of a function.
     """
     body = _HASHBANG.sub(r"\1//", _without_own_lines(source, has_input=schema is not None))
-    found = inspect(body, language)
-    if found.called is not None:
-        body = found.called.text
-    elif found.returning is not None:
-        body = found.returning
+    body, _ = inspect(body, language).explicit
     notes = []
     if schema is not None and re.search(rf"(?<![\w$.]){INPUT}(?![\w$])", body) is None:
         notes.append(

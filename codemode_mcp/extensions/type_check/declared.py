@@ -258,9 +258,7 @@ class CheckedText:
 
 def of_cell(found: Preflight, language: Language) -> CheckedText:
     """Return the text that is checked for a cell."""
-    body, inserted = found.returning or found.source, found.inserted
-    if found.called is not None:
-        body, inserted = found.called.text, found.called.inserted
+    body, inserted = found.explicit
     return CheckedText(_HASHBANG.sub(r"\1//", body), language, _BEFORE, _AFTER, inserted)
 
 

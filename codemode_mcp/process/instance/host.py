@@ -32,7 +32,8 @@ from codemode_mcp.process.instance import registry, wire
 from codemode_mcp.process.instance.hello import Hello, Refusal, is_newer, read_environment
 from codemode_mcp.process.instance.status import usage_of
 from codemode_mcp.server.control import protocol
-from codemode_mcp.server.control.protocol import BadMessage, holders, merged_servers
+from codemode_mcp.server.control.answers import holders
+from codemode_mcp.server.control.protocol import BadMessage, merged_servers
 from codemode_mcp.server.control.server import listening
 
 if TYPE_CHECKING:

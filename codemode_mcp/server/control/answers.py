@@ -20,7 +20,7 @@ from codemode_mcp.server.control import protocol
 from codemode_mcp.server.control.protocol import BadMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from codemode_mcp.rules.policy.approval import ApprovalRequest
     from codemode_mcp.runs.calls.outcome import MadeCall
@@ -305,6 +305,19 @@ class Control:
     def _server(self) -> dict[str, Any]:
         uptime = round(self._clock() - self._began)
         return {"pid": os.getpid(), **asdict(self._about), "uptimeSeconds": uptime}
+
+
+def holders(controls: Iterable[Control], server: str) -> list[Control]:
+    """Return the applications that have a server of this name, without those that only share one with an earlier one.
+
+    Applications whose configurations define the server differently have different servers of the same name.
+    """
+    found: dict[int, Control] = {}
+    for control in controls:
+        number = control.number_of(server)
+        if number is not None:
+            found.setdefault(number, control)
+    return [*found.values()]
 
 
 def place_of_stored(view: RunView) -> Where:

@@ -215,28 +215,6 @@ class Servers(Protocol):
         ...
 
 
-class HasServers(Protocol):
-    """An application that can tell its servers; see `answers.Control`."""
-
-    def number_of(self, server: str) -> int | None: ...
-
-
-Application = TypeVar("Application", bound=HasServers)
-
-
-def holders(applications: Iterable[Application], server: str) -> list[Application]:
-    """Return the applications that have a server of this name, without those that only share one with an earlier one.
-
-    Applications whose configurations define the server differently have different servers of the same name.
-    """
-    found: dict[int, Application] = {}
-    for application in applications:
-        number = application.number_of(server)
-        if number is not None:
-            found.setdefault(number, application)
-    return [*found.values()]
-
-
 def merged_servers(reports: Iterable[Iterable[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
     """Return the servers of several applications of one process. A server that they share is listed once."""
     found: dict[tuple[str, int | None], Mapping[str, Any]] = {}

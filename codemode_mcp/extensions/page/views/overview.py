@@ -16,8 +16,9 @@ from codemode_mcp.extensions.page.site import Problem, one_of
 from codemode_mcp.extensions.page.views.programs import proposed_names
 from codemode_mcp.extensions.page.views.runs import runs_of, waiting_runs
 from codemode_mcp.rules.policy.approval import AT_PAGE
+from codemode_mcp.server.control.answers import holders
 from codemode_mcp.server.control.protocol import Request as ControlRequest
-from codemode_mcp.server.control.protocol import holders, merged_servers
+from codemode_mcp.server.control.protocol import merged_servers
 from codemode_mcp.server.profiles import traits
 
 if TYPE_CHECKING:

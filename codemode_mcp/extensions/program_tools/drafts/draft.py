@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.recordings.masking import PLACEHOLDER
 from codemode_mcp.audit.redaction import without_tokens
-from codemode_mcp.extensions.program_tools.drafts.form import Edit, edited, form_of, identifiers, with_line
+from codemode_mcp.extensions.program_tools.drafts.form import edited, form_of, identifiers, unwrapped, with_line
 from codemode_mcp.extensions.program_tools.drafts.literals import UNKNOWN, find_literals
 from codemode_mcp.extensions.program_tools.drafts.parameters import Parameter, name_parameters
 from codemode_mcp.program.preflight import inspect, parse_program
 from codemode_mcp.program.program_form import take_fence
-from codemode_mcp.program.syntax import Span, from_utf16_units, utf16_units
+from codemode_mcp.program.syntax import Lines, Span, from_utf16_units, utf16_units
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from codemode_mcp.base.settings import Language
+    from codemode_mcp.extensions.program_tools.drafts.form import Edit
     from codemode_mcp.extensions.program_tools.drafts.literals import Literal
     from codemode_mcp.extensions.program_tools.drafts.parameters import ValueSchema
-    from codemode_mcp.program.inspection import Preflight
 
 LINE: Final = 120
 """Characters of a line above which the parameter is written on several lines."""
@@ -37,10 +37,6 @@ LINE: Final = 120
 MAX_ORIGIN: Final = 100
 
 DESCRIBE: Final = "Say here what the program does: models choose it by this text."
-
-ARGUMENTS: Final = "args"
-"""The global with the values that `codemode-mcp run FILE -- VALUES` passes."""
-
 
 MAX_DESCRIPTION: Final = 2_000
 """Characters of a comment at the beginning of a program that become the description."""
@@ -99,10 +95,18 @@ def make_draft(
     preflight = inspect(source, language)
     units = utf16_units(source)
     tree = parse_program(units)
+    block = None
+    if tree is not None and preflight.called is not None and not tree.root_node.has_error:
+        block = unwrapped(units, tree.root_node)
+    if preflight.called is not None and block is None:
+        units = utf16_units(preflight.called.text)
+        tree = parse_program(units)
     if tree is None or tree.root_node.has_error:
-        return _whole(preflight, language, origin)
+        # The parser cannot read it, although it may be valid.
+        whole = _module(language, f"{DESCRIBE} Drafted from {origin}.", (), preflight.explicit[0], "")
+        return Draft(whole, language, ())
     root = tree.root_node
-    form = form_of(units, root, is_function=preflight.called is not None)
+    form = form_of(units, root, block)
     literals = [each for each in find_literals(units, form.statements, root) if not _is_fixed(each, schema_of)]
     of_literals, found = name_parameters(literals, identifiers(units, root), schema_of)
     if form.uses_args:
@@ -117,21 +121,16 @@ def make_draft(
     removed = {literal.statement for literal in literals if literal.statement is not None} | set(form.removed)
     if found:  # a function with defaults may not have directives
         removed |= set(form.directives)
-    edits += [Edit(with_line(units, span), "") for span in removed]
-    body = edited(units, form.body, [*form.edits, *edits], root)
+    if preflight.called is None and preflight.returned_at is not None:
+        at = Lines(units).offset(*preflight.returned_at)
+        edits.append((Span(at, at), "return "))
+    edits += [(with_line(units, span), "") for span in removed]
+    body = edited(units, form.body, edits, root)
     about = form.description[:MAX_DESCRIPTION] or f"{DESCRIBE} Drafted from {origin}."
     text = from_utf16_units(_module(language, about, found, body, form.outside))
     # A file in UTF-8 cannot have lone surrogates. In texts, an escape means the same.
     text = _LONE_SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     return Draft(text, language, tuple(found))
-
-
-def _whole(preflight: Preflight, language: Language, origin: str) -> Draft:
-    """Return the draft of a program that the parser cannot read, although it may be valid. It has no parameters."""
-    body = preflight.source if preflight.returning is None else preflight.returning
-    if preflight.called is not None:
-        body = preflight.called.text
-    return Draft(_module(language, f"{DESCRIBE} Drafted from {origin}.", (), body, ""), language, ())
 
 
 def _is_fixed(literal: Literal, schema_of: ValueSchema | None) -> bool:
@@ -144,8 +143,8 @@ def _parameter_edit(units: str, literal: Literal, parameter: Parameter) -> Edit:
     """Return the edit that writes a variable instead of a literal, and `{ state }` instead of `{ state: state }`."""
     key = literal.key
     if key is not None and units[slice(*key)] == parameter.variable:
-        return Edit(Span(key.start, literal.span.end), parameter.variable)
-    return Edit(literal.span, parameter.variable)
+        return Span(key.start, literal.span.end), parameter.variable
+    return literal.span, parameter.variable
 
 
 def skeleton(language: Language) -> str:

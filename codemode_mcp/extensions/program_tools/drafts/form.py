@@ -1,13 +1,12 @@
-"""The form of a program, its edits, and the statements that become the body of a draft. Pure."""
+"""The form of a program, edits of its text, and the statements that become the body of a draft. Pure."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from codemode_mcp.program.inspection import returned_span
 from codemode_mcp.program.program_form import whole_function
 from codemode_mcp.program.syntax import FUNCTIONS, LINE_END, Span, name_of, parameters, span_of, text_of, words
 
@@ -16,41 +15,14 @@ if TYPE_CHECKING:
 
     from tree_sitter import Node
 
-    from codemode_mcp.program.program_form import WholeFunction
-
 
 # Edits of a program's text, and the indentation of its lines.
 
 
 _TEXTS = words("template_string string")
 
-INDENT = "  "
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """A part of the program with the text that replaces it."""
-
-    span: Span
-    text: str
-
-
-class _Covered:
-    """The places that spans cover. A look-up takes logarithmic time: a program may have 50,000 lines and edits."""
-
-    def __init__(self, spans: Iterable[Span]) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        for start, end in sorted(spans):
-            if self._ends and start <= self._ends[-1]:
-                self._ends[-1] = max(self._ends[-1], end)
-            else:
-                self._starts.append(start)
-                self._ends.append(end)
-
-    def __contains__(self, at: int) -> bool:
-        index = bisect_right(self._starts, at) - 1
-        return index >= 0 and at < self._ends[index]
+Edit = tuple[Span, str]
+"""A part of the program, and the text that replaces it."""
 
 
 def with_line(units: str, span: Span) -> Span:
@@ -64,52 +36,21 @@ def with_line(units: str, span: Span) -> Span:
     return span
 
 
-def edited(units: str, whole: Span, edits: Sequence[Edit], root: Node) -> str:
+def edited(units: str, whole: Span, edits: Iterable[Edit], root: Node) -> str:
     """Return a part of a program after edits, indented as the body of a function.
 
-    Lines in a string or template keep their white space, since it is part of the value.
+    An edit within a part that was replaced has no effect. If a string or template has several lines, nothing is
+    indented, since white space is part of its value.
     """
-    inside = [edit for edit in edits if whole.start <= edit.span.start and edit.span.end <= whole.end]
-    removed = (edit.span for edit in inside if not edit.text)
-    texts = (span_of(node) for node in every_node(root) if node.type in _TEXTS)
-    # A line that begins where a text begins is code, so the first place of a text is left out.
-    fixed = _Covered([*removed, *(Span(start + 1, end) for start, end in texts)])
-    indents = [edit for edit in _indents(units, whole) if edit.span.start not in fixed]
     parts, at = [], whole.start
-    # Of two edits at one place, the indent is first, since sorting keeps their order.
-    for edit in sorted([*indents, *inside], key=lambda each: each.span.start):
-        if edit.span.start >= at:  # else in a part that was replaced
-            parts += [units[at : edit.span.start], edit.text]
-        at = max(at, edit.span.end)
-    parts.append(units[at : whole.end])
-    return "".join(parts)
-
-
-def _indents(units: str, whole: Span) -> list[Edit]:
-    """Return the edits that replace the common indent of all lines."""
-    starts = [whole.start, *(match.end() for match in LINE_END.finditer(units, *whole))]
-    spaces = [Span(start, _end_of_spaces(units, start, whole.end)) for start in starts]
-    filled = [span.end - span.start for span in spaces if not _is_line_end(units, span.end, whole.end)]
-    if units[: whole.start].rstrip(" \t")[-1:] not in ("", "\n", "\r"):
-        filled = filled[1:] or filled  # the first line begins in the middle of a line
-    common = min(filled, default=0)
-    return [
-        Edit(
-            Span(span.start, min(span.end, span.start + common)),
-            "" if _is_line_end(units, span.end, whole.end) else INDENT,
-        )
-        for span in spaces
-    ]
-
-
-def _end_of_spaces(units: str, at: int, end: int) -> int:
-    while at < end and units[at] in " \t":
-        at += 1
-    return at
-
-
-def _is_line_end(units: str, at: int, end: int) -> bool:
-    return at >= end or LINE_END.match(units, at) is not None
+    for span, text in sorted(edits):
+        if at <= span.start and span.end <= whole.end:
+            parts += [units[at : span.start], text]
+            at = span.end
+    body = "".join([*parts, units[at : whole.end]])
+    if any(node.type in _TEXTS and node.start_point.row < node.end_point.row for node in every_node(root)):
+        return body
+    return re.sub(r"^(?=.*\S)", "  ", textwrap.dedent(body), flags=re.MULTILINE)
 
 
 _NO_CODE = words("comment html_comment empty_statement hash_bang_line")
@@ -127,7 +68,6 @@ class Form:
     Attributes:
         body: the part of the text that becomes the body.
         statements: the top-level statements of the body.
-        edits: what makes the result of the program explicit.
         removed: the comment at the beginning, and what is outside of the body.
         directives: `"use strict"` and the like.
         outside: declarations to write before the function, since a function cannot have them.
@@ -137,7 +77,6 @@ class Form:
 
     body: Span
     statements: tuple[Node, ...]
-    edits: tuple[Edit, ...]
     removed: tuple[Span, ...]
     directives: tuple[Span, ...]
     outside: str
@@ -145,38 +84,28 @@ class Form:
     uses_args: bool
 
 
-def form_of(units: str, root: Node, *, is_function: bool) -> Form:
+def form_of(units: str, root: Node, block: Node | None) -> Form:
     """Return the form of a program.
 
     Args:
         root: the root of its tree.
-        is_function: whether the program is a function that was called when it ran.
+        block: the block of the function that the program is; see `unwrapped`.
     """
     statements = tuple(child for child in root.children if child.type not in _NO_CODE)
     description, comments = _leading_comment(units, root)
-    outer = [span_of(each) for each in statements if _is_outer(each)]
-    body, edits = Span(0, len(units)), list[Edit]()
-    function = whole_function(units, root) if is_function else None
-    block = None if function is None else _block_of(units, statements, function.node)
+    outer = [span_of(each) for each in statements if _is_outer(each) or (block is not None and each.type in _TYPES)]
+    body = Span(0, len(units))
     if block is not None:
         start, end = span_of(block)
-        body = Span(start + 1, end - 1)
-        outer = [span_of(each) for each in statements if _is_outer(each) or each.type in _TYPES]
-        statements = tuple(block.named_children)
-    elif function is not None:
-        edits = _call_edits(units, function)
-    elif not _returns(root):
-        returned = returned_span(units, root)
-        edits = [] if returned is None else [Edit(Span(returned.start, returned.start), "return ")]
+        body, statements = Span(start + 1, end - 1), tuple(block.named_children)
     return Form(
         body=body,
         statements=statements,
-        edits=tuple(edits),
         removed=(*comments, *outer),
         directives=tuple(_directives(units, statements)),
         outside="".join(f"{units[slice(*span)]}\n\n" for span in outer),
         description=description,
-        uses_args=_uses_global(units, root, _ARGS),
+        uses_args=_uses_args(units, root),
     )
 
 
@@ -186,37 +115,21 @@ def _is_outer(statement: Node) -> bool:
     return inner.type in _OUTER
 
 
-def _call_edits(units: str, function: WholeFunction) -> list[Edit]:
-    """Return the edits that call the function that a program is, as it was called when the program ran."""
-    argument = "globalThis" if parameters(function.node) else ""
-    return [
-        Edit(Span(function.statement, function.value.start), "return ("),
-        Edit(Span(function.value.end, len(units)), f")({argument});"),
-    ]
-
-
-def _returns(root: Node) -> bool:
-    """Return True if a program has a `return` at its top level."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if node.type == "return_statement":
-            return True
-        waiting += [child for child in node.named_children if child.type not in FUNCTIONS | {"class_body"}]
-    return False
-
-
-def _block_of(units: str, statements: Sequence[Node], function: Node) -> Node | None:
-    """Return the block of the function that a program is; None if the function must stay.
+def unwrapped(units: str, root: Node) -> Node | None:
+    """Return the block of the function that a program is; None if it is none, or if the function must stay.
 
     It stays if it uses its own name, `this` or `arguments`, has a parameter other than an object of globals, or if
     statements around it do something.
     """
+    found = whole_function(units, root)
+    if found is None:
+        return None
+    function = found.node
     body = function.child_by_field_name("body")
     if body is None or body.type != "statement_block" or "*" in [child.type for child in function.children]:
         return None
-    around = [each for each in statements if not (each.start_byte <= function.start_byte < each.end_byte)]
-    if any(each.type not in _TYPES and not _is_directive(units, each) for each in around):
+    around = [each for each in root.children if not (each.start_byte <= function.start_byte < each.end_byte)]
+    if any(each.type not in _NO_CODE | _TYPES and not _is_directive(units, each) for each in around):
         return None
     name = function.child_by_field_name("name")
     own = None if name is None else text_of(units, name)
@@ -235,20 +148,20 @@ def _block_of(units: str, statements: Sequence[Node], function: Node) -> Node | 
     return body
 
 
-def _uses_global(units: str, root: Node, name: str) -> bool:
-    """Return True if a program uses a name and declares it nowhere."""
+def _uses_args(units: str, root: Node) -> bool:
+    """Return True if a program uses the global `args`: it declares the name nowhere."""
     uses = False
     for node in every_node(root):
         match node.type:
-            case "shorthand_property_identifier_pattern" if text_of(units, node) == name:
+            case "shorthand_property_identifier_pattern" if text_of(units, node) == _ARGS:
                 return False
             case "variable_declarator" | "function_declaration" | "class_declaration":
                 declared = node.child_by_field_name("name")
-                if declared is not None and text_of(units, declared) == name:
+                if declared is not None and text_of(units, declared) == _ARGS:
                     return False
             case "identifier" | "shorthand_property_identifier":
-                uses = uses or text_of(units, node) == name
-            case kind if kind in FUNCTIONS and any(text_of(units, each) == name for each in parameters(node)):
+                uses = uses or text_of(units, node) == _ARGS
+            case kind if kind in FUNCTIONS and any(text_of(units, each) == _ARGS for each in parameters(node)):
                 return False
     return uses
 

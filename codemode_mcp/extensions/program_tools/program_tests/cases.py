@@ -6,8 +6,10 @@ The recording `report.first.recording.jsonl` is the test `first` of the saved pr
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -104,7 +106,9 @@ def _case(folder: Path, stem: str) -> Case | None:
 # The option `-k`: words that names of tests contain, with `and`, `or`, `not` and parentheses.
 
 
-_TOKEN = re.compile(r"\s*(\(|\)|[^\s()]+)")
+_TOKEN = re.compile(r"[()]|[^\s()]+")
+_LOGIC = (ast.Expression, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not)
+_WORD = (ast.Compare, ast.In, ast.Constant, ast.Name, ast.Load)
 
 
 class SelectionError(Exception):
@@ -117,64 +121,16 @@ def selection(expression: str) -> Predicate:
     Raises:
         SelectionError: the expression cannot be read.
     """
-    tokens = _TOKEN.findall(expression.strip())
-    reader = _Reader(tokens, expression)
-    found = reader.either()
-    if reader.tokens:
-        raise reader.error()
-    return lambda name: found(name.lower())
 
+    def as_python(token: re.Match[str]) -> str:
+        return token[0] if token[0] in ("and", "or", "not", "(", ")") else f"{token[0].lower()!r} in name"
 
-class _Reader:
-    def __init__(self, tokens: list[str], expression: str) -> None:
-        self.tokens = tokens
-        self._expression = expression
-        self._depth = 0
-
-    def error(self) -> SelectionError:
-        at = f"at {self.tokens[0]!r}" if self.tokens else "at its end"
-        return SelectionError(f"-k {self._expression!r} cannot be read {at}; write it as in: report and not slow")
-
-    def either(self) -> Predicate:
-        found = self._all()
-        while self._took("or"):
-            found = _or(found, self._all())
-        return found
-
-    def _all(self) -> Predicate:
-        found = self._one()
-        while self._took("and"):
-            found = _and(found, self._one())
-        return found
-
-    def _one(self) -> Predicate:
-        self._depth += 1
-        if not self.tokens or self.tokens[0] in ("and", "or", ")") or self._depth > 50:
-            raise self.error()
-        token = self.tokens.pop(0)
-        if token == "not":
-            negated = self._one()
-            found: Predicate = lambda name: not negated(name)  # noqa: E731
-        elif token == "(":
-            found = self.either()
-            if not self._took(")"):
-                raise self.error()
-        else:
-            word = token.lower()
-            found = lambda name: word in name  # noqa: E731
-        self._depth -= 1
-        return found
-
-    def _took(self, word: str) -> bool:
-        if self.tokens and self.tokens[0] == word:
-            del self.tokens[0]
-            return True
-        return False
-
-
-def _or(first: Predicate, second: Predicate) -> Predicate:
-    return lambda name: first(name) or second(name)
-
-
-def _and(first: Predicate, second: Predicate) -> Predicate:
-    return lambda name: first(name) and second(name)
+    code = None
+    with suppress(SyntaxError, RecursionError, MemoryError):
+        tree = ast.parse(_TOKEN.sub(as_python, expression.strip()), mode="eval")
+        # Two words without an operator between them may be a call in Python.
+        if all(isinstance(node, (*_LOGIC, *_WORD)) for node in ast.walk(tree)):
+            code = compile(tree, "-k", "eval")
+    if code is None:
+        raise SelectionError(f"-k {expression[:200]!r} cannot be read; write it as in: report and not slow")
+    return lambda name: bool(eval(code, {"__builtins__": {}, "name": name.lower()}))

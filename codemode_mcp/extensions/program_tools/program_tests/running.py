@@ -16,7 +16,7 @@ from msgspec.structs import replace as with_members
 from codemode_mcp.audit.recordings.format import NotReadable, read_recording
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.base.json_text import as_javascript
-from codemode_mcp.catalog.saved_programs.program_file import default_function
+from codemode_mcp.catalog.saved_programs.compiling import function_body
 from codemode_mcp.catalog.saved_programs.saved_program import file_name
 from codemode_mcp.catalog.toolset import ProgramSet
 from codemode_mcp.extensions.program_tools.program_tests.comparison import (
@@ -34,7 +34,6 @@ from codemode_mcp.extensions.program_tools.program_tests.comparison import (
 )
 from codemode_mcp.extensions.program_tools.program_tests.report import TestResult
 from codemode_mcp.extensions.program_tools.replay.replay import Options, OtherProgram, replay
-from codemode_mcp.program.syntax import from_utf16_units, parse, span_of, utf16_units
 from codemode_mcp.runs.calls.schema_errors import SchemaErrors
 from codemode_mcp.runs.calls.schema_phrases import path_text
 
@@ -125,7 +124,7 @@ class Runner:
             options = Options(
                 loose=expectation.loose,
                 programs=programs,
-                shown=shown_programs(library),
+                shown=ProgramSet(library.programs),
                 turn_seconds=MAX_TURN_SECONDS,
                 same_times=True,
             )
@@ -237,36 +236,12 @@ def _expectation(case: Case) -> Expectation:
         raise BrokenTest(f"{name}: {error}") from None
 
 
-_VARIABLE = "$$program"
-"""The variable for a function without a name."""
-
-
 def calling_program(program: SavedProgram, given: Any) -> str:
     """Return a program that calls a saved program with an input. The lines of its text are those of the file."""
-    units = utf16_units(program.text)
-    tree = parse(units)
-    assert tree is not None  # the file was read in the same way
-    found = default_function(units, tree.root_node)
-    edits = []
-    for statement in tree.root_node.named_children:
-        start, end = span_of(statement)
-        if statement.start_byte == found.statement.start_byte:
-            keywords = span_of(next(child for child in statement.children if child.type == "default"))
-            value = units[keywords.end : end].rstrip().removesuffix(";")
-            edits.append((start, end, value if found.name else f"const {_VARIABLE} = ({value}\n);"))
-        elif statement.type == "export_statement":  # of a type
-            edits.append((start, start + len("export"), ""))
-    for start, end, text in reversed(edits):
-        units = f"{units[:start]}{text}{units[end:]}"
-    return f"{from_utf16_units(units)}\nreturn await {found.name or _VARIABLE}({as_javascript(given)});"
+    return f"{function_body(program).removesuffix(';')}({as_javascript(given)});"
 
 
 _WORD = re.compile(r"[\w$]+")
-
-
-def shown_programs(library: Library) -> ProgramSet:
-    """Return all saved programs of a folder, as a program sees them."""
-    return ProgramSet(library.programs)
 
 
 async def used_programs(text: str, library: Library, compiler: ProgramCompiler) -> Mapping[str, CompiledProgram]:

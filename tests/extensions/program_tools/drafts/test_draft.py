@@ -54,8 +54,8 @@ issues.map((issue) => `
  * @param input.labels For MCP.tracker.listIssues (labels); for example ["bug"].
  */
 export default async function ({ TEAM = 'core', LIMIT = 10, state = "open", labels = ["bug"] } = {}) {
-  const { issues } = unwrap(await MCP.tracker.listIssues({ team: TEAM, state, first: true, labels }));
-  return issues.map((issue) => `
+const { issues } = unwrap(await MCP.tracker.listIssues({ team: TEAM, state, first: true, labels }));
+return issues.map((issue) => `
   ${issue.title}`).slice(0, LIMIT)
 }
 """
@@ -170,9 +170,9 @@ def test_a_program_that_is_one_function_is_unwrapped(source: str) -> None:
 
 def test_a_function_that_must_stay_is_called() -> None:
     recursive = "async function main(n) { return n ? main(n - 1) : 0 }"
-    assert f"return ({recursive})(globalThis);" in draft(recursive).text.replace("\n", "")
+    assert f"  return ({recursive}\n  )(globalThis);" in draft(recursive).text
     helped = "const sum = (a, b) => a + b;\nasync () => sum(1, 2)"
-    assert "  return (async () => sum(1, 2))();\n}" in draft(helped).text
+    assert "  return (async () => sum(1, 2)\n  )();\n}" in draft(helped).text
 
 
 def test_characters_beyond_the_first_plane_stay_whole() -> None:

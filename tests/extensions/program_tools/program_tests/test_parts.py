@@ -91,7 +91,7 @@ def test_words_select_tests_by_their_names() -> None:
         "report::first": [0],
     }.items():
         assert [at for at, name in enumerate(names) if selection(expression)(name)] == found, expression
-    for wrong in ("", "and a", "a b", "(a", "a)", "not", "a or", "(" * 100_000):
+    for wrong in ("", "and a", "a b", "a (b)", "()", "(a", "a)", "not", "a or", "(" * 100_000):
         with pytest.raises(SelectionError, match="cannot be read"):
             selection(wrong)
 
