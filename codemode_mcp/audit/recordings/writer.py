@@ -34,7 +34,7 @@ from codemode_mcp.audit.recordings.format import (
 )
 from codemode_mcp.audit.trajectory import WriterThread
 from codemode_mcp.base.errors import CodeModeError
-from codemode_mcp.sandbox.messages import Thrown
+from codemode_mcp.sandbox.messages import RequestMessage, Thrown
 from upstream_clients.private_files import NO_LINK, make_private, try_lock
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from codemode_mcp.audit.recordings.masking import Mask
-    from codemode_mcp.sandbox.messages import RequestMessage
 
 
 log = logging.getLogger("codemode_mcp.audit.recordings")
