@@ -9,22 +9,19 @@ Inner spans become children of the span of a run or call, because it is current 
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import metrics, trace
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 
-from codemode_mcp.audit.events import MAX_NAME
+from codemode_mcp.audit.events import MAX_NAME, Event, Figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
 
     from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import Span, TracerProvider
 
-    from codemode_mcp.audit.events import Event, Figures
 
 NAME: Final = "codemode-mcp"
 

@@ -13,23 +13,18 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
 
 from pydantic_core import to_json
 
-from codemode_mcp.audit.events import ITEM_EVENTS, MAX_NAME
+from codemode_mcp.audit.events import ITEM_EVENTS, MAX_NAME, Event
 from codemode_mcp.audit.redaction import Inputs
 from codemode_mcp.base.json_text import compact_json
 from upstream_clients.private_files import NO_LINK, make_private
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-    from types import TracebackType
-
-    from codemode_mcp.audit.events import Event
-
 
 log = logging.getLogger("codemode_mcp.audit")
 

@@ -6,17 +6,14 @@ import glob
 import json
 from bisect import bisect_right
 from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from codemode_mcp.audit.events import mapping, number, text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
 
 MAX_NAMED: Final = 5
 """Maximum number of runs that the message about an ambiguous id lists."""

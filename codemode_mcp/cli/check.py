@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import textwrap
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from codemode_mcp.base.display import counted, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 Status = Literal["ok", "info", "warn", "fail"]
 

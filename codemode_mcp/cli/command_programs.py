@@ -15,7 +15,7 @@ from codemode_mcp.base.errors import CodeModeError, ProgramError
 from codemode_mcp.base.json_text import as_javascript
 from codemode_mcp.base.paths import config_dir
 from codemode_mcp.catalog.entries import Entry
-from codemode_mcp.catalog.saved_programs.saved_program import FileProblem
+from codemode_mcp.catalog.saved_programs.saved_program import FileProblem, SavedProgram
 from codemode_mcp.cli.loading import (
     configured,
     for_program,
@@ -26,7 +26,7 @@ from codemode_mcp.cli.loading import (
     with_servers,
 )
 from codemode_mcp.cli.messages import suggestion
-from codemode_mcp.server.exec_arguments import exec_arguments
+from codemode_mcp.server.exec_arguments import ExecArguments, exec_arguments
 
 if TYPE_CHECKING:
     import logging
@@ -35,12 +35,10 @@ if TYPE_CHECKING:
     from codemode_mcp.base.settings import Language
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.saved_programs.folder import Library
-    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.catalog.saved_programs.versions import DefinitionChange, UsedTool
     from codemode_mcp.cli.command_service import CallRequest, ProgramRequest
     from codemode_mcp.config import Config
     from codemode_mcp.rules.policy.policy import Caller
-    from codemode_mcp.server.exec_arguments import ExecArguments
     from codemode_mcp.server.services import App
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from codemode_mcp.cli.messages import escape, say, say_command, say_line, stop_line, wrap
 from codemode_mcp.cli.terminal import forget_typed, is_at_terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _MAX_ANSWER: Final = 200
 _DIGITS: Final = "0123456789"

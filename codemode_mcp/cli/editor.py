@@ -12,12 +12,10 @@ import json
 import os
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
+from pathlib import Path
+from typing import Final
 
 WRITTEN: Final = ".codemode-types.json"
 """The list of the written files."""

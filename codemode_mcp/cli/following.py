@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from codemode_mcp.audit.events import request_id
+from codemode_mcp.audit.events import Event, request_id
 from codemode_mcp.audit.trajectory_files import duration
 from codemode_mcp.base.display import columns, cut, wrapped
 from codemode_mcp.base.errors import CodeModeError, ProgramError
 from codemode_mcp.cli.loading import log_filter, logging_of, plugins_on_stderr
 from codemode_mcp.cli.messages import say, stop, wrap
-from codemode_mcp.cli.terminal import TICK_SECONDS, Question, Screen, is_attended
+from codemode_mcp.cli.terminal import TICK_SECONDS, Question, Screen, Terminal, is_attended
 from codemode_mcp.rules.policy.approval import QUOTED, ApprovalQuestion
 from upstream_clients.errors import QuestionRefused
 
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from codemode_mcp.audit.events import Event
     from codemode_mcp.cli.command_programs import GivenProgram
-    from codemode_mcp.cli.terminal import Terminal
     from codemode_mcp.config import Config
     from codemode_mcp.extension_points import RunDrawing
     from codemode_mcp.rules.policy.policy import Caller

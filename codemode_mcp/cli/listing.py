@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.base.display import columns, counted, cut, plain
 from codemode_mcp.base.errors import ProgramError
-from codemode_mcp.catalog.catalog import EVERYTHING
+from codemode_mcp.catalog.catalog import EVERYTHING, Catalog
 from codemode_mcp.catalog.search.finder import EXACT
 from codemode_mcp.cli.loading import configured, server_suggestion, unknown_server, with_servers
 from codemode_mcp.cli.messages import suggestion
@@ -18,7 +18,6 @@ from declarations.untrusted_text import escape_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.cli.command_service import ToolsRequest
     from codemode_mcp.config import Config

@@ -7,10 +7,8 @@ stderr, results to stdout, which belongs to MCP in `serve`.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Any, NoReturn, TextIO
 
 COLUMNS = 100
 """Columns of a message in a terminal."""

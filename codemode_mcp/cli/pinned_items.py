@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from codemode_mcp.base.display import counted, plain
 from codemode_mcp.cli.messages import say_line, stop, stop_line, suggestion
 from codemode_mcp.rules.trust.comparison import Acceptance, Listing, Mode, ServerPins, Stale, accept, compare, reject
-from codemode_mcp.rules.trust.findings import new_findings, tools_of_others
+from codemode_mcp.rules.trust.findings import Finding, new_findings, tools_of_others
 from codemode_mcp.rules.trust.items import (
     ENTRY_KEY,
     SERVER_KEY,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from codemode_mcp.audit import Auditor
     from codemode_mcp.config import Config
     from codemode_mcp.rules.trust.comparison import ItemReport, Status
-    from codemode_mcp.rules.trust.findings import Finding
     from codemode_mcp.rules.trust.items import Key
     from upstream_clients.tools import JsonObject, UpstreamView
 

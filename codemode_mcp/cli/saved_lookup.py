@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.base.display import counted, cut, plain, wrapped
-from codemode_mcp.catalog.saved_programs.folder import folder_of, read_folder
+from codemode_mcp.catalog.saved_programs.folder import Library, folder_of, read_folder
 from codemode_mcp.catalog.saved_programs.program_file import syntax_error_line
 from codemode_mcp.catalog.saved_programs.program_state import StateUnavailable, present_file, state_of
 from codemode_mcp.catalog.saved_programs.versions import (
@@ -28,7 +28,7 @@ from codemode_mcp.catalog.saved_programs.versions import (
 )
 from codemode_mcp.cli.messages import stop, stop_line, suggestion
 from codemode_mcp.cli.pinned_items import read_modes
-from codemode_mcp.rules.trust.comparison import compare_item
+from codemode_mcp.rules.trust.comparison import Mode, ServerPins, compare_item
 from codemode_mcp.rules.trust.pins_file import PinsFolder, PinsUnavailable
 from declarations.untrusted_text import count_blanks
 
@@ -36,11 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from codemode_mcp.catalog.saved_programs.folder import Library
     from codemode_mcp.catalog.saved_programs.program_state import PresentFile, ProgramState
     from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.catalog.saved_programs.versions import DefinitionChange, Proposal, Proposals
-    from codemode_mcp.rules.trust.comparison import Mode, ServerPins
     from codemode_mcp.rules.trust.items import Key
 
 

@@ -21,7 +21,7 @@ from codemode_mcp.cli.messages import say_line, stop_line
 from codemode_mcp.runs.calls.outcome import MadeCall
 from codemode_mcp.runs.views import made_text
 from codemode_mcp.server.control import client
-from codemode_mcp.server.control.protocol import Request, digest_of, is_here, merge_reports, where
+from codemode_mcp.server.control.protocol import ReportedRun, Request, digest_of, is_here, merge_reports, where
 from declarations.untrusted_text import count_blanks
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from codemode_mcp.base.settings import StoreSettings
     from codemode_mcp.server.control.client import Answers
     from codemode_mcp.server.control.endpoints import Endpoint
-    from codemode_mcp.server.control.protocol import ReportedRun
 
 
 def ask_processes(request: Request, config: str | None) -> Answers:

@@ -10,17 +10,15 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from io import TextIOBase
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, Protocol, TextIO, cast
+from types import TracebackType
+from typing import Final, Protocol, TextIO, cast
 
 from codemode_mcp.base.nesting import DEPTH_VARIABLE
 from codemode_mcp.cli.messages import escape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
 
 TICK_SECONDS: Final = 0.1
 """Interval between updates of the progress line."""

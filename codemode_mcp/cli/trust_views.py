@@ -17,10 +17,10 @@ from rich.text import Text
 
 from codemode_mcp.base.display import columns, counted, cut, plain
 from codemode_mcp.base.text import listed
-from codemode_mcp.rules.trust.findings import Examples, grouped
+from codemode_mcp.rules.trust.findings import Examples, Finding, grouped
 from codemode_mcp.rules.trust.items import reference
 from codemode_mcp.rules.trust.state_words import state_of
-from codemode_mcp.rules.trust.text_diff import differences_of, shortened
+from codemode_mcp.rules.trust.text_diff import Part, differences_of, shortened
 from declarations.untrusted_text import json_escape
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from codemode_mcp.cli.pinned_items import Difference, PinnedItems, PinnedServer
     from codemode_mcp.rules.trust.comparison import ItemReport
-    from codemode_mcp.rules.trust.findings import Finding
-    from codemode_mcp.rules.trust.text_diff import Part
 
 MAX_VALUE: Final = 20_000
 """Characters of one value that a terminal shows."""

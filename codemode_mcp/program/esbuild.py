@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.program import esbuild_pin
@@ -14,9 +14,6 @@ from codemode_mcp.program.npm_package import FetchError
 from codemode_mcp.program.pinned_files import why_untrusted
 from upstream_clients.environment import find_executable
 from upstream_clients.private_files import exposure
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _BUNDLED = Path(__file__).parents[1] / "_bundled" / esbuild_pin.executable_name()
 _FAMILY = esbuild_pin.VERSION.rpartition(".")[0]

@@ -7,13 +7,10 @@ them before dependencies are installed.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from codemode_mcp.program import npm_package
 from codemode_mcp.program.npm_package import FetchError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VERSION = "0.28.2"
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.program import intl_pin
 from codemode_mcp.program.npm_package import FetchError
 from codemode_mcp.program.pinned_files import why_untrusted
 from upstream_clients.private_files import exposure
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _BUNDLED = Path(__file__).parents[1] / "_bundled" / intl_pin.NAME
 

@@ -12,15 +12,12 @@ import json
 import re
 import subprocess
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from codemode_mcp.program import npm_package
 from codemode_mcp.program.npm_package import FetchError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 # The data of locales and time zones, in the form that `sandbox/intl` reads: from the files of npm packages.
 #

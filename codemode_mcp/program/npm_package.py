@@ -14,13 +14,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from upstream_clients.environment import find_executable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 _NPM_SECONDS = 120

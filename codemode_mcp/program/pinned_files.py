@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from upstream_clients.private_files import exposure, open_private
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def why_untrusted(path: Path, sha256: str | None, thing: str) -> str | None:

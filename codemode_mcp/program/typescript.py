@@ -25,8 +25,9 @@ import binascii
 import json
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import anyio.abc
@@ -34,10 +35,6 @@ import anyio.abc
 from codemode_mcp.base.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.program.inspection import Author, Insertion, SourceMap, are_mappings
 from codemode_mcp.program.syntax import LINE_END
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 __all__ = ["Transformed", "transform"]
 

@@ -19,14 +19,12 @@ the engine says something else, and sees no wrapper: constructors, prototypes an
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from codemode_mcp.base.errors import RuntimeUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 FOLDER: Final = Path(__file__).parent
 """The files of the sandbox."""

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from codemode_mcp.base.errors import InternalError, RuntimeUnavailable
 from codemode_mcp.sandbox import binary
 from codemode_mcp.sandbox.images import BOOT_MEMORY, SCRATCH, Entries, Image, image_of, tidy
-from codemode_mcp.sandbox.instance import Instance
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from codemode_mcp.sandbox.instance import Modules
+from codemode_mcp.sandbox.instance import Instance, Modules
 
 GC_THRESHOLD = 1024 * 1024
 """Bytes that the engine allocates before it first looks for cycles. Its default is 256 KiB, about the size of what the

@@ -10,7 +10,7 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import wasmtime
 from wasmtime import _ffi as ffi
@@ -18,13 +18,8 @@ from wasmtime import _ffi as ffi
 from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.sandbox import binary, boot
 from codemode_mcp.sandbox.images import INTL_BYTES, Entries, Image, changed_blocks, glue_source
-from codemode_mcp.sandbox.instance import GuestTrap, Modules
+from codemode_mcp.sandbox.instance import GuestTrap, Modules, PooledMemory
 from upstream_clients.private_files import exposure, make_private_folder, open_private
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.instance import PooledMemory
 
 NATIVE_STACK = 20_000 * 1024
 """`max_wasm_stack`, so large that the guest's own stack check always comes first. By measurement, each byte of the

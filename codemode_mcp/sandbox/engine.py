@@ -49,9 +49,11 @@ import sys
 import threading
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import wasmtime
 from wasmtime import _ffi as ffi
@@ -72,11 +74,6 @@ from codemode_mcp.sandbox.images import (
     with_intl,
 )
 from codemode_mcp.sandbox.instance import Instance, Modules, PooledMemory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
 
 _MAX_IMAGE_MEMORY = 2 * 1024 * 1024 * 1024
 """Maximum bytes of memory of an instance that makes an image."""

@@ -15,21 +15,18 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import wasmtime
 from wasmtime import _ffi as ffi
 
 from codemode_mcp.base.errors import InternalError
 from codemode_mcp.sandbox.binary import PAGE
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
-
 
 _LIBC: Final[Any] = ctypes.CDLL(None) if sys.platform == "linux" else None
 

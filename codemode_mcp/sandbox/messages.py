@@ -10,8 +10,9 @@ The module is long because it declares every message of one protocol. Half of it
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, TypedDict
+from typing import Annotated, Any, Literal, Required, TypedDict
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
@@ -20,9 +21,6 @@ from msgspec.structs import force_setattr
 from codemode_mcp.base.errors import CodeModeError, InternalError
 from codemode_mcp.base.json_text import replace_lone_surrogates
 from codemode_mcp.base.strict_json import ascii_json, parse_json
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 MAX_TIMER_MS = 2**31 - 1
 """Longest delay of a timer, as in browsers."""

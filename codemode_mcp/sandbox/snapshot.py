@@ -22,17 +22,12 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from codemode_mcp.base.errors import Exceeded, ProgramError
 from codemode_mcp.sandbox.binary import DIGEST, PAGE, STACK_END, STACK_START
-from codemode_mcp.sandbox.images import IMAGE_SLACK_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from codemode_mcp.sandbox.images import Image
+from codemode_mcp.sandbox.images import IMAGE_SLACK_BYTES, Image
 
 FORMAT = 2
 MAGIC = b"CMS%d" % FORMAT

@@ -16,48 +16,39 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import anyio
 
 from codemode_mcp import __version__
-from codemode_mcp.audit import sizes
-from codemode_mcp.audit.events import name_to_record, request_id
+from codemode_mcp.audit import Auditor, sizes
+from codemode_mcp.audit.events import EventKind, name_to_record, request_id
 from codemode_mcp.base.errors import CodeModeError, InternalError, ProgramError, ShuttingDown, StoreUnavailable
 from codemode_mcp.base.json_text import compact_json
-from codemode_mcp.runs.calls.outcome import Usage
-from codemode_mcp.runs.rendering import VISIBLE_TOOLS, render, render_error
+from codemode_mcp.runs.calls.outcome import Outcome, Usage
+from codemode_mcp.runs.rendering import VISIBLE_TOOLS, Rendered, render, render_error
 from codemode_mcp.server import descriptions, search_tools
 from codemode_mcp.server.client import Continued, open_client, roots_of
 from codemode_mcp.server.client_tasks import ClientTasks, knows_tasks
 from codemode_mcp.server.descriptions import tool_list
 from codemode_mcp.server.direct_calls import DirectCalls
-from codemode_mcp.server.exchange import TASK_METHODS
+from codemode_mcp.server.exchange import TASK_METHODS, Client, Exchange
 from codemode_mcp.server.exec_arguments import drop_added_arguments, exec_arguments, ignored_arguments, wait_arguments
 from codemode_mcp.server.exposed_apps import ExposedApps
 from codemode_mcp.server.exposure.apps import MAX_LINKS, link
-from codemode_mcp.server.exposure.selection import ALL_TOOLS
-from codemode_mcp.server.notifications import Announcer, ForwardedLogs
-from codemode_mcp.server.profiles import ClientExposure, ConnectedClient, profile_of
+from codemode_mcp.server.exposure.selection import ALL_TOOLS, Exposure
+from codemode_mcp.server.notifications import Announcer, ForwardedLogs, ListKind
+from codemode_mcp.server.profiles import ClientExposure, ConnectedClient, Profile, profile_of
 from codemode_mcp.server.resources import ReadableResources, ResourceRequests, ResourceUpdates, ResultResources
 from declarations.untrusted_text import escape_line
-from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
+from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError, RequestId
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from codemode_mcp.audit import Auditor
-    from codemode_mcp.audit.events import EventKind
     from codemode_mcp.base.settings import ExposeMode
     from codemode_mcp.rules.policy.policy import Caller
-    from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.runs.questions import Client as RunClient
     from codemode_mcp.runs.questions import RunNotes
-    from codemode_mcp.runs.rendering import Rendered
     from codemode_mcp.runs.state import RunState
-    from codemode_mcp.server.exchange import Client, Exchange
     from codemode_mcp.server.exposed_items import ExposedItems
     from codemode_mcp.server.exposed_tools import ExposedTools
-    from codemode_mcp.server.exposure.selection import Exposure
-    from codemode_mcp.server.notifications import ListKind
-    from codemode_mcp.server.profiles import Profile
     from codemode_mcp.server.services import App
-    from upstream_clients.jsonrpc import RequestId
 
     StoredState = Callable[[str, str | None], Awaitable[RunState | None]]
     """Returns the state of a run of an owner in the store. Raises `StoreUnavailable`."""

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.audit.sizes import size
 from codemode_mcp.base.json_text import compact_json
 from codemode_mcp.catalog.topics import plain_words
-from codemode_mcp.rules.policy.policy import Policies
+from codemode_mcp.rules.policy.policy import Caller, Policies
 from codemode_mcp.server.profiles import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.base.settings import Language, ToolSettings
-    from codemode_mcp.rules.policy.policy import Caller
 
 
 TOOLS_BYTES = 2200

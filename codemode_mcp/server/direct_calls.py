@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from codemode_mcp.audit import sizes
+from codemode_mcp.audit import Auditor, sizes
 from codemode_mcp.audit.events import call_id
 from codemode_mcp.rules.policy.approval import Verdict, ask_for, can_be_remembered, remember_approval, verdict_of
 from codemode_mcp.runs.calls.outcome import CallContext, CallEvents, Calling, CallRecord
 from codemode_mcp.runs.questions import WINDOW, Questions
-from codemode_mcp.sandbox.messages import ToolCall
-from codemode_mcp.server.client import MAX_ROUNDS, Continued, McpClient, progress_to
+from codemode_mcp.sandbox.messages import Completion, ToolCall
+from codemode_mcp.server.client import MAX_ROUNDS, Continued, LatestProgress, McpClient, progress_to
 from declarations.untrusted_text import drop_hidden, escape_line
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
@@ -34,14 +34,11 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.audit import Auditor
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.rules.policy.approval import ApprovalQuestion, ApprovalRequest, Remember, RememberFn
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.runs.calls.dispatch import Dispatcher
-    from codemode_mcp.sandbox.messages import Completion
-    from codemode_mcp.server.client import LatestProgress
     from codemode_mcp.server.exchange import Exchange
     from codemode_mcp.server.services import App
     from upstream_clients.tools import JsonObject, Question

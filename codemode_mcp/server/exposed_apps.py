@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from codemode_mcp.base.json_text import json_text
-from codemode_mcp.base.settings import UI_TOOLS
-from codemode_mcp.catalog.entries import app_uri, is_for_apps
+from codemode_mcp.base.settings import UI_TOOLS, PolicyRules
+from codemode_mcp.catalog.entries import Entry, app_uri, is_for_apps
 from codemode_mcp.runs.rendering import VISIBLE_TOOLS
-from codemode_mcp.server.direct_calls import Target, unknown_resource
+from codemode_mcp.server.direct_calls import DirectCalls, Target, unknown_resource
 from codemode_mcp.server.exposure import apps
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import UpstreamClientError
@@ -27,12 +27,9 @@ from upstream_clients.jsonrpc import INTERNAL_ERROR, JsonRpcError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from codemode_mcp.base.settings import PolicyRules
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.server.direct_calls import DirectCalls
     from codemode_mcp.server.exchange import Client, Exchange
     from codemode_mcp.server.exposure.selection import Exposure
     from codemode_mcp.server.notifications import Announcer

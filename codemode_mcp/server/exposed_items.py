@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from codemode_mcp.base.json_text import join_surrogates, json_text
-from codemode_mcp.rules.policy.policy import Ask, Deny
+from codemode_mcp.rules.policy.policy import Ask, Caller, Deny
 from codemode_mcp.rules.trust.items import makes, may_make
-from codemode_mcp.server.direct_calls import MAX_TEXT, Target, unknown_resource
+from codemode_mcp.server.direct_calls import MAX_TEXT, Answer, DirectCalls, Target, unknown_resource
 from codemode_mcp.server.exposure import items
 from codemode_mcp.server.exposure.items import (
     BadCursor,
@@ -39,7 +39,7 @@ from codemode_mcp.server.exposure.items import (
     page_of,
     template_matches,
 )
-from codemode_mcp.server.profiles import MAX_NAME
+from codemode_mcp.server.profiles import MAX_NAME, ClientExposure
 from declarations.untrusted_text import escape_hidden, escape_line
 from upstream_clients.errors import UpstreamClientError
 from upstream_clients.jsonrpc import (
@@ -56,13 +56,10 @@ if TYPE_CHECKING:
 
     from codemode_mcp.base.settings import ExposeMode
     from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.rules.policy.policy import Caller
-    from codemode_mcp.server.direct_calls import Answer, DirectCalls
     from codemode_mcp.server.exchange import Exchange
     from codemode_mcp.server.exposure.items import Kind, Listing
     from codemode_mcp.server.exposure.selection import Exposure, ItemKind
     from codemode_mcp.server.notifications import Announcer
-    from codemode_mcp.server.profiles import ClientExposure
     from codemode_mcp.server.services import App
     from upstream_clients.tools import JsonObject, UpstreamView
 

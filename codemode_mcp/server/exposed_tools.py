@@ -14,9 +14,9 @@ from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.base.json_text import json_text
 from codemode_mcp.server import search_tools
 from codemode_mcp.server.descriptions import prompt_bytes
-from codemode_mcp.server.direct_calls import Target
+from codemode_mcp.server.direct_calls import DirectCalls, Target
 from codemode_mcp.server.direct_forms import Listing, failure
-from codemode_mcp.server.exposure.selection import ALL_TOOLS, DirectPatterns, choose_mode, listed_tools
+from codemode_mcp.server.exposure.selection import ALL_TOOLS, DirectPatterns, Exposure, Mode, choose_mode, listed_tools
 from upstream_clients.jsonrpc import INVALID_PARAMS, JsonRpcError
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.rules.policy.policy import Caller
-    from codemode_mcp.server.direct_calls import DirectCalls
     from codemode_mcp.server.exchange import Exchange
-    from codemode_mcp.server.exposure.selection import Exposure, Mode
     from codemode_mcp.server.notifications import Announcer
     from codemode_mcp.server.services import App
 

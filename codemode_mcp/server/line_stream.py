@@ -19,17 +19,15 @@ import stat
 import sys
 import threading
 from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
 
 from codemode_mcp.base.json_text import join_surrogates
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
 
 READ_BYTES: Final = 256 * 1024
 MAX_READ_AHEAD: Final = 100

@@ -18,14 +18,14 @@ import anyio.to_thread
 
 from codemode_mcp.audit.events import name_to_record, request_id
 from codemode_mcp.base.errors import CodeModeError
-from codemode_mcp.rules.policy.policy import Allow, Deny
+from codemode_mcp.rules.policy.policy import Allow, Caller, Deny
 from codemode_mcp.rules.policy.rules import READ_ONLY
 from codemode_mcp.runs.calls.rules import HeldResource
-from codemode_mcp.runs.values import contents_of
+from codemode_mcp.runs.values import ResultContents, contents_of
 from codemode_mcp.server.direct_calls import unknown_resource
 from codemode_mcp.server.exposure import apps
 from codemode_mcp.server.exposure.apps import RESULTS, number_before
-from codemode_mcp.server.exposure.items import exposed_contents_uri
+from codemode_mcp.server.exposure.items import Located, exposed_contents_uri
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import UpstreamClientError
 from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
@@ -36,12 +36,9 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.rules.policy.policy import Caller
-    from codemode_mcp.runs.values import ResultContents
     from codemode_mcp.server.exchange import Exchange
     from codemode_mcp.server.exposed_apps import ExposedApps
     from codemode_mcp.server.exposed_items import ExposedItems
-    from codemode_mcp.server.exposure.items import Located
     from codemode_mcp.server.exposure.selection import Exposure
     from codemode_mcp.server.profiles import ClientExposure
     from codemode_mcp.server.services import App

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -35,13 +35,12 @@ from codemode_mcp.server.client_questions import REQUESTS, RESULTS
 from codemode_mcp.server.client_tasks import knows_tasks, not_declared
 from codemode_mcp.server.exchange import METHODS, TASK_METHODS
 from upstream_clients.errors import QuestionRefused
-from upstream_clients.jsonrpc import HEADER_MISMATCH, INVALID_PARAMS, LOG_LEVEL, JsonRpcError
+from upstream_clients.jsonrpc import HEADER_MISMATCH, INVALID_PARAMS, LOG_LEVEL, JsonRpcError, RequestId
 from upstream_clients.server_log import LEVELS
 
 if TYPE_CHECKING:
     import contextvars
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp.server.models import InitializationOptions
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
     from codemode_mcp.server.code_mode import Surface
     from codemode_mcp.server.line_stream import Lines
     from codemode_mcp.server.notifications import Announcer, ListKind
-    from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject, LogLevel
 
     UpdatesFn = Callable[

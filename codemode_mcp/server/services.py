@@ -16,10 +16,10 @@ from codemode_mcp.base.config_path import command_option
 from codemode_mcp.base.nesting import with_depth
 from codemode_mcp.base.paths import cache_dir, config_dir, state_dir
 from codemode_mcp.catalog.overrides import Overrides
-from codemode_mcp.catalog.saved_programs.folder import EMPTY
+from codemode_mcp.catalog.saved_programs.folder import EMPTY, Library, LibraryWatcher
 from codemode_mcp.catalog.topics import CallerTopics
-from codemode_mcp.config import reload
-from codemode_mcp.rules.policy.policy import Policies
+from codemode_mcp.config import Config, reload
+from codemode_mcp.rules.policy.policy import Caller, Policies, Policy
 from codemode_mcp.rules.trust.pins_file import PinsFolder
 from codemode_mcp.rules.trust.service import Trust
 from codemode_mcp.server.profiles import ConnectedClients
@@ -33,16 +33,13 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.catalog.per_caller import Catalogs
     from codemode_mcp.catalog.plugins.host import Plugins
-    from codemode_mcp.catalog.saved_programs.folder import Library, LibraryWatcher
     from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.catalog.saved_programs.version_keeper import VersionKeeper
     from codemode_mcp.catalog.saved_programs.versions import DefinitionChange, UsedTool
-    from codemode_mcp.config import Config
     from codemode_mcp.extension_points import Checker
     from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.rules.policy.approval import RememberFn
     from codemode_mcp.rules.policy.budgets import AccountView
-    from codemode_mcp.rules.policy.policy import Caller, Policy
     from codemode_mcp.runs.calls.dispatch import Dispatcher
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client

@@ -19,7 +19,7 @@ from codemode_mcp.audit import recording
 from codemode_mcp.base.json_text import json_text
 from codemode_mcp.server.client_messages import NOT_INITIALIZED, invalid_params, read_or_refuse
 from codemode_mcp.server.exchange import METHODS
-from codemode_mcp.server.line_stream import open_line_stream
+from codemode_mcp.server.line_stream import Lines, open_line_stream
 from codemode_mcp.server.profiles import ConnectedClient
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.jsonrpc import (
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.code_mode import Surface
-    from codemode_mcp.server.line_stream import Lines
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
 

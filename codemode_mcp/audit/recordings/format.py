@@ -24,9 +24,11 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -34,11 +36,6 @@ from msgspec import Meta, Struct
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.strict_json import Integer, Number, ascii_json, parse_json
 from codemode_mcp.sandbox.messages import RequestMessage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
 
 FORMAT: Final = 1
 """The version of the format. A reader refuses any other version."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import typer
 
 from codemode_mcp.cli.messages import print_json, say, wrap
 from codemode_mcp.cli.options import JsonOption, ServedConfigOption
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 app = typer.Typer()
 

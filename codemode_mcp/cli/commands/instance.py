@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -22,10 +23,6 @@ from codemode_mcp.cli.instance_control import (
 )
 from codemode_mcp.cli.messages import print_json, say, stop, wrap
 from codemode_mcp.cli.options import ConfigOption, JsonOption
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 app = typer.Typer(
     name="instance",

@@ -11,11 +11,11 @@ import anyio
 import anyio.to_thread
 from msgspec.structs import replace
 
-from codemode_mcp.audit.events import request_id
-from codemode_mcp.base.errors import CodeModeError, ProgramError
+from codemode_mcp.audit.events import Event, request_id
+from codemode_mcp.base.errors import CodeModeError, ErrorCode, ProgramError
 from codemode_mcp.base.strict_json import ascii_json, form_from
 from codemode_mcp.catalog.serialize import catalog_text
-from codemode_mcp.cli.following import TerminalClient, UnattendedClient, draw_progress, progress_of
+from codemode_mcp.cli.following import Progress, TerminalClient, UnattendedClient, draw_progress, progress_of
 from codemode_mcp.extensions.repl.programs import Answer, Hit, SessionRun
 from codemode_mcp.process.instance import wire
 from codemode_mcp.runs.outputs import printed
@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.audit.events import Event
-    from codemode_mcp.base.errors import ErrorCode
     from codemode_mcp.base.settings import Language
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.cli.following import Progress
     from codemode_mcp.cli.terminal import Terminal
     from codemode_mcp.process.instance.clients import CommandTerminal
     from codemode_mcp.rules.policy.policy import Caller

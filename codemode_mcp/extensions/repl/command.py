@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import sys
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from io import TextIOBase
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, cast
@@ -23,7 +23,6 @@ from codemode_mcp.cli.options import ConfigOption, LogFileOption, LogLevelOption
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
-    from contextlib import AbstractAsyncContextManager
 
     from codemode_mcp.base.settings import Language
     from codemode_mcp.cli.terminal import Screen

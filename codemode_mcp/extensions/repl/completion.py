@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.base.display import plain
-from codemode_mcp.extensions.repl.cells import COMMANDS, scan
-from codemode_mcp.extensions.repl.vocabulary import ITEMS, Name
+from codemode_mcp.extensions.repl.cells import COMMANDS, Token, scan
+from codemode_mcp.extensions.repl.vocabulary import ITEMS, Name, Vocabulary
 from declarations.expressions import property_name
 from declarations.typetree import Constant, string_literal
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from codemode_mcp.catalog.entries import Entry
-    from codemode_mcp.extensions.repl.cells import Token
-    from codemode_mcp.extensions.repl.vocabulary import Vocabulary
 
 MAX_READ: Final = 20_000
 """Maximum number of characters that are read before the cursor. After the cursor, a tenth of this number is read."""

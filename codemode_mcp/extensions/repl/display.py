@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from codemode_mcp.base.display import columns, plain
 from codemode_mcp.program.syntax import LINE_END
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 Style = Literal["", "string", "number", "special", "dim", "error"]
 Part = tuple[Style, str]

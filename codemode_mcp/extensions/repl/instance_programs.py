@@ -15,7 +15,7 @@ import msgspec
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.cli.messages import escape
-from codemode_mcp.cli.terminal import Question
+from codemode_mcp.cli.terminal import Question, Screen
 from codemode_mcp.extensions.repl.programs import Answer, Hit, SessionRun
 from codemode_mcp.process.instance import wire
 from codemode_mcp.server.control.server import Accepted
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from codemode_mcp.base.settings import Language
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.cli.terminal import Screen
     from codemode_mcp.process.instance.attaching import Attached
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prompt_toolkit import PromptSession, print_formatted_text
 from prompt_toolkit.application import get_app
-from prompt_toolkit.completion import Completer, Completion
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import FormattedText, PygmentsTokens
-from prompt_toolkit.history import FileHistory, InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import DynamicLexer, PygmentsLexer
 from prompt_toolkit.patch_stdout import patch_stdout
 from pygments.lexers.javascript import JavascriptLexer, TypeScriptLexer
@@ -20,19 +20,15 @@ from pygments.lexers.javascript import JavascriptLexer, TypeScriptLexer
 from codemode_mcp.base.paths import state_dir
 from codemode_mcp.extensions.repl.cells import depth, is_incomplete
 from codemode_mcp.extensions.repl.completion import complete
-from codemode_mcp.extensions.repl.display import lines_of, pointed, shown
+from codemode_mcp.extensions.repl.display import Part, lines_of, pointed, shown
 from upstream_clients.private_files import NO_LINK, make_private, make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
     from pathlib import Path
 
-    from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
-    from prompt_toolkit.history import History
-    from prompt_toolkit.key_binding import KeyPressEvent
 
-    from codemode_mcp.extensions.repl.display import Part
     from codemode_mcp.extensions.repl.vocabulary import Vocabulary
 
 MAX_HISTORY: Final = 1_000_000

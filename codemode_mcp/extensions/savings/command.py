@@ -18,11 +18,10 @@ from codemode_mcp.cli.options import ConfigOption, JsonOption, TrajectoryOption
 from codemode_mcp.extensions.savings.measure import CONNECT_SECONDS, exposure_of
 from codemode_mcp.extensions.savings.report import Report, drawn
 from codemode_mcp.extensions.savings.report import as_json as report_as_json
-from codemode_mcp.extensions.savings.tasks import tasks_of
+from codemode_mcp.extensions.savings.tasks import Exposure, Reads, Tasks, tasks_of
 
 if TYPE_CHECKING:
     from codemode_mcp.config import Config
-    from codemode_mcp.extensions.savings.tasks import Exposure, Reads, Tasks
 
 
 app = typer.Typer()

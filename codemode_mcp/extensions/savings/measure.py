@@ -5,11 +5,10 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.extensions.savings.tasks import Exposure, Server, as_listed, weigh
+from codemode_mcp.extensions.savings.tasks import Exposure, Server, Weight, as_listed, weigh
 
 if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.extensions.savings.tasks import Weight
     from codemode_mcp.server.services import App
     from upstream_clients.tools import UpstreamView
 

@@ -19,7 +19,7 @@ from codemode_mcp.extensions.savings.report import (
     verdict_of_exposure,
     verdict_of_tasks,
 )
-from codemode_mcp.extensions.savings.tasks import tasks_of
+from codemode_mcp.extensions.savings.tasks import Tasks, tasks_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from codemode_mcp.config import Config
     from codemode_mcp.extension_points import Site
-    from codemode_mcp.extensions.savings.tasks import Tasks
 
 
 DAYS: Final = 7

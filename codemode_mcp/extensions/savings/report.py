@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.trajectory_files import moment, size
 from codemode_mcp.base.display import columns, counted, padded, plain
-from codemode_mcp.server.exposure.selection import choose_mode
+from codemode_mcp.server.exposure.selection import Mode, choose_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from codemode_mcp.extensions.savings.tasks import Exposure, Reads, Task, Tasks, Weight
-    from codemode_mcp.server.exposure.selection import Mode
 
 
 BYTES_PER_TOKEN: Final = 4.0

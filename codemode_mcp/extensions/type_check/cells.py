@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.extensions.type_check.declared import entry_of, of_cell
+from codemode_mcp.extensions.type_check.declared import CheckedText, entry_of, of_cell
 from codemode_mcp.program.inspection import CELL_FILES
-from codemode_mcp.program.prepare import has_types
+from codemode_mcp.program.prepare import Prepared, has_types
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.extensions.type_check.checker import TypeChecker
-    from codemode_mcp.extensions.type_check.declared import CheckedText
     from codemode_mcp.extensions.type_check.problems import TypeProblem
-    from codemode_mcp.program.prepare import Prepared
 
 
 MAX_SHOWN: Final = 5

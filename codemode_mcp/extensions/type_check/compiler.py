@@ -8,9 +8,11 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
@@ -19,11 +21,6 @@ from codemode_mcp.program import npm_package
 from codemode_mcp.program.npm_package import FetchError
 from codemode_mcp.program.pinned_files import why_untrusted
 from upstream_clients.private_files import exposure
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
 
 _LIBRARY: Final = "library.json"
 _MARK: Final = "lib.d.ts"

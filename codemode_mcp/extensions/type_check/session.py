@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import msgspec.structs
 
-from codemode_mcp.extensions.type_check.compiler import CompilerFailed, CompilerProcess
+from codemode_mcp.extensions.type_check.compiler import Compiler, CompilerFailed, CompilerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from codemode_mcp.base.settings import Language
-    from codemode_mcp.extensions.type_check.compiler import Compiler
     from codemode_mcp.extensions.type_check.declared import CheckedText, Declared, Variant
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 
 from codemode_mcp.audit.recording import recording
-from codemode_mcp.config import reload
+from codemode_mcp.config import Config, Reading, reload
 from codemode_mcp.process.app.engine_loader import EngineLoader
 from codemode_mcp.process.app.lifecycle import Opening
 from codemode_mcp.process.app.terminal_access import listen
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
-    from codemode_mcp.config import Config, Reading
     from codemode_mcp.process.app.lifecycle import Listen, PageAddress
     from upstream_clients.pool import SharedServers
 

@@ -16,13 +16,11 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import anyio
 import anyio.to_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TRIM_SECONDS = 5.0
 """Interval between two trims."""

@@ -31,7 +31,7 @@ from codemode_mcp.catalog.saved_programs.folder import (
 from codemode_mcp.catalog.topics import MAX_SERVERS
 from codemode_mcp.extension_points import first
 from codemode_mcp.process.app.terminal_access import listen, terminal_command, terminal_control
-from codemode_mcp.server.services import Parts
+from codemode_mcp.server.services import App, Parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from codemode_mcp.process.app.engine_loader import EngineLoader
     from codemode_mcp.runs.calls.outcome import CallContext
     from codemode_mcp.server.control.answers import Control
-    from codemode_mcp.server.services import App
     from upstream_clients.pool import SharedServers, UpstreamPool
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import ToolSource, UpstreamView

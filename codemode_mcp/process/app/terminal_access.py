@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,18 +18,16 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from codemode_mcp import __version__
-from codemode_mcp.server.profiles import KEYS, override_of, profile_json, profile_of
+from codemode_mcp.server.profiles import KEYS, ConnectedClients, override_of, profile_json, profile_of
 from upstream_clients.environment import path_to_start, system_variables
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from anyio.abc import TaskGroup
 
     from codemode_mcp.base.settings import ProfileOverride
     from codemode_mcp.server.control.answers import Control
-    from codemode_mcp.server.profiles import ConnectedClients
     from codemode_mcp.server.services import App, Parts
 
 

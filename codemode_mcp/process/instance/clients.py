@@ -11,14 +11,14 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 import anyio
 import anyio.lowlevel
 
 from codemode_mcp.process.instance import wire
-from codemode_mcp.process.instance.hello import Refusal
-from codemode_mcp.rules.policy.policy import CLIENT
+from codemode_mcp.process.instance.hello import CommandOptions, Hello, Options, Refusal
+from codemode_mcp.rules.policy.policy import CLIENT, Caller
 from codemode_mcp.server.code_mode import Surface
 from codemode_mcp.server.control import protocol
 from codemode_mcp.server.line_stream import repaired_line
@@ -26,11 +26,8 @@ from codemode_mcp.server.stdio import serve_surface_lines
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-    from typing import TextIO
 
     from codemode_mcp.audit.client_logs import ClientLogs
-    from codemode_mcp.process.instance.hello import CommandOptions, Hello, Options
-    from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.control.server import Accepted
     from codemode_mcp.server.services import App
     from upstream_clients.jsonrpc import RequestId

@@ -29,12 +29,12 @@ from codemode_mcp.extension_points import first
 from codemode_mcp.process.app.garbage import collect_seldom_soon
 from codemode_mcp.process.app.heap import use_one_arena
 from codemode_mcp.process.instance import registry, wire
-from codemode_mcp.process.instance.hello import Hello, Refusal, is_newer, read_environment
+from codemode_mcp.process.instance.hello import Hello, HttpOptions, Refusal, is_newer, read_environment
 from codemode_mcp.process.instance.status import usage_of
 from codemode_mcp.server.control import protocol
 from codemode_mcp.server.control.answers import holders
 from codemode_mcp.server.control.protocol import BadMessage, merged_servers
-from codemode_mcp.server.control.server import listening
+from codemode_mcp.server.control.server import Accepted, listening
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -46,9 +46,7 @@ if TYPE_CHECKING:
     from codemode_mcp.extension_points import BrowserPage
     from codemode_mcp.process.instance.apps import Apps, ClientConfig
     from codemode_mcp.process.instance.clients import Client, RunCommand
-    from codemode_mcp.process.instance.hello import HttpOptions
     from codemode_mcp.server.control.answers import Control
-    from codemode_mcp.server.control.server import Accepted
     from codemode_mcp.server.services import App
 
 

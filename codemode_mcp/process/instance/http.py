@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import anyio
 
 from codemode_mcp.process.app.http_service import become_ready, begin_serving
-from codemode_mcp.process.instance.hello import Refusal
+from codemode_mcp.process.instance.hello import HttpOptions, Refusal
 from codemode_mcp.server.http.listener import CannotListen, listening, refusal_to_listen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from codemode_mcp.process.instance.hello import HttpOptions
     from codemode_mcp.server.services import App
 
 

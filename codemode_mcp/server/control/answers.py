@@ -15,20 +15,18 @@ import anyio.to_thread
 
 from codemode_mcp.audit.recordings.recordings import NotKept
 from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
-from codemode_mcp.rules.policy.approval import AT_TERMINAL
+from codemode_mcp.rules.policy.approval import AT_TERMINAL, ApprovalRequest
 from codemode_mcp.server.control import protocol
-from codemode_mcp.server.control.protocol import BadMessage
+from codemode_mcp.server.control.protocol import BadMessage, Request, Servers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from codemode_mcp.rules.policy.approval import ApprovalRequest
     from codemode_mcp.runs.calls.outcome import MadeCall
     from codemode_mcp.runs.observation import Operator
     from codemode_mcp.runs.outputs import Transcript
     from codemode_mcp.runs.store import Totals
     from codemode_mcp.runs.views import CallView, RunView
-    from codemode_mcp.server.control.protocol import Request, Servers
 
     Where = Literal["here", "elsewhere", "stored"]
     """The process that has a run: this one, another one, or none because the run is suspended."""

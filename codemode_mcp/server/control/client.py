@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
-from anyio.abc import SocketAttribute
+from anyio.abc import ByteReceiveStream, SocketAttribute, SocketStream
 
 from codemode_mcp.server.control import endpoints, protocol
-from codemode_mcp.server.control.endpoints import peer_user, proof, proves
+from codemode_mcp.server.control.endpoints import Endpoint, peer_user, proof, proves
 from codemode_mcp.server.control.protocol import BadMessage
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from anyio.abc import ByteReceiveStream, SocketStream
-
-    from codemode_mcp.server.control.endpoints import Endpoint
-
 
 ANSWER_SECONDS = 15.0
 """Timeout for the answer of one server."""

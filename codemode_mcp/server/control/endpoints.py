@@ -8,16 +8,13 @@ import socket
 import stat
 import struct
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import platformdirs
 
 from upstream_clients.private_files import make_private_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 MAX_PATH = 103
 """Maximum bytes of the path of a Unix socket. macOS allows 104 bytes and Linux 108, each with a final zero."""

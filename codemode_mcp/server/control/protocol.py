@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from codemode_mcp.rules.policy.approval import Remember
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 VERSION = 1
 """Version of the messages. Both sides must have the same version."""

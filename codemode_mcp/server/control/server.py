@@ -19,22 +19,19 @@ import socket
 import sys
 from collections import deque
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, cast
 
 import anyio
 import anyio.to_thread
 
 from codemode_mcp.server.control import endpoints, protocol
-from codemode_mcp.server.control.endpoints import peer_user, proof, proves
+from codemode_mcp.server.control.endpoints import Endpoint, peer_user, proof, proves
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
-    from typing import Any
 
     from anyio.abc import TaskGroup
-
-    from codemode_mcp.server.control.endpoints import Endpoint
 
 
 log = logging.getLogger("codemode_mcp.server.control")

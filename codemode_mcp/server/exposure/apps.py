@@ -29,7 +29,7 @@ import msgspec
 
 from codemode_mcp.base.json_text import join_surrogates, json_text, replace_lone_surrogates
 from codemode_mcp.catalog.entries import SCHEME, app_uri, is_app_uri, is_for_apps, is_for_apps_only
-from codemode_mcp.runs.values import REF_PREFIX
+from codemode_mcp.runs.values import REF_PREFIX, ListedResult, ResultContents, ResultForm, StoredResult
 from declarations.untrusted_text import HIDDEN, drop_hidden, escape_hidden
 from upstream_clients.jsonrpc import APP_MIME_TYPE as MIME_TYPE
 from upstream_clients.jsonrpc import APPS_EXTENSION
@@ -37,7 +37,6 @@ from upstream_clients.jsonrpc import APPS_EXTENSION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.runs.values import ListedResult, ResultContents, ResultForm, StoredResult
     from upstream_clients.tools import JsonObject, Tool
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import anyio
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
 from mcp.server.runner import serve_loop
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from anyio.abc import TaskGroup, TaskStatus
-    from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
     from mcp.server.lowlevel import Server
     from starlette.types import Message, Receive, Scope, Send
 

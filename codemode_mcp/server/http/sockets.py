@@ -7,23 +7,18 @@ import errno
 import logging
 import socket
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from codemode_mcp.server.http.auth import error_body
 from codemode_mcp.server.http.guards import bracketed, peer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
-
 
 log = logging.getLogger("codemode_mcp.http")
 
