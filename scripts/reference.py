@@ -14,7 +14,7 @@ import json
 import re
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import typer
 
@@ -22,10 +22,8 @@ from codemode_mcp.base import settings
 from codemode_mcp.cli import app
 from codemode_mcp.config import load, server_entry, servers
 from codemode_mcp.config.server_auth import AUTH_KEYS
-from codemode_mcp.config.tools import OUTPUT_CLAMP
 from codemode_mcp.rules.trust.comparison import MODES
 from codemode_mcp.server.exposure.selection import Exposure
-from codemode_mcp.server.profiles import Profile
 from upstream_clients import fair_limiter, spec
 
 if TYPE_CHECKING:
@@ -141,8 +139,6 @@ class Section:
     rows: tuple[tuple[str, str, str, str], ...]
     """Key, type, default, meaning."""
 
-
-Clamps = dict[str, settings.Clamp]
 
 _HINT = "`true`, `false`"
 _SAID_BY_SERVER = "what the server says"
@@ -277,7 +273,7 @@ _SERVER = (
 def sections() -> tuple[Section, ...]:
     """Return the whole file, object by object."""
     code_mode = (
-        *fields(settings.CodeModeSettings, settings.CLAMPS),
+        *fields(settings.CodeModeSettings),
         ("runtime", '`"quickjs-wasi"`', '`"quickjs-wasi"`', "The only one there is."),
         ("mode", '`"only"`', '`"only"`', "The only one there is."),
     )
@@ -295,7 +291,6 @@ def sections() -> tuple[Section, ...]:
         ("approval", "object", "", "See [below](#toolsapproval)."),
         *fields(
             settings.ToolSettings,
-            {},
             without=(
                 *("code_mode", "policy", "contexts", "duplicates", "budgets", "clients", "approval", "overrides"),
                 *("expose", "expose_servers"),
@@ -320,10 +315,10 @@ def sections() -> tuple[Section, ...]:
             "all",
             _docs(settings.BudgetSettings)["callers"].replace(" (`for`)", ""),
         ),
-        *fields(settings.BudgetSettings, settings.BUDGET_CLAMPS, without=("name", "callers")),
+        *fields(settings.BudgetSettings, without=("name", "callers")),
     )
     store = (
-        *fields(settings.StoreSettings, {}, without=("url", "encryption_keys")),
+        *fields(settings.StoreSettings, without=("url", "encryption_keys")),
         ("url", _SECRET, "required for `postgres`", _docs(settings.StoreSettings)["url"]),
         (
             "encryptionKey",
@@ -334,7 +329,7 @@ def sections() -> tuple[Section, ...]:
     )
     http = (
         ("auth", "object", "", "Who is let in: `tokens`, or an authorization server."),
-        *fields(settings.HttpSettings, settings.HTTP_CLAMPS, without=("tokens", "oauth")),
+        *fields(settings.HttpSettings, without=("tokens", "oauth")),
     )
     tokens = (
         ("name", "string", "required", _docs(settings.StaticToken)["name"]),
@@ -391,18 +386,18 @@ def sections() -> tuple[Section, ...]:
         Section(
             "tools.duplicates",
             _sentence(settings.DuplicateSettings),
-            fields(settings.DuplicateSettings, settings.DUPLICATE_CLAMPS),
+            fields(settings.DuplicateSettings),
         ),
         Section(
             "tools.budgets.NAME",
             "A call must fit into all budgets that apply; see [the guide](../policy.md#budgets).",
             budgets,
         ),
-        Section("tools.approval", _sentence(settings.ApprovalSettings), fields(settings.ApprovalSettings, {})),
+        Section("tools.approval", _sentence(settings.ApprovalSettings), fields(settings.ApprovalSettings)),
         Section(
             "plugins.NAME",
             "See [plugins](../plugins.md).",
-            fields(settings.PluginSettings, {}, without=("name", "secrets", "unusable")),
+            fields(settings.PluginSettings, without=("name", "secrets", "unusable")),
         ),
         Section(
             "expose",
@@ -414,7 +409,7 @@ def sections() -> tuple[Section, ...]:
             "clients.GLOB",
             "See [client profiles](../clients.md#client-profiles). The first glob that matches a client's name counts.",
             (
-                *fields(Profile, {"maxOutputBytes": OUTPUT_CLAMP}, without=("client", "evidence")),
+                *fields(settings.Profile, without=("client", "evidence")),
                 ("expose", "as the section `expose`", "", "What these clients see directly; see [above](#expose)."),
             ),
         ),
@@ -424,22 +419,22 @@ def sections() -> tuple[Section, ...]:
         Section(
             "http.auth",
             "With an authorization server, in the place of `tokens`.",
-            (("tokens", "list of objects", "", "See [above](#httpauthtokens)."), *fields(settings.IssuerSettings, {})),
+            (("tokens", "list of objects", "", "See [above](#httpauthtokens)."), *fields(settings.IssuerSettings)),
         ),
         Section(
             "instance",
             _sentence(settings.InstanceSettings),
-            fields(settings.InstanceSettings, settings.INSTANCE_CLAMPS),
+            fields(settings.InstanceSettings),
         ),
-        Section("ui", "See [the page](../page.md).", fields(settings.UiSettings, settings.UI_CLAMPS)),
-        Section("audit", "See [what is recorded](../audit.md).", fields(settings.AuditSettings, settings.AUDIT_CLAMPS)),
-        Section("log", "Logs go to stderr, or to a file.", fields(settings.LogSettings, {})),
+        Section("ui", "See [the page](../page.md).", fields(settings.UiSettings)),
+        Section("audit", "See [what is recorded](../audit.md).", fields(settings.AuditSettings)),
+        Section("log", "Logs go to stderr, or to a file.", fields(settings.LogSettings)),
     )
 
 
 def _expose() -> tuple[tuple[str, str, str, str], ...]:
     """Return the rows of `expose`, with the defaults of a file that sets nothing."""
-    modes = ", ".join(f'`"{mode}"`' for mode in settings.EXPOSE_MODES)
+    modes = ", ".join(f'`"{mode}"`' for mode in get_args(settings.ExposeMode))
     switches = dict.fromkeys(("prompts", "resources", "programs"), "`true`, `false`")
     kinds = {"mode": modes, **switches, "direct": "list of strings"}
     defaults = {"mode": f'`"{Exposure().mode}"`', "prompts": "`true`", "resources": "`true`", "programs": "`false`"}
@@ -530,7 +525,7 @@ _SECRET_SCHEMA: Final[dict[str, Any]] = {
 _EXPOSE_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
-        "mode": {"enum": list(settings.EXPOSE_MODES)},
+        "mode": {"enum": list(get_args(settings.ExposeMode))},
         "prompts": {"type": "boolean"},
         "resources": {"type": "boolean"},
         "programs": {"type": "boolean"},
@@ -593,17 +588,17 @@ def _words(text: str) -> str:
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "").strip(" .;") or "An object"
 
 
-def fields(model: Any, clamps: Clamps, *, without: tuple[str, ...] = ()) -> tuple[tuple[str, str, str, str], ...]:
+def fields(model: Any, *, without: tuple[str, ...] = ()) -> tuple[tuple[str, str, str, str], ...]:
     """Return a row for each field of a dataclass of settings, out of its annotation, default and docstring."""
     docs = _docs(model)
     found = []
     for each in dataclasses.fields(model):
         if each.name in without:
             continue
-        key = re.sub(r"_(\w)", lambda match: match[1].upper(), each.name)
+        key = settings.key_of(each.name)
         kind = _kind(str(each.type))
-        if key in clamps:
-            kind += f", {clamps[key].lowest} to {clamps[key].highest}"
+        if clamp := each.metadata.get("range"):
+            kind += f", {clamp.lowest} to {clamp.highest}"
         found.append((key, kind, _default(key, each), _said(docs[each.name])))
     return tuple(found)
 

@@ -13,6 +13,7 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.base.settings import Profile as Profile
 from codemode_mcp.rules.policy.policy import Policies
 from codemode_mcp.server.exposure.selection import PASS_THROUGH, exposure_of
 
@@ -27,35 +28,6 @@ if TYPE_CHECKING:
 
 MAX_NAME: Final = 200
 """Characters of a client's name that are compared with globs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """The behaviour of the clients whose name matches a glob."""
-
-    client: str = "*"
-    """Glob for the name in `clientInfo`, without regard to case."""
-    shows_structured: bool = False
-    """The client shows its model `structuredContent` instead of `content`. Such a client gets neither structured
-    content nor an output schema, so that its model reads the text."""
-    loses_pictures: bool = False
-    """The client drops pictures of a result that has `structuredContent`."""
-    defers_tools: bool = False
-    """The client leaves tools out of the first request to its model, and offers its own tool search."""
-    max_output_bytes: int | None = None
-    """Largest answer in bytes that the client shows whole. None: no limit is known."""
-    sends_null: bool = False
-    """The client sends null for arguments that the model left out."""
-    adds_arguments: tuple[str, ...] = ()
-    """Arguments that the client adds to every call. They are ignored without a note."""
-    repeats_failures: bool = False
-    """The client shows its model all forms of a failure, and its `_meta`. Such a client gets only the text of a
-    failure."""
-    mishandles_links: bool = False
-    """The client fails on a result with a resource link, or shows its model the whole resource. Such a client gets no
-    links."""
-    evidence: str = ""
-    """The measured client and version, a colon, and the observations."""
 
 
 PROFILES: Final[tuple[Profile, ...]] = (
