@@ -130,9 +130,19 @@ def whole(default: Any, lowest: int, highest: int) -> Any:
     return field(**made, metadata={"range": Clamp(lowest, highest)})
 
 
+def setting(kind: str = "", default: str = "") -> Any:
+    """Return the field of a key whose type or default is said in words, where the annotation cannot say it."""
+    return field(default=None, metadata={"kind": kind, "default": default})
+
+
 def key_of(name: str) -> str:
     """Return the key in the configuration file of a field. `max_bytes` becomes `maxBytes`."""
     return re.sub(r"_(\w)", lambda match: match[1].upper(), name)
+
+
+def keys_of(model: Any) -> tuple[str, ...]:
+    """Return the keys of a section of which every field is a key."""
+    return tuple(key_of(each.name) for each in fields(model))
 
 
 def ranges(model: Any) -> dict[str, Clamp]:

@@ -20,6 +20,8 @@ from codemode_mcp.base.settings import (
     StoreSettings,
     ToolSettings,
     UiSettings,
+    keys_of,
+    setting,
 )
 from codemode_mcp.config.expand import Expander, Reading
 from codemode_mcp.config.nodes import Node, Report, describe, nearest, quote, section
@@ -40,7 +42,38 @@ if TYPE_CHECKING:
 
     Admit = Callable[[Path, Any, os.stat_result], None]
 
-_KEYS = (*ROOT_KEYS, "plugins", "tools", "expose", "clients", "store", "http", "instance", "ui", "audit", "log")
+
+@dataclass(init=False, repr=False, eq=False)
+class RootKeys:
+    """The keys of the file."""
+
+    mcp_servers: Any = setting("object", "`{}`")
+    """Upstream servers by name; see [below](#mcpserversname)."""
+    servers: Any = setting("object", "`{}`")
+    """The same, as VS Code calls it."""
+    plugins: Any = setting("object", "`{}`")
+    """Plugins by name; see [below](#pluginsname)."""
+    tools: Any = setting("object")
+    """Rules and limits of programs; see [below](#tools)."""
+    store: Any = setting("object")
+    """The store of suspended programs; see [below](#store)."""
+    expose: Any = setting("object")
+    """Tools and items that clients see directly; see [below](#expose)."""
+    clients: Any = setting("object", "`{}`")
+    """Changes to profiles of clients; see [below](#clientsglob)."""
+    http: Any = setting("object")
+    """Settings of `serve --transport http`; see [below](#http)."""
+    instance: Any = setting("object")
+    """The process that all clients share; see [below](#instance)."""
+    ui: Any = setting("object")
+    """The page in a browser; see [below](#ui)."""
+    audit: Any = setting("object")
+    """Records of events and programs; see [below](#audit)."""
+    log: Any = setting("object")
+    """The log; see [below](#log)."""
+
+
+_KEYS = keys_of(RootKeys)
 
 FOREIGN_KEYS = {"$schema": None, "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
 """Keys of other clients; see `foreign` of `Node.fields`."""

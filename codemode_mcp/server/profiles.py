@@ -8,12 +8,13 @@ gets the default, which sends a result in all forms that MCP has.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import translate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.base.settings import Profile as Profile
+from codemode_mcp.base.settings import key_of
 from codemode_mcp.rules.policy.policy import Policies
 from codemode_mcp.server.exposure.selection import PASS_THROUGH, exposure_of
 
@@ -89,16 +90,7 @@ PROFILES: Final[tuple[Profile, ...]] = (
 )
 """The measured profiles. The first one whose glob matches is used."""
 
-KEYS: Final = {
-    "shows_structured": "showsStructured",
-    "loses_pictures": "losesPictures",
-    "defers_tools": "defersTools",
-    "max_output_bytes": "maxOutputBytes",
-    "sends_null": "sendsNull",
-    "adds_arguments": "addsArguments",
-    "repeats_failures": "repeatsFailures",
-    "mishandles_links": "mishandlesLinks",
-}
+KEYS: Final = {each.name: key_of(each.name) for each in fields(Profile) if each.name not in ("client", "evidence")}
 """The names of the fields in the configuration and in JSON."""
 
 
