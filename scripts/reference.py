@@ -14,19 +14,16 @@ import json
 import re
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import typer
 
 from codemode_mcp.base import settings
 from codemode_mcp.cli import app
-from codemode_mcp.config import load, server_entry, servers
+from codemode_mcp.config import load, nodes, server_entry, servers
 from codemode_mcp.config.server_auth import AUTH_KEYS
-from codemode_mcp.config.tools import OUTPUT_CLAMP
 from codemode_mcp.rules.trust.comparison import MODES
 from codemode_mcp.server.exposure.selection import Exposure
-from codemode_mcp.server.profiles import Profile
-from upstream_clients import fair_limiter, spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -142,142 +139,13 @@ class Section:
     """Key, type, default, meaning."""
 
 
-Clamps = dict[str, settings.Clamp]
-
-_HINT = "`true`, `false`"
-_SAID_BY_SERVER = "what the server says"
-_OVERRIDE = (
-    ("name", "string", _SAID_BY_SERVER, "The name in programs. Ids keep the name that the server lists."),
-    ("title", "string", _SAID_BY_SERVER, "The title."),
-    ("description", "string", _SAID_BY_SERVER, "The description, in declarations and for the search."),
-    ("annotations", "object", _SAID_BY_SERVER, "See [below](#mcpserversnameoverridenameannotations)."),
-    ("arguments", "object", "`{}`", "See [below](#mcpserversnameoverridenamearguments)."),
-)
-_OVERRIDE_ANNOTATIONS = (
-    ("readOnlyHint", _HINT, _SAID_BY_SERVER, "The tool changes nothing."),
-    ("destructiveHint", _HINT, _SAID_BY_SERVER, "The tool may destroy or overwrite."),
-    ("idempotentHint", _HINT, _SAID_BY_SERVER, "A second call with the same arguments changes nothing more."),
-    ("openWorldHint", _HINT, _SAID_BY_SERVER, "The tool reaches beyond its server."),
-)
-_OVERRIDE_ARGUMENTS = (
-    ("fixed", "object", "`{}`", "Values that are sent with every call, and that programs neither see nor give."),
-    ("default", "object", "`{}`", "Values that are sent if a program does not give the argument."),
-    ("hidden", "list of arguments", "`[]`", "Arguments that are not sent, and that programs neither see nor give."),
-)
-
-_RULES = (
-    ("allow", "list of ids, globs or annotations", "everything", "What programs may call; with `[]` nothing."),
-    ("deny", "list of ids, globs or annotations", "`[]`", "What they may not; beats all others."),
-    ("ask", "list of ids, globs or annotations", "`[]`", "What a person has to [approve](../approval.md)."),
-    ("approved", "list of ids, globs or annotations", "`[]`", "Exceptions from `ask`."),
-)
-
 _SECRET = 'string, `{"command": [...]}` or `{"keyring": "name"}`'
-_UPSTREAM: Final = spec.UpstreamSpec(name="x", command="x")
-
-_SERVER = (
-    ("command", "string", "", "The program of a local server."),
-    ("args", "list of strings", "`[]`", "Its arguments."),
-    ("env", "object", "`{}`", f"Variables of the program, before those of `envFile`; each value a {_SECRET}."),
-    (
-        "cwd",
-        "string",
-        "the file's folder; with `--private`, where `serve` runs",
-        "Folder it runs in, relative to the file's.",
-    ),
-    ("envFile", "string", "", "A file of further variables, relative to the file's folder."),
-    ("url", "string", "", "The address of a server over HTTP."),
-    ("serverUrl", "string", "", "The same as `url`, as Windsurf writes it."),
-    (
-        "openapi",
-        "string",
-        "",
-        "The OpenAPI document of an [HTTP API](../openapi.md): a file, relative to the file's folder, or a URL.",
-    ),
-    (
-        "baseUrl",
-        "string",
-        "what the document names",
-        "The address of the API. Credentials are sent only there, and to `otherOrigins`.",
-    ),
-    (
-        "otherOrigins",
-        "list of strings",
-        "`[]`",
-        "Further origins for operations with [servers of their own](../openapi.md#servers-of-single-operations).",
-    ),
-    (
-        "refreshSeconds",
-        f"whole number, {server_entry.REFRESH_CLAMP.lowest} to {server_entry.REFRESH_CLAMP.highest}",
-        f"{_UPSTREAM.refresh_seconds:.0f}",
-        "Seconds after which a document at a URL is read again, if the server is used.",
-    ),
-    ("headers", "object", "`{}`", f"Headers of every request to it; each value a {_SECRET}."),
-    (
-        "auth",
-        '`"oauth"` or object',
-        "",
-        "The server wants a [login](../logins.md#auth); or the [credentials](../openapi.md#credentials) of an API.",
-    ),
-    (
-        "type",
-        '`"stdio"`, `"http"`, `"streamable-http"`, `"sse"`, `"openapi"`',
-        "what the entry needs",
-        "How to reach it.",
-    ),
-    ("transport", "as `type`", "", "The same as `type`."),
-    ("timeoutMs", "whole number, 1 or more", "no limit", "Limit of one call."),
-    ("disabled", "`true`, `false`", "`false`", "`true` leaves the entry out."),
-    ("allow", "list of names or globs", "all", "This server's tools that there are."),
-    ("deny", "list of names or globs", "`[]`", "Those that there are not."),
-    ("description", "string", "", "Shown in the declaration files."),
-    ("trustAnnotations", "`true`, `false`", "`true`", "`false`: what it says of its tools counts for nothing."),
-    (
-        "expose",
-        "`prompts`, `resources`",
-        "`{}`",
-        "`false` for one of them: clients do not see this server's; see [below](#expose).",
-    ),
-    ("override", "object", "`{}`", "What programs see of its tools; see [below](#mcpserversnameoverridename)."),
-    (
-        "trust",
-        ", ".join(f'`"{mode}"`' for mode in MODES),
-        '`"pin"`',
-        "What is held until you accept it: changes; with `strict` also changed texts; with `ask` also the first list; "
-        "with `follow` nothing.",
-    ),
-    ("start", '`"lazy"`, `"eager"`', f'`"{_UPSTREAM.start}"`', "Connected when first needed, or at the start."),
-    (
-        "share",
-        '`"user"`, `"client"`',
-        f'`"{_UPSTREAM.share}"`',
-        "One process for all clients of the user, or one for each client.",
-    ),
-    (
-        "idleSeconds",
-        "whole number, 0 or more",
-        f"{spec.IDLE_SECONDS:.0f} for programs, 0 over HTTP",
-        "Stopped after so long without calls; 0 is never.",
-    ),
-    (
-        "maxConcurrentCalls",
-        "whole number, 1 or more",
-        f"{fair_limiter.DEFAULT_LIMIT} of each caller",
-        "Calls that it is sent at the same time. A number that you set counts for all callers together.",
-    ),
-    (
-        "connectTimeoutMs",
-        "whole number, 1 or more",
-        f"{_UPSTREAM.connect_timeout * 1000:.0f}",
-        "From the start of the server to its list of tools.",
-    ),
-)
 
 
 def sections() -> tuple[Section, ...]:
     """Return the whole file, object by object."""
     code_mode = (
-        *fields(settings.CodeModeSettings, settings.CLAMPS),
+        *fields(settings.CodeModeSettings),
         ("runtime", '`"quickjs-wasi"`', '`"quickjs-wasi"`', "The only one there is."),
         ("mode", '`"only"`', '`"only"`', "The only one there is."),
     )
@@ -288,14 +156,13 @@ def sections() -> tuple[Section, ...]:
             "`true`",
             "See [below](#toolscodemode); `false` is [pass-through](../passthrough.md).",
         ),
-        *_RULES,
+        *fields(nodes.RuleKeys),
         ("contexts", "object", "`{}`", "Other rules for some callers, by name; see [below](#toolscontextsname)."),
         ("duplicates", "object", "", "See [below](#toolsduplicates)."),
         ("budgets", "object", "`{}`", "How much callers may use servers, by name; see [below](#toolsbudgetsname)."),
         ("approval", "object", "", "See [below](#toolsapproval)."),
         *fields(
             settings.ToolSettings,
-            {},
             without=(
                 *("code_mode", "policy", "contexts", "duplicates", "budgets", "clients", "approval", "overrides"),
                 *("expose", "expose_servers"),
@@ -309,7 +176,7 @@ def sections() -> tuple[Section, ...]:
             "required",
             "Whom it is for: " + "; ".join(_attribute(settings.PolicyContext, "callers").split("; ")),
         ),
-        *((key, kind, "that of `tools`", text) for key, kind, _, text in _RULES),
+        *((key, kind, "that of `tools`", text) for key, kind, _, text in fields(nodes.RuleKeys)),
         ("readOnly", "`true`, `false`", "`false`", _docs(settings.PolicyRules)["read_only"]),
         ("expose", "as the section `expose`", "", "What these callers see directly; see [below](#expose)."),
     )
@@ -320,10 +187,10 @@ def sections() -> tuple[Section, ...]:
             "all",
             _docs(settings.BudgetSettings)["callers"].replace(" (`for`)", ""),
         ),
-        *fields(settings.BudgetSettings, settings.BUDGET_CLAMPS, without=("name", "callers")),
+        *fields(settings.BudgetSettings, without=("name", "callers")),
     )
     store = (
-        *fields(settings.StoreSettings, {}, without=("url", "encryption_keys")),
+        *fields(settings.StoreSettings, without=("url", "encryption_keys")),
         ("url", _SECRET, "required for `postgres`", _docs(settings.StoreSettings)["url"]),
         (
             "encryptionKey",
@@ -334,7 +201,7 @@ def sections() -> tuple[Section, ...]:
     )
     http = (
         ("auth", "object", "", "Who is let in: `tokens`, or an authorization server."),
-        *fields(settings.HttpSettings, settings.HTTP_CLAMPS, without=("tokens", "oauth")),
+        *fields(settings.HttpSettings, without=("tokens", "oauth")),
     )
     tokens = (
         ("name", "string", "required", _docs(settings.StaticToken)["name"]),
@@ -345,45 +212,27 @@ def sections() -> tuple[Section, ...]:
         Section(
             "",
             "The file as a whole. Comments and trailing commas are allowed.",
-            (
-                ("mcpServers", "object", "`{}`", "Upstream servers by name; see [below](#mcpserversname)."),
-                ("servers", "object", "`{}`", "The same, as VS Code calls it."),
-                ("plugins", "object", "`{}`", "Plugins by name; see [below](#pluginsname)."),
-                ("tools", "object", "", "What programs may do; see [below](#tools)."),
-                (
-                    "store",
-                    "object",
-                    "",
-                    "Where suspended programs are kept; see [below](#store).",
-                ),
-                ("expose", "object", "", "What clients see directly; see [below](#expose)."),
-                ("clients", "object", "`{}`", "Changes to profiles of clients; see [below](#clientsglob)."),
-                ("http", "object", "", "For `serve --transport http`; see [below](#http)."),
-                ("instance", "object", "", "The process that all clients share; see [below](#instance)."),
-                ("ui", "object", "", "The page in a browser; see [below](#ui)."),
-                ("audit", "object", "", "What is recorded; see [below](#audit)."),
-                ("log", "object", "", "See [below](#log)."),
-            ),
+            fields(load.RootKeys),
         ),
         Section(
             "mcpServers.NAME",
             "One server: `command` for a local one, `url` for a remote one, `openapi` for an HTTP API.",
-            _SERVER,
+            fields(server_entry.EntryKeys),
         ),
         Section(
             "mcpServers.NAME.override.NAME",
             "One tool, by the name that the server lists; see [overrides](../overrides.md).",
-            _OVERRIDE,
+            fields(servers.OverrideKeys),
         ),
         Section(
             "mcpServers.NAME.override.NAME.annotations",
             "These count even if `trustAnnotations` is `false`.",
-            _OVERRIDE_ANNOTATIONS,
+            fields(servers.HintKeys),
         ),
         Section(
             "mcpServers.NAME.override.NAME.arguments",
             f"Each value is JSON, or, for a secret, a {_SECRET}.",
-            _OVERRIDE_ARGUMENTS,
+            fields(servers.ArgumentKeys),
         ),
         Section("tools", "Ids, globs and annotations are explained on the page on [policy](../policy.md).", tools),
         Section("tools.codeMode", "A number out of range is moved to its end, and `doctor` says so.", code_mode),
@@ -391,18 +240,18 @@ def sections() -> tuple[Section, ...]:
         Section(
             "tools.duplicates",
             _sentence(settings.DuplicateSettings),
-            fields(settings.DuplicateSettings, settings.DUPLICATE_CLAMPS),
+            fields(settings.DuplicateSettings),
         ),
         Section(
             "tools.budgets.NAME",
             "A call must fit into all budgets that apply; see [the guide](../policy.md#budgets).",
             budgets,
         ),
-        Section("tools.approval", _sentence(settings.ApprovalSettings), fields(settings.ApprovalSettings, {})),
+        Section("tools.approval", _sentence(settings.ApprovalSettings), fields(settings.ApprovalSettings)),
         Section(
             "plugins.NAME",
             "See [plugins](../plugins.md).",
-            fields(settings.PluginSettings, {}, without=("name", "secrets", "unusable")),
+            fields(settings.PluginSettings, without=("name", "secrets", "unusable")),
         ),
         Section(
             "expose",
@@ -414,7 +263,7 @@ def sections() -> tuple[Section, ...]:
             "clients.GLOB",
             "See [client profiles](../clients.md#client-profiles). The first glob that matches a client's name counts.",
             (
-                *fields(Profile, {"maxOutputBytes": OUTPUT_CLAMP}, without=("client", "evidence")),
+                *fields(settings.Profile, without=("client", "evidence")),
                 ("expose", "as the section `expose`", "", "What these clients see directly; see [above](#expose)."),
             ),
         ),
@@ -424,22 +273,22 @@ def sections() -> tuple[Section, ...]:
         Section(
             "http.auth",
             "With an authorization server, in the place of `tokens`.",
-            (("tokens", "list of objects", "", "See [above](#httpauthtokens)."), *fields(settings.IssuerSettings, {})),
+            (("tokens", "list of objects", "", "See [above](#httpauthtokens)."), *fields(settings.IssuerSettings)),
         ),
         Section(
             "instance",
             _sentence(settings.InstanceSettings),
-            fields(settings.InstanceSettings, settings.INSTANCE_CLAMPS),
+            fields(settings.InstanceSettings),
         ),
-        Section("ui", "See [the page](../page.md).", fields(settings.UiSettings, settings.UI_CLAMPS)),
-        Section("audit", "See [what is recorded](../audit.md).", fields(settings.AuditSettings, settings.AUDIT_CLAMPS)),
-        Section("log", "Logs go to stderr, or to a file.", fields(settings.LogSettings, {})),
+        Section("ui", "See [the page](../page.md).", fields(settings.UiSettings)),
+        Section("audit", "See [what is recorded](../audit.md).", fields(settings.AuditSettings)),
+        Section("log", "Logs go to stderr, or to a file.", fields(settings.LogSettings)),
     )
 
 
 def _expose() -> tuple[tuple[str, str, str, str], ...]:
     """Return the rows of `expose`, with the defaults of a file that sets nothing."""
-    modes = ", ".join(f'`"{mode}"`' for mode in settings.EXPOSE_MODES)
+    modes = ", ".join(f'`"{mode}"`' for mode in get_args(settings.ExposeMode))
     switches = dict.fromkeys(("prompts", "resources", "programs"), "`true`, `false`")
     kinds = {"mode": modes, **switches, "direct": "list of strings"}
     defaults = {"mode": f'`"{Exposure().mode}"`', "prompts": "`true`", "resources": "`true`", "programs": "`false`"}
@@ -530,7 +379,7 @@ _SECRET_SCHEMA: Final[dict[str, Any]] = {
 _EXPOSE_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
-        "mode": {"enum": list(settings.EXPOSE_MODES)},
+        "mode": {"enum": list(get_args(settings.ExposeMode))},
         "prompts": {"type": "boolean"},
         "resources": {"type": "boolean"},
         "programs": {"type": "boolean"},
@@ -593,17 +442,17 @@ def _words(text: str) -> str:
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "").strip(" .;") or "An object"
 
 
-def fields(model: Any, clamps: Clamps, *, without: tuple[str, ...] = ()) -> tuple[tuple[str, str, str, str], ...]:
+def fields(model: Any, *, without: tuple[str, ...] = ()) -> tuple[tuple[str, str, str, str], ...]:
     """Return a row for each field of a dataclass of settings, out of its annotation, default and docstring."""
     docs = _docs(model)
     found = []
     for each in dataclasses.fields(model):
         if each.name in without:
             continue
-        key = re.sub(r"_(\w)", lambda match: match[1].upper(), each.name)
-        kind = _kind(str(each.type))
-        if key in clamps:
-            kind += f", {clamps[key].lowest} to {clamps[key].highest}"
+        key = settings.key_of(each.name)
+        kind = each.metadata.get("kind") or _kind(str(each.type))
+        if clamp := each.metadata.get("range"):
+            kind += f", {clamp.lowest} to {clamp.highest}"
         found.append((key, kind, _default(key, each), _said(docs[each.name])))
     return tuple(found)
 
@@ -622,6 +471,7 @@ _KINDS: Mapping[str, str] = {
     "tuple[str, ...]": "list of strings",
     "Mapping[str, Any]": "object",
     "tuple[Language, ...]": 'list of `"javascript"`, `"typescript"`',
+    "Mode": ", ".join(f'`"{mode}"`' for mode in MODES),
     "StoreKind": '`"memory"`, `"sqlite"`, `"postgres"`',
     "Via": '`"client"`, `"terminal"`, `"auto"`',
     "LogLevel": '`"debug"`, `"info"`, `"warning"`, `"error"`',
@@ -639,8 +489,8 @@ _DEFAULTS: Mapping[str, str] = {"maxRunningRuns": "twice the cores", "resource":
 
 
 def _default(key: str, field: dataclasses.Field[Any]) -> str:
-    if key in _DEFAULTS:
-        return _DEFAULTS[key]
+    if key in _DEFAULTS or "default" in field.metadata:
+        return field.metadata.get("default", _DEFAULTS.get(key, ""))
     if field.default_factory is not dataclasses.MISSING:
         return "`{}`"
     match field.default:

@@ -19,7 +19,7 @@ from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.config.formats import format_of, member_text
+from codemode_mcp.extensions.setup.mcp_clients.formats import format_of, member_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

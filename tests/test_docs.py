@@ -23,7 +23,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from codemode_mcp.base.errors import ERROR_CODES
-from codemode_mcp.base.settings import CLAMPS, CodeModeSettings
+from codemode_mcp.base.settings import CodeModeSettings, ranges
 from codemode_mcp.cli import app
 from codemode_mcp.config import load_config
 from codemode_mcp.extensions.setup.mcp_clients.locations import CLIENTS
@@ -345,12 +345,12 @@ def test_the_page_names_each_variable_that_a_server_inherits() -> None:
 
 def test_the_table_of_settings_names_every_field_with_its_default_and_range() -> None:
     documented = {row[0].strip("`"): row for row in rows("configuration.md") if len(row) == 4}
-    defaults = CodeModeSettings()
+    defaults, limits = CodeModeSettings(), ranges(CodeModeSettings)
     fields = {re.sub(r"_(\w)", lambda m: m[1].upper(), f.name): f.name for f in dataclasses.fields(defaults)}
     assert set(documented) == set(fields)
     for key, name in fields.items():
-        if key in CLAMPS:
-            assert documented[key][2] == f"{CLAMPS[key].lowest} to {CLAMPS[key].highest}"
+        if key in limits:
+            assert documented[key][2] == f"{limits[key].lowest} to {limits[key].highest}"
             if key not in ("maxRunningRuns", "maxSuspendedRunsPerOwner"):  # by the machine, by the transport
                 assert documented[key][1] == str(getattr(defaults, name))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sys
@@ -12,9 +13,11 @@ import pytest
 
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config import load_config
+from codemode_mcp.config.server_entry import EntryKeys
 from codemode_mcp.config.source import parse
 from scripts import build_site, diagrams, reference, terminals
 from tests.test_docs import misused
+from upstream_clients.spec import UpstreamSpec
 
 ROOT = Path(__file__).parents[1]
 PICTURES = terminals.FOLDER
@@ -128,6 +131,14 @@ def test_the_reference_has_every_key_that_the_configuration_takes(section: refer
         load_config(path, environ={})
     (allowed,) = re.findall(r"unknown key.*allowed: (.*)", str(raised.value))
     assert sorted(key for key, *_ in section.rows) == sorted(allowed.split(", "))
+
+
+def test_the_defaults_of_a_server_entry_are_those_of_its_spec() -> None:
+    spec, keys = UpstreamSpec("x", command="x"), dataclasses.fields(EntryKeys)
+    defaults = {each.name: each.default for each in keys if each.default is not None}
+    own = {name: getattr(spec, name) for name in defaults if hasattr(spec, name)}
+    assert own == {name: defaults[name] for name in own}
+    assert {"start", "share", "refresh_seconds"} <= own.keys()
 
 
 def test_the_reference_has_every_section() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import anyio
 
 from upstream_clients.eager import Scope
+from upstream_clients.spec import DEFAULT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,10 +76,6 @@ class FairQueue:
             del members[member]
         if not members:
             del self.groups[group]
-
-
-DEFAULT_LIMIT = 32
-"""Calls of one caller in flight at one server, where the operator sets no limit."""
 
 
 @dataclass(slots=True, eq=False)

@@ -116,6 +116,12 @@ TransportKind = Literal["stdio", "http", "sse", "auto", "openapi"]
 IDLE_SECONDS = 600.0
 """Seconds without calls after which a local server is closed, to save memory."""
 
+CONNECT_SECONDS = 30.0
+"""Seconds from opening the transport to the end of the first tool list."""
+
+DEFAULT_LIMIT = 32
+"""Calls of one caller in flight at one server, where the operator sets no limit."""
+
 REFRESH_SECONDS = 3600.0
 """Seconds after which a document at a URL is read again."""
 
@@ -219,7 +225,7 @@ class UpstreamSpec:
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_ms: int | None = None
     description: str | None = None
-    connect_timeout: float = 30.0
+    connect_timeout: float = CONNECT_SECONDS
     start: Literal["lazy", "eager"] = "lazy"
     idle_seconds: float | None = None
     share: Literal["user", "client"] = "user"

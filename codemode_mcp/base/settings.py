@@ -1,13 +1,16 @@
-"""The settings of all rooms, as frozen values with their documented defaults. Sizes are in bytes.
+"""The settings of all rooms, as frozen values. Sizes are in bytes.
 
-`config` reads them from a file. The docstrings of fields are also the texts of docs/reference/configuration.md. The
-module is long because it has all of these values in one place.
+A class is the definition of one section of the configuration file. A field gives the key, the type, the default and,
+with `whole`, the range; its docstring is the text of docs/reference/configuration.md. `config.nodes` makes the checks
+of the file from it, and scripts/reference.py the page and the JSON Schema.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -15,7 +18,7 @@ from codemode_mcp.base.log_level import LogLevel as LogLevel  # noqa: TC001 - it
 from upstream_clients.json_values import values_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from upstream_clients.tools import Annotations
 
@@ -101,61 +104,6 @@ GIB = 1024 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class CodeModeSettings:
-    """`tools.codeMode`."""
-
-    enabled: bool = True
-    """Code mode with `exec` and `wait`. `False` is pass-through: the tools of servers are exposed directly."""
-    languages: tuple[Language, ...] = ("javascript", "typescript")
-    """Languages of `exec`: one of these, or both."""
-    timeout_ms: int = 10_000
-    """Default time limit of one `exec` or `wait`."""
-    memory_limit_bytes: int = 64 * MIB
-    """Memory limit of one program."""
-    max_output_bytes: int = 32 * KIB
-    """Size limit of the value and output in one answer; see `onOutputLimit`. Four common clients cut or hide larger
-    answers."""
-    telemetry: Literal["meta", "result", "off"] = "meta"
-    """Place of telemetry in an answer: `_meta["codemode-mcp/telemetry"]`, the structured result, or nowhere."""
-    max_snapshot_bytes: int = 10 * MIB
-    """Size limit of one suspended program in the store."""
-    max_pending_tool_calls: int = 16
-    """Nested calls of one run that may be in flight."""
-    max_queued_tool_calls: int = 1024
-    """Nested calls of one run that may wait for their turn, first in, first out."""
-    snapshot_ttl_seconds: int = 900
-    """Seconds for which a suspended program is kept after its last suspension."""
-    approval_ttl_seconds: int = 259_200
-    """Seconds for which a suspended program is kept while it waits for a person, instead of `snapshotTtlSeconds`: from
-    its last suspension, and again from each decision."""
-    max_suspended_runs: int = 64
-    """Suspended programs in one store. The store in memory belongs to one process; other stores may be shared."""
-    max_suspended_runs_per_owner: int | None = None
-    """Suspended programs of one owner, or of one address without authentication. None: no separate limit over stdio, a
-    quarter of `maxSuspendedRuns` (at least 8) over HTTP."""
-    max_running_runs: int = field(default_factory=lambda: 2 * (os.cpu_count() or 1))
-    """Programs that compute at the same time; others queue."""
-    max_tool_result_bytes: int = 16 * MIB
-    """Size limit of one result of a server."""
-    store_max_bytes: int = 64 * MIB
-    """Size limit of the offloaded results and `store` values of one owner."""
-    connect_wait_ms: int = 8_000
-    """Time that an `exec` waits for servers that it names and that are still connecting."""
-    max_request_ms: int = 45_000
-    """Time limit of every request. A larger `timeoutMs` is cut to it."""
-    search_default_limit: int = 8
-    """Default number of hits of a search."""
-    max_search_limit: int = 50
-    """Largest number of hits of a search."""
-    check: Literal["off", "note"] = "off"
-    """Type check of programs: none, or a note about type errors. It needs `codemode-mcp setup --check`."""
-    on_output_limit: Literal["offload", "fail"] = "offload"
-    """Reaction to output beyond `maxOutputBytes`: keep it for `load`, or fail the program."""
-    save_programs: bool = True
-    """Programs may propose their text with `save_program`, as a saved program. A person decides about each proposal."""
-
-
-@dataclass(frozen=True, slots=True)
 class Clamp:
     """The range of a numeric setting. A value outside the range is replaced by the nearest bound."""
 
@@ -163,26 +111,90 @@ class Clamp:
     highest: int
 
 
-CLAMPS: dict[str, Clamp] = {
-    "timeoutMs": Clamp(100, 60_000),
-    "memoryLimitBytes": Clamp(1 * MIB, 1 * GIB),
-    "maxOutputBytes": Clamp(1 * KIB, 10 * MIB),
-    "maxSnapshotBytes": Clamp(1 * KIB, 256 * MIB),
-    "maxPendingToolCalls": Clamp(1, 128),
-    "maxQueuedToolCalls": Clamp(0, 100_000),
-    "snapshotTtlSeconds": Clamp(1, 86_400),
-    "approvalTtlSeconds": Clamp(60, 2_592_000),
-    "maxSuspendedRuns": Clamp(1, 100_000),
-    "maxSuspendedRunsPerOwner": Clamp(1, 100_000),
-    "maxRunningRuns": Clamp(1, 1024),
-    "maxToolResultBytes": Clamp(1 * KIB, 1 * GIB),
-    "storeMaxBytes": Clamp(1 * KIB, 16 * GIB),
-    "connectWaitMs": Clamp(0, 60_000),
-    "maxRequestMs": Clamp(1000, 600_000),
-    "searchDefaultLimit": Clamp(1, 50),
-    "maxSearchLimit": Clamp(1, 50),
-}
-"""Ranges of the numbers in `tools.codeMode`, by key."""
+def whole(default: Any, lowest: int, highest: int) -> Any:
+    """Return the field of a whole number.
+
+    Args:
+        default: the default, or a function that makes it.
+        lowest, highest: the range; see `Clamp`.
+    """
+    made = {"default_factory" if callable(default) else "default": default}
+    return field(**made, metadata={"range": Clamp(lowest, highest)})
+
+
+def setting(kind: str = "", default: str = "") -> Any:
+    """Return the field of a key whose type or default is said in words, where the annotation cannot say it."""
+    return field(default=None, metadata={"kind": kind, "default": default})
+
+
+def key_of(name: str) -> str:
+    """Return the key in the configuration file of a field. `max_bytes` becomes `maxBytes`."""
+    return re.sub(r"_(\w)", lambda match: match[1].upper(), name)
+
+
+def keys_of(model: Any) -> tuple[str, ...]:
+    """Return the keys of a section of which every field is a key."""
+    return tuple(key_of(each.name) for each in fields(model))
+
+
+def ranges(model: Any) -> dict[str, Clamp]:
+    """Return the ranges of the numbers of a section, by key."""
+    return {key_of(each.name): each.metadata["range"] for each in fields(model) if "range" in each.metadata}
+
+
+@dataclass(frozen=True, slots=True)
+class CodeModeSettings:
+    """`tools.codeMode`."""
+
+    enabled: bool = True
+    """Code mode with `exec` and `wait`. `False` is pass-through: the tools of servers are exposed directly."""
+    languages: tuple[Language, ...] = ("javascript", "typescript")
+    """Languages of `exec`: one of these, or both."""
+    timeout_ms: int = whole(10_000, 100, 60_000)
+    """Default time limit of one `exec` or `wait`."""
+    memory_limit_bytes: int = whole(64 * MIB, 1 * MIB, 1 * GIB)
+    """Memory limit of one program."""
+    max_output_bytes: int = whole(32 * KIB, 1 * KIB, 10 * MIB)
+    """Size limit of the value and output in one answer; see `onOutputLimit`. Four common clients cut or hide larger
+    answers."""
+    telemetry: Literal["meta", "result", "off"] = "meta"
+    """Place of telemetry in an answer: `_meta["codemode-mcp/telemetry"]`, the structured result, or nowhere."""
+    max_snapshot_bytes: int = whole(10 * MIB, 1 * KIB, 256 * MIB)
+    """Size limit of one suspended program in the store."""
+    max_pending_tool_calls: int = whole(16, 1, 128)
+    """Nested calls of one run that may be in flight."""
+    max_queued_tool_calls: int = whole(1024, 0, 100_000)
+    """Nested calls of one run that may wait for their turn, first in, first out."""
+    snapshot_ttl_seconds: int = whole(900, 1, 86_400)
+    """Seconds for which a suspended program is kept after its last suspension."""
+    approval_ttl_seconds: int = whole(259_200, 60, 2_592_000)
+    """Seconds for which a suspended program is kept while it waits for a person, instead of `snapshotTtlSeconds`: from
+    its last suspension, and again from each decision."""
+    max_suspended_runs: int = whole(64, 1, 100_000)
+    """Suspended programs in one store. The store in memory belongs to one process; other stores may be shared."""
+    max_suspended_runs_per_owner: int | None = whole(None, 1, 100_000)
+    """Suspended programs of one owner, or of one address without authentication. None: no separate limit over stdio, a
+    quarter of `maxSuspendedRuns` (at least 8) over HTTP."""
+    max_running_runs: int = whole(lambda: 2 * (os.cpu_count() or 1), 1, 1024)
+    """Programs that compute at the same time; others queue."""
+    max_tool_result_bytes: int = whole(16 * MIB, 1 * KIB, 1 * GIB)
+    """Size limit of one result of a server."""
+    store_max_bytes: int = whole(64 * MIB, 1 * KIB, 16 * GIB)
+    """Size limit of the offloaded results and `store` values of one owner."""
+    connect_wait_ms: int = whole(8_000, 0, 60_000)
+    """Time that an `exec` waits for servers that it names and that are still connecting."""
+    max_request_ms: int = whole(45_000, 1000, 600_000)
+    """Time limit of every request. A larger `timeoutMs` is cut to it."""
+    search_default_limit: int = whole(8, 1, 50)
+    """Default number of hits of a search."""
+    max_search_limit: int = whole(50, 1, 50)
+    """Largest number of hits of a search."""
+    check: Literal["off", "note"] = "off"
+    """Type check of programs: none, or a note about type errors. It needs `codemode-mcp setup --check`."""
+    on_output_limit: Literal["offload", "fail"] = "offload"
+    """Reaction to output beyond `maxOutputBytes`: keep it for `load`, or fail the program."""
+    save_programs: bool = True
+    """Programs may propose their text with `save_program`, as a saved program. A person decides about each proposal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +218,6 @@ class PolicyRules:
 
 
 ExposeMode = Literal["code", "search", "direct", "auto"]
-
-EXPOSE_MODES: tuple[ExposeMode, ...] = ("code", "search", "direct", "auto")
 
 
 UI_TOOLS = "ui"
@@ -257,16 +267,12 @@ class PolicyContext:
 class DuplicateSettings:
     """`tools.duplicates`: repeated identical calls of a tool that is not read-only."""
 
-    max: int = 3
+    max: int = whole(3, 1, 10_000)
     """Identical calls that are made without a warning."""
     action: Literal["warn", "deny", "off"] = "warn"
     """Reaction to further identical calls."""
-    window_seconds: int = 600
+    window_seconds: int = whole(600, 0, 86_400)
     """Seconds for which a call counts, for all programs of its owner. 0: a call counts for its own program only."""
-
-
-DUPLICATE_CLAMPS: dict[str, Clamp] = {"max": Clamp(1, 10_000), "windowSeconds": Clamp(0, 86_400)}
-"""Ranges of the numbers in `tools.duplicates`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,23 +284,14 @@ class BudgetSettings:
     """Glob on names of servers; each server has an account of its own."""
     callers: tuple[str, ...] = ()
     """Callers (`for`), as in `tools.contexts`; each has an account of its own. Empty: all callers."""
-    calls: int | None = None
+    calls: int | None = whole(None, 1, 10**9)
     """Calls that may be sent."""
-    bytes: int | None = None
+    bytes: int | None = whole(None, 1, 10**15)
     """Bytes of results, as JSON."""
-    running_ms: int | None = None
+    running_ms: int | None = whole(None, 1, 10**12)
     """Milliseconds in which calls are in flight, added up."""
-    window_seconds: int = 3600
+    window_seconds: int = whole(3600, 1, 31 * 86_400)
     """Length of the window, which moves with the time."""
-
-
-BUDGET_CLAMPS: dict[str, Clamp] = {
-    "calls": Clamp(1, 10**9),
-    "bytes": Clamp(1, 10**15),
-    "runningMs": Clamp(1, 10**12),
-    "windowSeconds": Clamp(1, 31 * 86_400),
-}
-"""Ranges of the numbers in an entry of `tools.budgets`, by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,17 +335,17 @@ class AuditSettings:
     """The file for events, one line of JSON each. None: events are not recorded."""
     include_inputs: bool = False
     """Record arguments and programs in full, not only their shape and digest."""
-    max_bytes: int = 64 * MIB
+    max_bytes: int = whole(64 * MIB, 64 * KIB, 16 * GIB)
     """Size at which the file is renamed to `<file>.1`, `<file>.1` to `<file>.2`, and so on."""
-    files: int = 4
+    files: int = whole(4, 1, 1000)
     """Renamed files to keep; the oldest is deleted."""
     recordings: str | None = None
     """A folder for recordings, one file for each program; also `serve --record`. None: no files are written."""
-    recording_files: int = 1000
+    recording_files: int = whole(1000, 1, 100_000)
     """Files to keep in that folder; the oldest is deleted."""
-    recording_bytes: int = GIB
+    recording_bytes: int = whole(GIB, 1 * MIB, 1024 * GIB)
     """Size of all files in that folder; the oldest is deleted."""
-    keep_recording_bytes: int = 16 * MIB
+    keep_recording_bytes: int = whole(16 * MIB, 0, 4 * GIB)
     """Memory for the recordings of the latest programs, which `codemode-mcp runs export` writes to a file. 0: none are
     kept."""
 
@@ -359,7 +356,7 @@ class InstanceSettings:
 
     shared: bool = True
     """Serve all clients by one process. False: each client has a process of its own, as with `serve --private`."""
-    idle_seconds: int = 600
+    idle_seconds: int = whole(600, 0, 10**9)
     """Seconds after which the process ends, once its last client has left and no call is in flight; 0: never."""
 
 
@@ -371,7 +368,7 @@ class UiSettings:
     """False: the page cannot be opened."""
     decide: bool = True
     """Let a person decide about calls and change things on the page. False: the page only shows them."""
-    port: int = 0
+    port: int = whole(0, 0, 65_535)
     """Port of the page on 127.0.0.1. 0: any free port."""
 
 
@@ -439,55 +436,27 @@ class HttpSettings:
     """Origins of web pages that may send requests and read answers: `https://host`."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and networks of proxies whose header `X-Forwarded-For` is trusted."""
-    max_request_bytes: int = 4 * MIB
+    max_request_bytes: int = whole(4 * MIB, 1 * KIB, 256 * MIB)
     """Size limit of the body of a request."""
-    request_read_ms: int = 15_000
+    request_read_ms: int = whole(15_000, 100, 300_000)
     """Time limit for the headers of a request, and again for its body."""
-    requests_per_second: int = 100
+    requests_per_second: int = whole(100, 1, 100_000)
     """Requests of one principal, or of one address without authentication."""
-    request_burst: int = 1000
+    request_burst: int = whole(1000, 1, 1_000_000)
     """Requests that may arrive together beyond that rate."""
-    max_connections: int = 2048
+    max_connections: int = whole(2048, 1, 100_000)
     """Open connections."""
-    max_sessions: int = 2048
+    max_sessions: int = whole(2048, 1, 100_000)
     """Sessions of legacy clients."""
-    session_idle_seconds: int = 1800
+    session_idle_seconds: int = whole(1800, 1, 86_400)
     """Seconds without requests after which a session ends."""
-    shutdown_grace_ms: int = 2000
+    shutdown_grace_ms: int = whole(2000, 0, 600_000)
     """Time for open calls to end when the server is stopped."""
 
     @property
     def authenticates(self) -> bool:
         """Return True if callers are authenticated."""
         return bool(self.tokens) or self.oauth is not None
-
-
-AUDIT_CLAMPS: dict[str, Clamp] = {
-    "maxBytes": Clamp(64 * KIB, 16 * GIB),
-    "files": Clamp(1, 1000),
-    "recordingFiles": Clamp(1, 100_000),
-    "recordingBytes": Clamp(1 * MIB, 1024 * GIB),
-    "keepRecordingBytes": Clamp(0, 4 * GIB),
-}
-"""Ranges of the numbers in `audit`, by key."""
-
-UI_CLAMPS: dict[str, Clamp] = {"port": Clamp(0, 65_535)}
-"""Ranges of the numbers in `ui`, by key."""
-
-INSTANCE_CLAMPS: dict[str, Clamp] = {"idleSeconds": Clamp(0, 10**9)}
-"""Ranges of the numbers in `instance`, by key."""
-
-HTTP_CLAMPS: dict[str, Clamp] = {
-    "maxRequestBytes": Clamp(1 * KIB, 256 * MIB),
-    "requestReadMs": Clamp(100, 300_000),
-    "requestsPerSecond": Clamp(1, 100_000),
-    "requestBurst": Clamp(1, 1_000_000),
-    "maxConnections": Clamp(1, 100_000),
-    "maxSessions": Clamp(1, 100_000),
-    "sessionIdleSeconds": Clamp(1, 86_400),
-    "shutdownGraceMs": Clamp(0, 600_000),
-}
-"""Ranges of the numbers in `http`, by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,12 +470,41 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """The behaviour of the clients whose name matches a glob."""
+
+    client: str = "*"
+    """Glob for the name in `clientInfo`, without regard to case."""
+    shows_structured: bool = False
+    """The client shows its model `structuredContent` instead of `content`. Such a client gets neither structured
+    content nor an output schema, so that its model reads the text."""
+    loses_pictures: bool = False
+    """The client drops pictures of a result that has `structuredContent`."""
+    defers_tools: bool = False
+    """The client leaves tools out of the first request to its model, and offers its own tool search."""
+    max_output_bytes: int | None = whole(None, 1 * KIB, 10 * MIB)
+    """Largest answer in bytes that the client shows whole. None: no limit is known."""
+    sends_null: bool = False
+    """The client sends null for arguments that the model left out."""
+    adds_arguments: tuple[str, ...] = ()
+    """Arguments that the client adds to every call. They are ignored without a note."""
+    repeats_failures: bool = False
+    """The client shows its model all forms of a failure, and its `_meta`. Such a client gets only the text of a
+    failure."""
+    mishandles_links: bool = False
+    """The client fails on a result with a resource link, or shows its model the whole resource. Such a client gets no
+    links."""
+    evidence: str = ""
+    """The measured client and version, a colon, and the observations."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProfileOverride:
     """One entry of `clients`.
 
     Attributes:
         client: a glob on the name in `clientInfo`.
-        values: fields of `server.profiles.Profile` with their values, in a form that can be hashed.
+        values: fields of `Profile` with their values, in a form that can be hashed.
         expose: what these clients see directly.
     """
 

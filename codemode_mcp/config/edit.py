@@ -155,27 +155,6 @@ def replace_file(
     return backup
 
 
-def restore_backup(path: Path, backup: Path) -> None:
-    """Replace a file by its backup, and remove the backup.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    # The backup may be on another file system, from which a file cannot be renamed.
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        shutil.copy2(backup, name)
-        with suppress(FileNotFoundError):
-            shutil.copymode(path, name)  # the backup is private, and the file may be open to others
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
-    backup.unlink()
-
-
 def backup_folder(path: Path) -> Path:
     """Return the folder for backups of a file, inside the user's state folder.
 

@@ -12,9 +12,6 @@ from codemode_mcp.audit.redaction import Known
 from codemode_mcp.base.config_path import printable
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.base.settings import (
-    AUDIT_CLAMPS,
-    INSTANCE_CLAMPS,
-    UI_CLAMPS,
     AuditSettings,
     HttpSettings,
     InstanceSettings,
@@ -23,9 +20,11 @@ from codemode_mcp.base.settings import (
     StoreSettings,
     ToolSettings,
     UiSettings,
+    keys_of,
+    setting,
 )
 from codemode_mcp.config.expand import Expander, Reading
-from codemode_mcp.config.nodes import Node, Report, clamps, describe, nearest, one_of, quote
+from codemode_mcp.config.nodes import Node, Report, describe, nearest, quote, section
 from codemode_mcp.config.process_sections import HttpSection, StoreSection, read_plugins
 from codemode_mcp.config.secret_values import SecretValues
 from codemode_mcp.config.servers import ROOT_KEYS, read_servers
@@ -43,7 +42,38 @@ if TYPE_CHECKING:
 
     Admit = Callable[[Path, Any, os.stat_result], None]
 
-_KEYS = (*ROOT_KEYS, "plugins", "tools", "expose", "clients", "store", "http", "instance", "ui", "audit", "log")
+
+@dataclass(init=False, repr=False, eq=False)
+class RootKeys:
+    """The keys of the file."""
+
+    mcp_servers: Any = setting("object", "`{}`")
+    """Upstream servers by name; see [below](#mcpserversname)."""
+    servers: Any = setting("object", "`{}`")
+    """The same, as VS Code calls it."""
+    plugins: Any = setting("object", "`{}`")
+    """Plugins by name; see [below](#pluginsname)."""
+    tools: Any = setting("object")
+    """Rules and limits of programs; see [below](#tools)."""
+    store: Any = setting("object")
+    """The store of suspended programs; see [below](#store)."""
+    expose: Any = setting("object")
+    """Tools and items that clients see directly; see [below](#expose)."""
+    clients: Any = setting("object", "`{}`")
+    """Changes to profiles of clients; see [below](#clientsglob)."""
+    http: Any = setting("object")
+    """Settings of `serve --transport http`; see [below](#http)."""
+    instance: Any = setting("object")
+    """The process that all clients share; see [below](#instance)."""
+    ui: Any = setting("object")
+    """The page in a browser; see [below](#ui)."""
+    audit: Any = setting("object")
+    """Records of events and programs; see [below](#audit)."""
+    log: Any = setting("object")
+    """The log; see [below](#log)."""
+
+
+_KEYS = keys_of(RootKeys)
 
 FOREIGN_KEYS = {"$schema": None, "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
 """Keys of other clients; see `foreign` of `Node.fields`."""
@@ -150,9 +180,9 @@ def load_config(
         tools = replace(tools, clients=read_clients(fields["clients"]))
     if "expose" in fields:
         tools = replace(tools, expose=read_expose(fields["expose"]))
-    log = _log(fields["log"], expander) if "log" in fields else LogSettings()
-    instance = _instance(fields["instance"]) if "instance" in fields else InstanceSettings()
-    ui = _ui(fields["ui"]) if "ui" in fields else UiSettings()
+    log = section(fields["log"], LogSettings, file=expander.unexpanded_path) if "log" in fields else LogSettings()
+    instance = section(fields["instance"], InstanceSettings) if "instance" in fields else InstanceSettings()
+    ui = section(fields["ui"], UiSettings) if "ui" in fields else UiSettings()
     audit = _audit(fields["audit"], expander) if "audit" in fields else AuditSettings()
     http, store = HttpSection(), StoreSection()
     if "http" in fields:
@@ -249,39 +279,14 @@ def load_audit(path: Path, *, admit: Admit | None = None) -> AuditSettings:
     path = Path(os.path.abspath(path))
     value = _read(path, admit)
     report = Report()
-    section = value.get("audit") if isinstance(value, dict) else None
-    settings = _audit(Node(section, "audit", report), Expander({}, path.parent))
+    given = value.get("audit") if isinstance(value, dict) else None
+    settings = _audit(Node(given, "audit", report), Expander({}, path.parent))
     report.raise_problems()
     return settings
 
 
-def _log(node: Node, expander: Expander) -> LogSettings:
-    levels = one_of("debug", "info", "warning", "error")
-    return LogSettings(**node.settings({"level": levels, "file": expander.unexpanded_path}))
-
-
-def _instance(node: Node) -> InstanceSettings:
-    if node.value is None:
-        return InstanceSettings()
-    return InstanceSettings(**node.settings({"shared": Node.flag, **clamps(INSTANCE_CLAMPS)}))
-
-
-def _ui(node: Node) -> UiSettings:
-    if node.value is None:
-        return UiSettings()
-    return UiSettings(**node.settings({"enabled": Node.flag, "decide": Node.flag, **clamps(UI_CLAMPS)}))
-
-
 def _audit(node: Node, expander: Expander) -> AuditSettings:
-    if node.value is None:
-        return AuditSettings()
-    return AuditSettings(
-        **node.settings(
-            {
-                "trajectory": lambda node: None if node.value is None else expander.unexpanded_path(node),
-                "includeInputs": Node.flag,
-                "recordings": lambda node: None if node.value is None else expander.unexpanded_path(node),
-                **clamps(AUDIT_CLAMPS),
-            }
-        )
-    )
+    def file(node: Node) -> str | None:
+        return None if node.value is None else expander.unexpanded_path(node)
+
+    return section(node, AuditSettings, trajectory=file, recordings=file)

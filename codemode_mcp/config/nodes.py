@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from codemode_mcp.base.did_you_mean import nearest as nearest_names
 from codemode_mcp.base.errors import ConfigError
+from codemode_mcp.base.settings import key_of, keys_of, setting
 from codemode_mcp.rules.policy.policy import SOURCES
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _T = TypeVar("_T")
+_Settings = TypeVar("_Settings")
 _Text = TypeVar("_Text", bound=str)
 
 _MAX_QUOTED = 60
@@ -259,9 +262,30 @@ def array_of(read: Callable[[Node], _T]) -> Callable[[Node], tuple[_T, ...]]:
     return lambda node: tuple(map(read, node.items()))
 
 
-def clamps(ranges: Mapping[str, Clamp]) -> dict[str, Callable[[Node], int]]:
-    """Return readers for integers with ranges."""
-    return {key: partial(Node.clamped, clamp=clamp) for key, clamp in ranges.items()}
+def section(node: Node, model: type[_Settings], **special: Callable[[Node], Any]) -> _Settings:
+    """Return a section as its settings. Null stands for the defaults."""
+    return model() if node.value is None else model(**node.settings(readers_of(model, **special)))
+
+
+def readers_of(model: type[Any], **special: Callable[[Node], Any]) -> Readers:
+    """Return readers for the keys of a section, from the types and ranges of its fields.
+
+    Only booleans, numbers with a range and `Literal` have a reader. A field of another type is not a key of the file,
+    unless `special` has its reader, by name.
+    """
+    hints = get_type_hints(model)
+    found = {each.name: special.get(each.name) or _reader(hints[each.name], each.metadata) for each in fields(model)}
+    return {key_of(name): read for name, read in found.items() if read is not None}
+
+
+def _reader(hint: Any, metadata: Mapping[str, Any]) -> Callable[[Node], Any] | None:
+    if NoneType in get_args(hint):
+        hint, *_ = get_args(hint)  # None: the file does not have the key
+    if "range" in metadata:
+        return partial(Node.clamped, clamp=metadata["range"])
+    if get_origin(hint) is Literal:
+        return one_of(*get_args(hint))
+    return Node.flag if hint is bool else None
 
 
 def nearest(name: str, allowed: Collection[str]) -> str | None:
@@ -348,7 +372,21 @@ def id_pattern(node: Node) -> str:
     return pattern
 
 
-RULES: Readers = dict.fromkeys(("allow", "deny", "ask", "approved"), array_of(id_pattern))
+@dataclass(init=False, repr=False, eq=False)
+class RuleKeys:
+    """The lists of rules of `tools` and of a context."""
+
+    allow: Any = setting("list of ids, globs or annotations", "everything")
+    """Tools that programs may call; with `[]` none."""
+    deny: Any = setting("list of ids, globs or annotations", "`[]`")
+    """Tools that they may not call; beats all others."""
+    ask: Any = setting("list of ids, globs or annotations", "`[]`")
+    """Tools whose calls a person has to [approve](../approval.md)."""
+    approved: Any = setting("list of ids, globs or annotations", "`[]`")
+    """Exceptions from `ask`."""
+
+
+RULES: Readers = dict.fromkeys(keys_of(RuleKeys), array_of(id_pattern))
 """Readers for the lists of rules of `tools` and of a context."""
 
 

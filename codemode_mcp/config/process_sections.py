@@ -10,28 +10,28 @@ import re
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from codemode_mcp.base.settings import (
-    HTTP_CLAMPS,
     HttpSettings,
     IssuerSettings,
     PluginSettings,
     StaticToken,
+    StoreKind,
     StoreSettings,
 )
 from codemode_mcp.config.nodes import (
     ANNOTATION_TESTS,
     Node,
     array_of,
-    clamps,
     id_pattern,
     is_resource_url,
     is_safe_url,
     missing_reasons,
     quote,
     read_fields,
+    readers_of,
     scope,
     text_that,
 )
@@ -40,7 +40,6 @@ from upstream_clients.redaction import is_secret_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from codemode_mcp.base.settings import StoreKind
     from codemode_mcp.config.expand import Expander
     from codemode_mcp.config.secret_values import SecretValues
 
@@ -50,7 +49,6 @@ MIN_KEY_BYTES = 32
 
 MAKE_A_KEY = "make one with `openssl rand -base64 32`"
 
-_KINDS = ("memory", "sqlite", "postgres")
 _HEX = re.compile(r"[0-9A-Fa-f]+")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
 _MIN_VALUES = 16
@@ -82,7 +80,7 @@ class StoreSection:
         if "kind" not in fields:
             node.fail('needs `kind`: "memory", "sqlite" or "postgres"')
             return
-        kind = cast("StoreKind | None", fields["kind"].choice(*_KINDS))
+        kind = cast("StoreKind | None", fields["kind"].choice(*get_args(StoreKind)))
         if kind is None:
             return
         self.settings = StoreSettings(kind)
@@ -195,16 +193,12 @@ class HttpSection:
         """Read the section."""
         if node.value is None:
             return
-        given = node.settings(
-            {
-                "auth": lambda node: node,
-                "allowUnauthenticated": Node.flag,
-                "allowedHosts": array_of(_HOST),
-                "allowedOrigins": array_of(_ORIGIN),
-                "trustedProxies": array_of(_network),
-                **clamps(HTTP_CLAMPS),
-            }
-        )
+        lists = {
+            "allowed_hosts": array_of(_HOST),
+            "allowed_origins": array_of(_ORIGIN),
+            "trusted_proxies": array_of(_network),
+        }
+        given = node.settings({"auth": lambda node: node, **readers_of(HttpSettings, **lists)})
         auth = given.pop("auth", None)
         self.settings = HttpSettings(**given)
         if auth is not None and auth.value is not None:
@@ -311,13 +305,13 @@ def _plugin(name: str, node: Node, expander: Expander) -> PluginSettings:
     missing: dict[str, dict[str, None]] = {}
     node = replace(node, report=replace(node.report, missing=missing))
     given = node.settings(
-        {
-            "module": lambda node: None if node.value is None else _module(node),
-            "config": lambda node: _config(node, expander),
-            "enabled": Node.flag,
-            "hooks": array_of(_grant),
-            "middleware": array_of(_grant),
-        }
+        readers_of(
+            PluginSettings,
+            module=lambda node: None if node.value is None else _module(node),
+            config=lambda node: _config(node, expander),
+            hooks=array_of(_grant),
+            middleware=array_of(_grant),
+        )
     )
     if "config" in given:
         given["secrets"] = (*expander.used, *_secrets(given["config"]))

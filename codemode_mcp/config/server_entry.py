@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from codemode_mcp.base.settings import Clamp
+from codemode_mcp.base.settings import keys_of, ranges, setting, whole
 from codemode_mcp.config.expand import read_env_file
 from codemode_mcp.config.literals import secret_args
 from codemode_mcp.config.nodes import (
@@ -19,12 +19,21 @@ from codemode_mcp.config.nodes import (
     is_http_url,
     missing_reasons,
     nearest,
-    one_of,
     read_fields,
+    readers_of,
 )
 from codemode_mcp.config.server_auth import HEADER_NAME, NOT_IN_A_HEADER, AuthReader, ServerAuth
+from codemode_mcp.rules.trust.comparison import Mode  # noqa: TC001 - the types of fields are read
 from upstream_clients.environment import plain_values, secrets_passed_on
-from upstream_clients.spec import REFRESH_SECONDS, TransportKind, UpstreamSpec, is_url
+from upstream_clients.spec import (
+    CONNECT_SECONDS,
+    DEFAULT_LIMIT,
+    IDLE_SECONDS,
+    REFRESH_SECONDS,
+    TransportKind,
+    UpstreamSpec,
+    is_url,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,13 +44,73 @@ if TYPE_CHECKING:
     from codemode_mcp.config.secret_values import SecretValues
 
 
-KEYS = (
-    *("command", "args", "env", "cwd", "envFile"),
-    *("url", "serverUrl", "headers", "auth", "type", "transport"),
-    *("openapi", "baseUrl", "otherOrigins", "refreshSeconds"),
-    *("timeoutMs", "disabled", "allow", "deny", "description", "trustAnnotations", "trust", "override", "expose"),
-    *("start", "share", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
-)
+@dataclass(init=False, repr=False, eq=False)
+class EntryKeys:
+    """The keys of an entry, as the file has them: types, defaults and texts of the reference."""
+
+    command: str | None = None
+    """The program of a local server."""
+    args: tuple[str, ...] = ()
+    """Its arguments."""
+    env: Any = setting("object", "`{}`")
+    """Variables of the program, before those of `envFile`; each value a string, `{"command": [...]}` or
+    `{"keyring": "name"}`."""
+    cwd: str = setting(default="the file's folder; with `--private`, where `serve` runs")
+    """Folder it runs in, relative to the file's."""
+    env_file: str | None = None
+    """A file of further variables, relative to the file's folder."""
+    url: str | None = None
+    """The address of a server over HTTP."""
+    server_url: str | None = None
+    """The same as `url`, as Windsurf writes it."""
+    openapi: str | None = None
+    """The OpenAPI document of an [HTTP API](../openapi.md): a file, relative to the file's folder, or a URL."""
+    base_url: str = setting(default="what the document names")
+    """The address of the API. Credentials are sent only there, and to `otherOrigins`."""
+    other_origins: tuple[str, ...] = ()
+    """Further origins for operations with [servers of their own](../openapi.md#servers-of-single-operations)."""
+    refresh_seconds: int = whole(int(REFRESH_SECONDS), 1, 86_400)
+    """Seconds after which a document at a URL is read again, if the server is used."""
+    headers: Any = setting("object", "`{}`")
+    """Headers of every request to it; each value a string, `{"command": [...]}` or `{"keyring": "name"}`."""
+    auth: Any = setting('`"oauth"` or object')
+    """The server wants a [login](../logins.md#auth); or the [credentials](../openapi.md#credentials) of an API."""
+    type: Literal["stdio", "http", "streamable-http", "sse", "openapi"] = setting(default="what the entry needs")
+    """The way to reach it."""
+    transport: Any = setting("as `type`")
+    """The same as `type`."""
+    timeout_ms: Any = setting("whole number, 1 or more", "no limit")
+    """Limit of one call."""
+    disabled: bool = False
+    """`true` leaves the entry out."""
+    allow: Any = setting("list of names or globs", "all")
+    """This server's tools that there are."""
+    deny: Any = setting("list of names or globs", "`[]`")
+    """Those that there are not."""
+    description: str | None = None
+    """Shown in the declaration files."""
+    trust_annotations: bool = True
+    """`false`: what it says of its tools counts for nothing."""
+    expose: Any = setting("`prompts`, `resources`", "`{}`")
+    """`false` for one of them: clients do not see this server's; see [below](#expose)."""
+    override: Any = setting("object", "`{}`")
+    """Changes to its tools, as programs see them; see [below](#mcpserversnameoverridename)."""
+    trust: Mode = "pin"
+    """Parts that are held until you accept them: changes; with `strict` also changed texts; with `ask` also the first
+    list; with `follow` nothing."""
+    start: Literal["lazy", "eager"] = "lazy"
+    """Connected when first needed, or at the start."""
+    share: Literal["user", "client"] = "user"
+    """One process for all clients of the user, or one for each client."""
+    idle_seconds: Any = setting("whole number, 0 or more", f"{IDLE_SECONDS:.0f} for programs, 0 over HTTP")
+    """Stopped after so long without calls; 0 is never."""
+    max_concurrent_calls: Any = setting("whole number, 1 or more", f"{DEFAULT_LIMIT} of each caller")
+    """Calls that it is sent at the same time. A number that you set counts for all callers together."""
+    connect_timeout_ms: Any = setting("whole number, 1 or more", f"{CONNECT_SECONDS * 1000:.0f}")
+    """Time limit from the start of the server to its list of tools."""
+
+
+KEYS = keys_of(EntryKeys)
 """Keys of an entry."""
 
 Table = Literal["env", "headers", "auth"]
@@ -69,8 +138,7 @@ def _positive(node: Node) -> int:
 _LIMITS: Readers = {
     "timeoutMs": _positive,
     "description": Node.text,
-    "start": one_of("lazy", "eager"),
-    "share": one_of("user", "client"),
+    **{key: readers_of(EntryKeys)[key] for key in ("start", "share")},
     "idleSeconds": lambda node: min(node.integer("an integer of 0 or more", lowest=0), _MAX_TIME),
     "maxConcurrentCalls": _positive,
 }
@@ -302,9 +370,6 @@ def _program_name(command: str) -> str:
 # The keys of an entry for an HTTP API with a document that describes it, except its credentials.
 
 
-REFRESH_CLAMP: Final = Clamp(1, 86_400)
-"""The range of `refreshSeconds`."""
-
 _ORIGIN = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:[0-9]{1,5})?/?")
 
 
@@ -352,7 +417,7 @@ def read_api_document(fields: Mapping[str, Node], expander: Expander) -> ApiDocu
     refresh_seconds = REFRESH_SECONDS
     if "refreshSeconds" in fields:
         refresh = fields["refreshSeconds"]
-        refresh_seconds = float(refresh.clamped(REFRESH_CLAMP))
+        refresh_seconds = float(refresh.clamped(ranges(EntryKeys)["refreshSeconds"]))
         if node.valid and not is_url(document):
             refresh.note("has no effect, because the document is a file, which is read when it changes")
     read_origins = array_of(lambda node: _origin(node, expander))

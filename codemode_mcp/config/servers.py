@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.base.did_you_mean import normalize_name
-from codemode_mcp.base.settings import ToolOverride, texts_in
+from codemode_mcp.base.settings import ToolOverride, setting, texts_in
 from codemode_mcp.catalog.entries import mcp_id
 from codemode_mcp.config.literals import written_entry
-from codemode_mcp.config.nodes import Node, array_of, quote, text_that, tool_pattern
+from codemode_mcp.config.nodes import Node, array_of, quote, readers_of, text_that, tool_pattern
 from codemode_mcp.config.server_entry import KEYS, EntryReader, unusable_spec
 from codemode_mcp.config.tools import read_server_expose
 from codemode_mcp.rules.trust.comparison import MODES
@@ -211,7 +211,48 @@ def _check_name(name: str, node: Node) -> None:
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 """A name of a tool (MCP 2025-11-25, server/tools)."""
 
-_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+
+@dataclass(init=False, repr=False, eq=False)
+class OverrideKeys:
+    """The keys of the override of one tool."""
+
+    name: str = setting(default="what the server says")
+    """The name in programs. Ids keep the name that the server lists."""
+    title: str = setting(default="what the server says")
+    """The title."""
+    description: str = setting(default="what the server says")
+    """The description, in declarations and for the search."""
+    annotations: Any = setting("object", "what the server says")
+    """Annotations in place of the server's; see [below](#mcpserversnameoverridenameannotations)."""
+    arguments: Any = setting("object", "`{}`")
+    """Fixed, default and hidden arguments; see [below](#mcpserversnameoverridenamearguments)."""
+
+
+@dataclass(init=False, repr=False, eq=False)
+class HintKeys:
+    """The keys of `annotations` of an override."""
+
+    read_only_hint: bool = setting(default="what the server says")
+    """The tool changes nothing."""
+    destructive_hint: bool = setting(default="what the server says")
+    """The tool may destroy or overwrite."""
+    idempotent_hint: bool = setting(default="what the server says")
+    """A second call with the same arguments changes nothing more."""
+    open_world_hint: bool = setting(default="what the server says")
+    """The tool reaches beyond its server."""
+
+
+@dataclass(init=False, repr=False, eq=False)
+class ArgumentKeys:
+    """The keys of `arguments` of an override."""
+
+    fixed: Any = setting("object", "`{}`")
+    """Values that are sent with every call, and that programs neither see nor give."""
+    default: Any = setting("object", "`{}`")
+    """Values that are sent if a program does not give the argument."""
+    hidden: Any = setting("list of arguments", "`[]`")
+    """Arguments that are not sent, and that programs neither see nor give."""
+
 
 _OVERRIDE_EXAMPLE = '{"create_issue": {"arguments": {"fixed": {"owner": "acme"}}}}'
 
@@ -266,24 +307,26 @@ class _Reader:
     def override(self) -> ToolOverride:
         """Return the override. Report problems."""
         given = self._node.settings(
-            {
-                "name": text_that(_NAME.fullmatch, "expected 1 to 128 letters, digits, `_`, `-`, `.` and `/`"),
-                "title": Node.nonblank,
-                "description": Node.text,
-                "annotations": _annotations,
-                "arguments": self._arguments,
-            }
+            readers_of(
+                OverrideKeys,
+                name=text_that(_NAME.fullmatch, "expected 1 to 128 letters, digits, `_`, `-`, `.` and `/`"),
+                title=Node.nonblank,
+                description=Node.text,
+                annotations=_annotations,
+                arguments=self._arguments,
+            )
         )
         arguments = given.pop("arguments", {})
         return ToolOverride(**given, **arguments)
 
     def _arguments(self, node: Node) -> dict[str, Any]:
         given = node.settings(
-            {
-                "fixed": partial(self._values, "fixed"),
-                "default": partial(self._values, "default"),
-                "hidden": array_of(Node.nonblank),
-            }
+            readers_of(
+                ArgumentKeys,
+                fixed=partial(self._values, "fixed"),
+                default=partial(self._values, "default"),
+                hidden=array_of(Node.nonblank),
+            )
         )
         places: dict[str, str] = {}
         for place, names in given.items():
@@ -321,7 +364,7 @@ class _Reader:
 
 
 def _annotations(node: Node) -> Annotations:
-    given = node.settings(dict.fromkeys(_HINTS, Node.flag))
+    given = node.settings(readers_of(HintKeys))
     values = {key.removesuffix("_hint"): value for key, value in given.items()}
     if values.get("read_only") and values.get("destructive"):
         node.fail("`readOnlyHint` and `destructiveHint` contradict each other; keep one")

@@ -6,27 +6,33 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.base.settings import (
-    BUDGET_CLAMPS,
-    CLAMPS,
-    DUPLICATE_CLAMPS,
-    EXPOSE_MODES,
     UI_TOOLS,
     ApprovalSettings,
     BudgetSettings,
-    Clamp,
     CodeModeSettings,
     DuplicateSettings,
     ExposeSettings,
     PolicyContext,
     PolicyRules,
+    Profile,
     ProfileOverride,
     ToolSettings,
+    ranges,
 )
-from codemode_mcp.config.nodes import RULES, Node, array_of, clamps, did_you_mean, id_pattern, one_of, quote
+from codemode_mcp.config.nodes import (
+    RULES,
+    Node,
+    array_of,
+    did_you_mean,
+    id_pattern,
+    one_of,
+    quote,
+    readers_of,
+    section,
+)
 
 if TYPE_CHECKING:
     from codemode_mcp.config.expand import Expander
-    from codemode_mcp.config.nodes import Readers
 
 
 def read_tools(node: Node, expander: Expander) -> ToolSettings:
@@ -36,11 +42,13 @@ def read_tools(node: Node, expander: Expander) -> ToolSettings:
             "codeMode": _code_mode,
             **RULES,
             "contexts": lambda node: node,  # read below, because contexts begin with the rules of `tools`
-            "resultFormat": one_of("markdown", "plain"),
-            "duplicates": _duplicates,
-            "budgets": read_budgets,
-            "approval": _approval,
-            "esbuild": expander.unexpanded_path,
+            **readers_of(
+                ToolSettings,
+                duplicates=lambda node: section(node, DuplicateSettings),
+                budgets=read_budgets,
+                approval=lambda node: section(node, ApprovalSettings, notify=_command_line),
+                esbuild=expander.unexpanded_path,
+            ),
         }
     )
     policy = PolicyRules(**{key: given.pop(key) for key in RULES if key in given})
@@ -64,19 +72,8 @@ def _code_mode(node: Node) -> CodeModeSettings:
     if not isinstance(node.value, dict):
         node.fail_type("an object, true or false")
         return CodeModeSettings()
-    given = node.settings(
-        {
-            "enabled": Node.flag,
-            "runtime": one_of("quickjs-wasi"),
-            "mode": one_of("only"),
-            "languages": _languages,
-            **clamps(CLAMPS),
-            "check": _check,
-            "onOutputLimit": one_of("offload", "fail"),
-            "savePrograms": Node.flag,
-            "telemetry": one_of("meta", "result", "off"),
-        }
-    )
+    readers = readers_of(CodeModeSettings, languages=_languages, check=_check)
+    given = node.settings({"runtime": one_of("quickjs-wasi"), "mode": one_of("only"), **readers})
     # `runtime` and `mode` each have one possible value, so the settings do not need them.
     settings = CodeModeSettings(**{key: value for key, value in given.items() if key not in ("runtime", "mode")})
     if settings.timeout_ms > settings.max_request_ms:
@@ -93,20 +90,6 @@ def _languages(node: Node) -> tuple[str | None, ...]:
     if not languages and node.valid:
         node.fail('must not be empty; allowed: "javascript", "typescript"')
     return languages
-
-
-def _duplicates(node: Node) -> DuplicateSettings:
-    if node.value is None:
-        return DuplicateSettings()
-    numbers = clamps(DUPLICATE_CLAMPS)
-    actions = one_of("warn", "deny", "off")
-    return DuplicateSettings(**node.settings({"max": numbers["max"], "action": actions, **numbers}))
-
-
-def _approval(node: Node) -> ApprovalSettings:
-    if node.value is None:
-        return ApprovalSettings()
-    return ApprovalSettings(**node.settings({"via": one_of("client", "terminal", "auto"), "notify": _command_line}))
 
 
 def _command_line(node: Node) -> tuple[str, ...]:
@@ -141,7 +124,7 @@ def read_budgets(node: Node) -> tuple[BudgetSettings, ...]:
 def _budget(name: str, node: Node) -> BudgetSettings:
     if not name.strip() or not name.isprintable():
         node.fail("the name of a budget must not be blank or have control characters")
-    given = node.settings({"server": Node.nonblank, "for": array_of(_caller), **clamps(BUDGET_CLAMPS)})
+    given = node.settings({"for": array_of(_caller), **readers_of(BudgetSettings, server=Node.nonblank)})
     if isinstance(node.value, dict) and not given.keys() & {"calls", "bytes", "running_ms"}:
         node.fail("needs at least one of `calls`, `bytes` and `runningMs`")
     return BudgetSettings(name, callers=given.pop("for", ()), **given)
@@ -184,40 +167,20 @@ def _pattern(node: Node) -> str:
     return UI_TOOLS if node.value == UI_TOOLS else id_pattern(node)
 
 
-_ITEMS: Readers = {"prompts": Node.flag, "resources": Node.flag}
-_EXPOSE_READERS: Readers = {
-    "mode": one_of(*EXPOSE_MODES),
-    **_ITEMS,
-    "programs": Node.flag,
-    "direct": array_of(_pattern),
-}
-
-
 def read_expose(node: Node) -> ExposeSettings:
     """Read `expose` of the file, of a context or of a client."""
-    return ExposeSettings() if node.value is None else ExposeSettings(**node.settings(_EXPOSE_READERS))
+    return section(node, ExposeSettings, direct=array_of(_pattern))
 
 
 def read_server_expose(node: Node) -> ExposeSettings:
     """Read `expose` of a server entry: whether its prompts and resources are listed."""
-    return ExposeSettings() if node.value is None else ExposeSettings(**node.settings(_ITEMS))
-
-
-OUTPUT_CLAMP = Clamp(1024, 10 * 1024 * 1024)
+    items = {"prompts": Node.flag, "resources": Node.flag}
+    return ExposeSettings() if node.value is None else ExposeSettings(**node.settings(items))
 
 
 def _limit(node: Node) -> int | None:
     """Return a number of bytes. Null removes the limit of a profile."""
-    return None if node.value is None else node.clamped(OUTPUT_CLAMP, "an integer or null")
-
-
-_CLIENT_READERS: Readers = {
-    **dict.fromkeys(("showsStructured", "losesPictures", "defersTools", "sendsNull", "repeatsFailures"), Node.flag),
-    "mishandlesLinks": Node.flag,
-    "maxOutputBytes": _limit,
-    "addsArguments": array_of(Node.nonblank),
-    "expose": read_expose,
-}
+    return None if node.value is None else node.clamped(ranges(Profile)["maxOutputBytes"], "an integer or null")
 
 
 def read_clients(node: Node) -> tuple[ProfileOverride, ...]:
@@ -230,6 +193,8 @@ def read_clients(node: Node) -> tuple[ProfileOverride, ...]:
 def _override(glob: str, node: Node) -> ProfileOverride:
     if not glob.strip() or not glob.isprintable():
         node.fail("the key must be the name of a client, or a glob such as claude-*; codemode-mcp clients lists names")
-    given = node.settings(_CLIENT_READERS)
+    given = node.settings(
+        {**readers_of(Profile, max_output_bytes=_limit, adds_arguments=array_of(Node.nonblank)), "expose": read_expose}
+    )
     expose = given.pop("expose", ExposeSettings())
     return ProfileOverride(glob, tuple(given.items()), expose)

@@ -8,11 +8,13 @@ gets the default, which sends a result in all forms that MCP has.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import translate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.base.settings import Profile as Profile
+from codemode_mcp.base.settings import key_of
 from codemode_mcp.rules.policy.policy import Caller, Policies, Policy
 from codemode_mcp.server.exposure.selection import PASS_THROUGH, Exposure, ItemKind, exposure_of
 
@@ -25,35 +27,6 @@ if TYPE_CHECKING:
 
 MAX_NAME: Final = 200
 """Characters of a client's name that are compared with globs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """The behaviour of the clients whose name matches a glob."""
-
-    client: str = "*"
-    """Glob for the name in `clientInfo`, without regard to case."""
-    shows_structured: bool = False
-    """The client shows its model `structuredContent` instead of `content`. Such a client gets neither structured
-    content nor an output schema, so that its model reads the text."""
-    loses_pictures: bool = False
-    """The client drops pictures of a result that has `structuredContent`."""
-    defers_tools: bool = False
-    """The client leaves tools out of the first request to its model, and offers its own tool search."""
-    max_output_bytes: int | None = None
-    """Largest answer in bytes that the client shows whole. None: no limit is known."""
-    sends_null: bool = False
-    """The client sends null for arguments that the model left out."""
-    adds_arguments: tuple[str, ...] = ()
-    """Arguments that the client adds to every call. They are ignored without a note."""
-    repeats_failures: bool = False
-    """The client shows its model all forms of a failure, and its `_meta`. Such a client gets only the text of a
-    failure."""
-    mishandles_links: bool = False
-    """The client fails on a result with a resource link, or shows its model the whole resource. Such a client gets no
-    links."""
-    evidence: str = ""
-    """The measured client and version, a colon, and the observations."""
 
 
 PROFILES: Final[tuple[Profile, ...]] = (
@@ -115,16 +88,7 @@ PROFILES: Final[tuple[Profile, ...]] = (
 )
 """The measured profiles. The first one whose glob matches is used."""
 
-KEYS: Final = {
-    "shows_structured": "showsStructured",
-    "loses_pictures": "losesPictures",
-    "defers_tools": "defersTools",
-    "max_output_bytes": "maxOutputBytes",
-    "sends_null": "sendsNull",
-    "adds_arguments": "addsArguments",
-    "repeats_failures": "repeatsFailures",
-    "mishandles_links": "mishandlesLinks",
-}
+KEYS: Final = {each.name: key_of(each.name) for each in fields(Profile) if each.name not in ("client", "evidence")}
 """The names of the fields in the configuration and in JSON."""
 
 

@@ -13,17 +13,19 @@ from hypothesis import strategies as st
 
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.base.settings import (
-    CLAMPS,
     ApprovalSettings,
     AuditSettings,
     CodeModeSettings,
     DuplicateSettings,
     LogSettings,
     ToolSettings,
+    ranges,
 )
 from codemode_mcp.config import FILE_NAME, PATH_VARIABLE, Config, Reading, find_config, load_config
 from codemode_mcp.config.nodes import ANNOTATION_TESTS
 from codemode_mcp.rules.policy.rules import Effects, matches
+
+RANGES = ranges(CodeModeSettings)
 
 SECRET = "hunter2-do-not-print"
 
@@ -442,7 +444,7 @@ def test_what_says_nothing_of_repeated_calls_is_refused(folder: Folder, given: o
 
 
 def test_every_field_of_code_mode_is_read(folder: Folder) -> None:
-    numbers = {key: min(clamp.highest, clamp.lowest + 1) for key, clamp in CLAMPS.items()}
+    numbers = {key: min(clamp.highest, clamp.lowest + 1) for key, clamp in RANGES.items()}
     numbers["timeoutMs"] = 900
     config = folder.load(
         {
@@ -470,9 +472,9 @@ def test_every_field_of_code_mode_is_read(folder: Folder) -> None:
     assert config.notes == ()
 
 
-@pytest.mark.parametrize("key", CLAMPS)
+@pytest.mark.parametrize("key", RANGES)
 def test_a_number_out_of_range_is_moved_to_the_nearest_end_and_noted(folder: Folder, key: str) -> None:
-    for value, expected in ((-(10**40), CLAMPS[key].lowest), (10**40, CLAMPS[key].highest)):
+    for value, expected in ((-(10**40), RANGES[key].lowest), (10**40, RANGES[key].highest)):
         config = folder.load({"tools": {"codeMode": {"maxRequestMs": 600_000, key: value}}})
         assert expected in asdict(config.tools.code_mode).values()
         assert any(note.startswith(f"tools.codeMode.{key}: ") and str(expected) in note for note in config.notes)

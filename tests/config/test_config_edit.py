@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config import load_config
-from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, backup_folder, replace_file, restore_backup
+from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, backup_folder, replace_file
 from codemode_mcp.config.edit_json import with_items
 from codemode_mcp.config.source import SourceError, parse
 
@@ -319,5 +319,3 @@ def test_no_copy_of_a_file_is_kept_beside_it(tmp_path: Path, own_folders: None, 
     assert copy.read_text() == '{"tools": {}}'
     assert stat.S_IMODE(backup_folder(path).stat().st_mode) == 0o700
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    restore_backup(path, copy)
-    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ('{"tools": {}}', 0o644)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from codemode_mcp.base.errors import ConfigError
-from codemode_mcp.base.settings import HTTP_CLAMPS, HttpSettings, IssuerSettings, StaticToken
+from codemode_mcp.base.settings import HttpSettings, IssuerSettings, StaticToken, ranges
 from codemode_mcp.config import Config, load_config
 
 TOKEN = "a-token-nobody-may-see"
@@ -168,9 +168,9 @@ def snake(key: str) -> str:
     return re.sub(r"[A-Z]", lambda match: "_" + match[0].lower(), key)
 
 
-@pytest.mark.parametrize("key", HTTP_CLAMPS)
+@pytest.mark.parametrize("key", ranges(HttpSettings))
 def test_numbers_out_of_range_are_moved_to_its_end_and_noted(tmp_path: Path, key: str) -> None:
-    clamp = HTTP_CLAMPS[key]
+    clamp = ranges(HttpSettings)[key]
     assert clamp.lowest <= getattr(HttpSettings(), snake(key)) <= clamp.highest
     for value, used in ((clamp.lowest - 1, clamp.lowest), (clamp.highest + 1, clamp.highest)):
         config = load(tmp_path, {key: value})
@@ -183,7 +183,7 @@ def test_the_page_about_http_names_every_limit_with_its_default_and_range() -> N
     rows = dict(re.findall(r"^\| `(\w+)` \| (\d+ \| \d+ to \d+) \|", page, re.MULTILINE))
     assert rows == {
         key: f"{getattr(HttpSettings(), snake(key))} | {clamp.lowest} to {clamp.highest}"
-        for key, clamp in HTTP_CLAMPS.items()
+        for key, clamp in ranges(HttpSettings).items()
     }
 
 

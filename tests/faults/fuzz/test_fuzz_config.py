@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from codemode_mcp.base.errors import ConfigError
-from codemode_mcp.base.settings import CLAMPS
+from codemode_mcp.base.settings import CodeModeSettings, ranges
 from codemode_mcp.config import Config, load_config
 from tests.faults.fuzz.test_fuzz_decoders import mutated, spoilt
 from tests.faults.fuzz.texts import ANY_TEXT, FUZZ, JSON, within
@@ -69,7 +69,8 @@ KEYS = st.sampled_from(
     (
         *("command", "args", "env", "url", "headers", "type", "timeoutMs", "cwd", "deny", "allow", "auth", "serverUrl"),
         *("mcpServers", "servers", "tools", "codeMode", "plugins", "store", "http", "audit", "log", "level", "file"),
-        *("languages", "comand", "disabled", "alwaysAllow", "inputs", "contexts", "esbuild", "A:b", "=x", *CLAMPS),
+        *("languages", "comand", "disabled", "alwaysAllow", "inputs", "contexts", "esbuild", "A:b", "=x"),
+        *ranges(CodeModeSettings),
     )
 )
 CONFIGS = st.dictionaries(
@@ -144,7 +145,7 @@ def test_any_json_is_settings_or_refused(tmp_path: Path, data: bytes) -> None:
     for note in config.notes:
         assert SECRET not in note
     assert SECRET not in repr(config)
-    for key, clamp in CLAMPS.items():
+    for key, clamp in ranges(CodeModeSettings).items():
         name = "".join(f"_{c.lower()}" if c.isupper() else c for c in key)
         value = getattr(config.tools.code_mode, name)
         if value is None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import sys
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.config.edit import replace_file, restore_backup
-from codemode_mcp.config.formats import format_of, parse
+from codemode_mcp.config.edit import replace_file
 from codemode_mcp.config.nodes import describe
 from codemode_mcp.config.servers import ROOT_KEYS
 from codemode_mcp.config.source import SourceError, text_of
 from codemode_mcp.extensions.setup.mcp_clients.dialects import value_at
+from codemode_mcp.extensions.setup.mcp_clients.formats import format_of, parse
 from codemode_mcp.extensions.setup.mcp_clients.locations import (
     CLIENTS,
     TITLES,
@@ -31,7 +33,7 @@ from upstream_clients.private_files import make_private_folder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from codemode_mcp.config.formats import Format
+    from codemode_mcp.extensions.setup.mcp_clients.formats import Format
     from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName, System
 
 
@@ -91,6 +93,27 @@ class Change:
                 restore_backup(self.path, backup)
             else:
                 self.path.unlink()
+
+
+def restore_backup(path: Path, backup: Path) -> None:
+    """Replace a file by its backup, and remove the backup.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    # The backup may be on another file system, from which a file cannot be renamed.
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        shutil.copy2(backup, name)
+        with suppress(FileNotFoundError):
+            shutil.copymode(path, name)  # the backup is private, and the file may be open to others
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+    backup.unlink()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.config.edit import ChangedMeanwhileError
-from codemode_mcp.config.formats import member_text, with_members
 from codemode_mcp.config.source import SourceError
 from codemode_mcp.extensions.setup.mcp_clients import importing
 from codemode_mcp.extensions.setup.mcp_clients.client_files import (
@@ -32,6 +31,7 @@ from codemode_mcp.extensions.setup.mcp_clients.client_files import (
 )
 from codemode_mcp.extensions.setup.mcp_clients.dialects import common_form
 from codemode_mcp.extensions.setup.mcp_clients.entries import is_this_server, string_args
+from codemode_mcp.extensions.setup.mcp_clients.formats import member_text, with_members
 from codemode_mcp.extensions.setup.mcp_clients.launch import PRIVATE
 from codemode_mcp.extensions.setup.mcp_clients.locations import TITLES
 from codemode_mcp.extensions.setup.mcp_clients.own_entries import new_entry

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from codemode_mcp.config.formats import format_of
+from codemode_mcp.extensions.setup.mcp_clients.formats import format_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from codemode_mcp.config.formats import Format
+    from codemode_mcp.extensions.setup.mcp_clients.formats import Format
 
 
 ClientName = Literal[

@@ -11,7 +11,7 @@ import pytest
 from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import ChangedMeanwhileError
 from codemode_mcp.config.source import SourceError
-from codemode_mcp.extensions.setup.mcp_clients.client_files import Source, read_named
+from codemode_mcp.extensions.setup.mcp_clients.client_files import Change, Source, read_named
 from codemode_mcp.extensions.setup.mcp_clients.importing import Plan, Secrets, existing_at, make_plan
 from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName, Machine
 from codemode_mcp.extensions.setup.mcp_clients.own_entries import overlap_warnings, overlaps
@@ -188,6 +188,15 @@ def test_a_configuration_over_the_size_limit_is_not_written(target: Path) -> Non
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
+def test_a_reverted_file_has_its_content_and_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text("{}")
+    path.chmod(0o644)
+    change = Change(path, b"{}", '{"a": 1}', private=False)
+    change.revert(change.write())
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("{}", 0o644)
+
+
 def test_a_file_with_secrets_and_its_backup_are_private(target: Path) -> None:
     target.parent.mkdir()
     target.write_text('{"mcpServers": {}}')

@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-from codemode_mcp.config.formats import parse
 from codemode_mcp.extensions.setup import command_install as install
 from codemode_mcp.extensions.setup.mcp_clients import client_files, locations
 from codemode_mcp.extensions.setup.mcp_clients.client_files import Source
 from codemode_mcp.extensions.setup.mcp_clients.dialects import NotImportable, VariableNames
 from codemode_mcp.extensions.setup.mcp_clients.entries import convert
+from codemode_mcp.extensions.setup.mcp_clients.formats import parse
 from codemode_mcp.extensions.setup.mcp_clients.launch import Launch
 from codemode_mcp.extensions.setup.mcp_clients.locations import OWN_CODE_MODE, ClientName, Machine
 from codemode_mcp.extensions.setup.mcp_clients.own_entries import clients_with_code_mode, new_entry

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.config import formats
 from codemode_mcp.config.source import SourceError
+from codemode_mcp.extensions.setup.mcp_clients import formats
 
 KEYS = ("mcp_servers",)
 names = st.sampled_from(["a", "b-c", "d.e", "with space", "ü", "true"])
