@@ -1,8 +1,8 @@
-"""HTTP servers made with the MCP SDK, forked from one process that has imported it.
+"""Servers made with the MCP SDK, forked from one process that has imported it.
 
 Importing the SDK takes a second of processor time, and such servers are started a hundred times. This module is also
 the program of the process that forks. It reads lines of JSON: the arguments of a new process, or the id of one that is
-killed. It answers with the id, in either case.
+killed. It answers with the id, in either case. For servers of standard streams, it listens at a socket.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import atexit
 import json
 import os
 import runpy
+import select
 import signal
+import socket
 import subprocess
 import sys
 from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from threading import Lock
+from tempfile import TemporaryDirectory
+from threading import Lock, Thread
 from typing import Any
 
 import anyio
@@ -28,7 +31,9 @@ SECONDS = 60
 
 IMPORTED = (
     "mcp.server.lowlevel",
+    "mcp.server.mcpserver",
     "mcp.server.sse",
+    "mcp.server.stdio",
     "mcp.server.subscriptions",
     "starlette.applications",
     "uvicorn.lifespan.on",
@@ -67,13 +72,30 @@ class SdkServer:
             self._pid = None
 
 
+def forked(script: Path, *arguments: str) -> list[str]:
+    """Return a command that has a script of standard streams forked, with few imports of its own."""
+    if not hasattr(os, "fork"):
+        return [sys.executable, str(script), *arguments]
+    forwarder = str(Path(__file__).with_name("forked.py"))
+    return [sys.executable, "-I", "-S", forwarder, _forks().path, str(script), *arguments]
+
+
 class _Forks:
     """The process that forks, from the side of the tests."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        self._folder = TemporaryDirectory(prefix="sdk-")
+        self.path = os.path.join(self._folder.name, "s")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(self.path)
+            listener.listen(100)
+            number = listener.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", __file__, str(number)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=[number],
+            )
         self._lock = Lock()
         atexit.register(self._close)
 
@@ -99,6 +121,7 @@ class _Forks:
 
     def _close(self) -> None:
         self._process.communicate()
+        self._folder.cleanup()
 
 
 @cache
@@ -112,8 +135,16 @@ def main() -> None:
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
     for name in IMPORTED:
         import_module(name)
-    alive = set()
-    for line in sys.stdin:
+    alive: set[int] = set()
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    while True:
+        ready, _, _ = select.select([sys.stdin, listener], [], [])
+        if listener in ready:
+            _accept(listener, alive)
+        if sys.stdin not in ready:
+            continue
+        if not (line := sys.stdin.readline()):
+            break
         match json.loads(line):
             case int(pid):
                 os.kill(pid, signal.SIGKILL)
@@ -121,20 +152,59 @@ def main() -> None:
                 alive.discard(pid)
             case command:
                 if not (pid := os.fork()):
-                    _run(command)
+                    listener.close()
+                    sys.stdin.close()
+                    os._exit(_run(command))
                 alive.add(pid)
         print(pid, flush=True)
     for pid in alive:
         os.kill(pid, signal.SIGKILL)
 
 
-def _run(command: list[str]) -> None:
-    """Run a script to its end, which is the end of the process."""
-    sys.stdin.close()
+def _accept(listener: socket.socket, alive: set[int]) -> None:
+    """Fork a server of standard streams, and forget those that have ended."""
+    alive -= {pid for pid in alive if os.waitpid(pid, os.WNOHANG)[0]}
+    connection, _ = listener.accept()
+    with connection:
+        place, streams, _, _ = socket.recv_fds(connection, 1 << 16, 3)
+        while not place.endswith(b"\n"):
+            place += connection.recv(1 << 16)
+        if pid := os.fork():
+            alive.add(pid)
+            for stream in streams:
+                os.close(stream)
+            return
+        listener.close()
+        command, variables, folder = json.loads(place)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+        os.environ.clear()
+        os.environ.update(variables)
+        os.chdir(folder)
+        Thread(target=_end_with, args=(connection,), daemon=True).start()
+        code = _run(command)
+        sys.stdout.flush()
+        connection.send(bytes([code]))
+        os._exit(code)
+
+
+def _end_with(connection: socket.socket) -> None:
+    """End this process when the other side of a connection has ended."""
+    connection.recv(1)
+    os._exit(1)
+
+
+def _run(command: list[str]) -> int:
+    """Run a script to its end. Return its exit code."""
     sys.argv = command
     sys.path.insert(0, str(Path(command[0]).parent))
-    runpy.run_path(command[0], run_name="__main__")
-    os._exit(0)
+    try:
+        runpy.run_path(command[0], run_name="__main__")
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    return 0
 
 
 if __name__ == "__main__":

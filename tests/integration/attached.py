@@ -217,6 +217,13 @@ async def attached(
         client.kill()
 
 
+@asynccontextmanager
+async def greeted(config: Path, **options: Any) -> AsyncIterator[Attached]:
+    """Attach a client, as `attached` does, and begin its MCP session."""
+    async with attached(config, **options) as client:
+        yield await client.greet()
+
+
 @contextmanager
 def killed_in_the_end(config: Path) -> Iterator[None]:
     """Kill the instance of a configuration file in the end, if a relay or a command has started one."""

@@ -10,6 +10,12 @@ from keyring.backend import KeyringBackend
 from keyring.errors import PasswordDeleteError
 
 
+def environment(path: Path) -> dict[str, str]:
+    """Return the environment of a user whose keyring is this file."""
+    modules = os.pathsep.join((os.environ.get("PYTHONPATH", ""), str(Path(__file__).parent)))
+    return {"PYTHON_KEYRING_BACKEND": "file_keyring.FileKeyring", "TEST_KEYRING": str(path), "PYTHONPATH": modules}
+
+
 class FileKeyring(KeyringBackend):
     """A keyring whose entries are the JSON object in the file `$TEST_KEYRING`, by `SERVICE NAME`."""
 

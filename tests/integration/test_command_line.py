@@ -17,18 +17,21 @@ import anyio
 import pytest
 from typer.testing import CliRunner
 
+from codemode_mcp.__main__ import main
 from codemode_mcp.base.paths import state_dir
-from codemode_mcp.cli import app
 from codemode_mcp.config import confirmation
-from tests.integration.attached import attached, background_instance, instance
+from codemode_mcp.process.instance import registry
+from tests.integration.attached import background_instance, greeted, instance
 from tests.integration.harness import (
     COMMAND,
     QUICKSTART,
     SECONDS,
     SERVERS,
     cli,
+    command,
     counting,
     events,
+    invoke,
     npm_server,
     pids,
     quickstart,
@@ -40,18 +43,6 @@ from tests.integration.terminal import terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from click.testing import Result
-
-
-def invoke(*arguments: str, env: dict[str, str] | None = None) -> Result:
-    """Return a command in this process: where it takes a process of its own to see something, a test starts one."""
-    return CliRunner().invoke(app, list(arguments), prog_name="codemode-mcp", env=env, catch_exceptions=False)
-
-
-def typed_into_repl(config: str, text: str) -> Result:
-    arguments = ["repl", "--config", config]
-    return CliRunner().invoke(app, arguments, input=text, prog_name="codemode-mcp", catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -76,17 +67,6 @@ def test_a_confirmed_configuration_is_found_in_the_working_directory_and_any_by_
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     assert json.loads(invoke(*program, env={"CODEMODE_MCP_CONFIG": str(path)}).stdout)["value"] == 1
-
-
-def test_run_prints_json_on_request(config: str) -> None:
-    done = invoke(
-        "run", "--config", config, "--json", "-e", 'text("out"); return unwrap(await MCP.other.count({ name: "a" }))'
-    )
-    assert done.exit_code == 0
-    result = json.loads(done.stdout)
-    assert result["status"] == "completed"
-    assert result["value"] == "a"
-    assert result["output"] == [{"type": "text", "text": "out"}]
 
 
 def test_run_denies_what_a_person_would_have_to_approve(tmp_path: Path) -> None:
@@ -135,7 +115,7 @@ def test_run_and_repl_give_a_server_that_asks_for_folders_an_empty_list(tmp_path
     code = "JSON.stringify(unwrap(await MCP.asking.folders({ label: 'x' })).said)"
     done = invoke("run", "--config", config, "-e", f"return {code}")
     assert (done.exit_code, done.stdout) == (0, '{"roots":[]}\n'), done.stderr
-    typed = typed_into_repl(config, f"{code}\n")
+    typed = invoke("repl", "--config", config, text=f"{code}\n")
     assert (typed.exit_code, typed.stdout) == (0, '{"roots":[]}\n'), typed.stderr
 
 
@@ -165,7 +145,7 @@ def test_what_a_plugin_prints_never_reaches_stdout(tmp_path: Path) -> None:
     assert [each["call"] for each in json.loads(invoke("tools", "--json", "--config", config).stdout)]
     json.loads(invoke("doctor", "--json", "--config", config).stdout)
     assert "loud" not in invoke("types", "--out", str(tmp_path / "types"), "--config", config).stdout
-    typed = typed_into_repl(config, "1\n")
+    typed = invoke("repl", "--config", config, text="1\n")
     assert typed.stdout == "1\n"
 
 
@@ -264,20 +244,12 @@ def test_a_reader_that_leaves_is_no_accident(config: str, command: str, tmp_path
     if command == "trace":
         run = f"run_{'a' * 24}"
         told = [
-            {
-                "time": 1.0,
-                "kind": "exec",
-                "id": "req_1",
-                "request": "1",
-                "input": {"sha256": "ab", "bytes": 3},
-                "pid": 1,
-            },
-            {"time": 1.1, "kind": "run_started", "id": run, "parent": "req_1", "language": "javascript", "pid": 1},
-            {"time": 1.2, "kind": "run_ended", "id": run, "status": "completed", "pid": 1},
+            {"kind": "exec", "id": "req_1", "request": "1", "input": {"sha256": "ab", "bytes": 3}},
+            {"kind": "run_started", "id": run, "parent": "req_1", "language": "javascript"},
+            {"kind": "run_ended", "id": run, "status": "completed"},
         ]
-        (tmp_path / "runs.jsonl").write_text(
-            "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in told), "utf-8"
-        )
+        lines = [json.dumps({"time": 1.0, "pid": 1, **event}, separators=(",", ":")) for event in told]
+        (tmp_path / "runs.jsonl").write_text("\n".join([*lines, ""]), "utf-8")
         code = ["--trajectory", str(tmp_path / "runs.jsonl")]
     read_end, write_end = os.pipe()
     os.close(read_end)
@@ -404,6 +376,26 @@ def test_setup_has_nothing_left_to_do() -> None:
 SHARED = pytest.mark.skipif(sys.platform == "win32", reason="the tests send signals, and use pseudo-terminals")
 
 
+class Done(NamedTuple):
+    """The end of a command."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def started(*arguments: str) -> Done:
+    """Run the entry point of the process in this process. It is quick, and finds the instance as the process does."""
+    runner = CliRunner()
+    with pytest.MonkeyPatch.context() as patch, runner.isolation() as (stdout, stderr, _):
+        patch.setattr(sys, "argv", ["codemode-mcp", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return Done(ended.value.code or 0, stdout.getvalue().decode(), stderr.getvalue().decode())
+
+
 class Command(NamedTuple):
     """A command, its exit code, and what it must print: all of stdout, and parts of stderr."""
 
@@ -413,7 +405,7 @@ class Command(NamedTuple):
     said: tuple[str, ...] = ()
 
 
-def command(*arguments: str, code: int = 0, out: str | None = None, said: tuple[str, ...] = ()) -> Command:
+def typed(*arguments: str, code: int = 0, out: str | None = None, said: tuple[str, ...] = ()) -> Command:
     return Command(arguments, code, out, said)
 
 
@@ -422,29 +414,33 @@ def program(text: str, *options: str, code: int = 0, out: str | None = None, sai
 
 
 COMMANDS = [
-    command("call", "up.count", "name=42", out="42\n"),
-    command("call", "up.count", "--json", '{"name": "é"}', out="é\n"),
-    command("call", "MCP.up.count", "name=a=b", "--read-only", code=1),
-    command("call", "mcp:up:refuse", "--quiet", code=1),
-    command("call", "up.reject", code=1),
-    command("call", "up.peek", "nom=a", code=1),
-    command("call", "up.cuont", "name=a", code=1, out="", said=("did you mean up.count?",)),
-    command("call", "upp.count", code=2, out="", said=("did you mean 'up'?",)),
-    command("call", "up", code=2, out="", said=("write SERVER.TOOL",)),
-    command("call", "up.count", "name", code=2, out="", said=("KEY=VALUE",)),
-    command("call", "up.count", "--json", "{'a'}", code=2, out="", said=("this is not JSON",)),
-    command("call", "up.count", "--json=[]", code=2),
-    command("call", "dead.count", code=1, out="", said=("was not found on PATH",)),
-    command("tools"),
-    command("tools", "--json"),
-    command("tools", "count", "this", "call"),
-    command("tools", "count this call", "--json", "--server", "up"),
-    command("tools", "--server", "up", "--long"),
-    command("tools", "--server", "results"),
-    command("tools", "--server", "dead"),
-    command("tools", "--server=upp", code=2),
+    typed("call", "up.count", "name=42", out="42\n"),
+    typed("call", "up.count", "--json", '{"name": "é"}', out="é\n"),
+    typed("call", "MCP.up.count", "name=a=b", "--read-only", code=1),
+    typed("call", "mcp:up:refuse", "--quiet", code=1),
+    typed("call", "up.reject", code=1),
+    typed("call", "up.peek", "nom=a", code=1),
+    typed("call", "up.cuont", "name=a", code=1, out="", said=("did you mean up.count?",)),
+    typed("call", "upp.count", code=2, out="", said=("did you mean 'up'?",)),
+    typed("call", "up", code=2, out="", said=("write SERVER.TOOL",)),
+    typed("call", "up.count", "name", code=2, out="", said=("KEY=VALUE",)),
+    typed("call", "up.count", "--json", "{'a'}", code=2, out="", said=("this is not JSON",)),
+    typed("call", "up.count", "--json=[]", code=2),
+    typed("call", "dead.count", code=1, out="", said=("was not found on PATH",)),
+    typed("tools"),
+    typed("tools", "--json"),
+    typed("tools", "count", "this", "call"),
+    typed("tools", "count this call", "--json", "--server", "up"),
+    typed("tools", "--server", "up", "--long"),
+    typed("tools", "--server", "results"),
+    typed("tools", "--server", "dead"),
+    typed("tools", "--server=upp", code=2),
     program("text('out'); return unwrap(await MCP.up.count({ name: 'from run' }))", out="out\nfrom run\n"),
-    program("text('out'); return unwrap(await MCP.up.count({ name: 'as json' }))", "--json"),
+    program(
+        "text('out'); return unwrap(await MCP.up.count({ name: 'as json' }))",
+        "--json",
+        out='{"status": "completed", "value": "as json", "output": [{"type": "text", "text": "out"}]}\n',
+    ),
     program("const n: number = 1; return n", "--language", "typescript", out="1\n"),
     program("return (await MCP.$api()).servers.length", out="3\n"),
     program("return (await MCP.$api()).servers.length", "--server", "other", out="1\n"),
@@ -464,15 +460,15 @@ COMMANDS = [
     program("return 1", "--language", "python", code=2),
     program("return (", code=1),
     program("  ", code=1, out="", said=("empty",)),
-    command("run", "no-such-file.js", code=2, out="", said=("there is no file no-such-file.js",)),
-    command("run", code=2, out=""),
-    command("run", "--program", "counts", "--input", '{"name": "saved"}', out="saved\n"),
-    command("run", "--program", "counts", "--input", "{}", code=2),
-    command("run", "--program", "needsDead", code=5),
-    command("run", "--program", "count", code=2),
-    command("run", "--program", "counts", "--input", "@no-such-file", code=2),
-    command("run", "--program", "greets"),
-    command("run", "--program", "greets", "--input", "", code=2),
+    typed("run", "no-such-file.js", code=2, out="", said=("there is no file no-such-file.js",)),
+    typed("run", code=2, out=""),
+    typed("run", "--program", "counts", "--input", '{"name": "saved"}', out="saved\n"),
+    typed("run", "--program", "counts", "--input", "{}", code=2),
+    typed("run", "--program", "needsDead", code=5),
+    typed("run", "--program", "count", code=2),
+    typed("run", "--program", "counts", "--input", "@no-such-file", code=2),
+    typed("run", "--program", "greets"),
+    typed("run", "--program", "greets", "--input", "", code=2),
     program("return await programs.counts({ name: 'from a program' })", out="from a program\n"),
 ]
 
@@ -489,7 +485,7 @@ def servers(folder: Path) -> Path:
     (folder / "programs").mkdir()
     for name, text in PROGRAMS.items():
         (folder / "programs" / name).write_text(text, "utf-8")
-    return write_config(folder, servers)
+    return write_config(folder, servers, ask=["mcp:other:count"])
 
 
 @pytest.fixture(scope="module")
@@ -506,12 +502,12 @@ def shared(servers: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("given", COMMANDS, ids=lambda given: " ".join(given.arguments))
 def test_a_command_prints_the_same_with_and_without_the_instance(shared: Path, given: Command, folder: Path) -> None:
     name, *rest = given.arguments
-    started = pids(folder / "up")
-    there = cli(name, "--config", str(shared), *rest)
-    assert pids(folder / "up") == started, "the servers of the instance are used"
+    before = pids(folder / "up")
+    there = started(name, "--config", str(shared), *rest)
+    assert pids(folder / "up") == before, "the servers of the instance are used"
     alone = invoke(name, "--private", "--config", str(shared), *rest)
-    assert (there.returncode, there.stdout, there.stderr) == (alone.exit_code, alone.stdout, alone.stderr)
-    assert there.returncode == given.code
+    assert there == (alone.exit_code, alone.stdout, alone.stderr)
+    assert there.exit_code == given.code
     assert given.out is None or there.stdout == given.out
     assert all(each in " ".join(there.stderr.split()) for each in given.said)
     assert "Traceback" not in there.stderr
@@ -523,14 +519,13 @@ def test_a_program_finds_its_arguments(shared: Path, tmp_path: Path, options: tu
     program = tmp_path / "shows.js"
     program.write_text("return [args, Object.isFrozen(args), typeof MCP.up.peek]", "utf-8")
     for source in ([str(program)], ["-e", program.read_text("utf-8")]):
-        done = cli("run", *options, "--config", str(shared), *source, "--", "one", "two words", "--flag")
-        shown = '[["one", "two words", "--flag"], true, "function"]\n'
-        assert (done.returncode, done.stdout, done.stderr) == (0, shown, "")
-    assert cli("run", *options, str(program), "--config", str(shared)).stdout == '[[], true, "function"]\n'
+        done = started("run", *options, "--config", str(shared), *source, "--", "one", "two words", "--flag")
+        assert done == (0, '[["one", "two words", "--flag"], true, "function"]\n', "")
+    assert started("run", *options, str(program), "--config", str(shared)).stdout == '[[], true, "function"]\n'
 
 
 @SHARED
-def test_a_program_that_takes_longer_than_a_request_is_followed(tmp_path: Path) -> None:
+def test_a_program_that_takes_longer_than_a_request_is_followed_and_printed_whole_and_once(tmp_path: Path) -> None:
     config = write_config(tmp_path, {}, codeMode={"timeoutMs": 200, "maxOutputBytes": 1024})
     code = """
         for (let n = 0; n < 300; n++) text(`line ${n}`);
@@ -538,15 +533,17 @@ def test_a_program_that_takes_longer_than_a_request_is_followed(tmp_path: Path) 
         text("after"); return "v".repeat(5000)"""
     with background_instance(config):
         for options in ((), ("--private",)):
-            done = cli("run", "-e", code, "--config", str(config), *options)
-            answers = cli("run", "-e", code, "--config", str(config), "--json", *options)
+            done = started("run", "-e", code, "--config", str(config), *options)
+            answers = started("run", "-e", code, "--config", str(config), "--json", *options)
             assert done.stdout.splitlines() == [*(f"line {n}" for n in range(300)), "after", "v" * 5000]
-            assert (done.returncode, done.stderr, answers.returncode) == (0, "", 0)
+            assert (done.exit_code, done.stderr, answers.exit_code) == (0, "", 0)
             *waiting, last = [json.loads(line) for line in answers.stdout.splitlines()]
             assert {each["status"] for each in waiting} == {"waiting"}
             assert len({each["runId"] for each in waiting}) == 1
+            assert waiting[0]["output"][-1]["value"]["truncated"]
             assert last["status"] == "completed"
             assert last["output"][-1] == {"type": "text", "text": "after"}
+            assert last["value"]["truncated"]
 
 
 @SHARED
@@ -558,32 +555,33 @@ def test_a_saved_program_can_be_run_as_soon_as_it_is_written(shared: Path, folde
 
 
 @SHARED
-def test_the_written_types_are_the_same_with_and_without_the_instance(shared: Path, tmp_path: Path) -> None:
+def test_the_written_types_are_the_same_with_and_without_the_instance(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     found = {}
     for out, options in (("there", []), ("alone", ["--private"])):
-        done = cli("types", "--out", out, "--config", str(shared), *options, cwd=tmp_path)
+        done = started("types", "--out", out, "--config", str(shared), *options)
         written = {str(file.relative_to(tmp_path / out)): file.read_text() for file in (tmp_path / out).rglob("*.ts")}
-        found[out] = done.returncode, done.stdout.replace(out, ""), done.stderr.replace(out, ""), written
+        found[out] = done.exit_code, done.stdout.replace(out, ""), done.stderr.replace(out, ""), written
     assert found["there"] == found["alone"]
     assert "mcp/up.d.ts" in found["there"][3]
 
 
 async def _commands(config: Path) -> list[str | None]:
     """Return the command of each client of the instance; None for a client that is none."""
-    found = await anyio.to_thread.run_sync(lambda: cli("instance", "status", "--json", "--config", str(config)))
+    found = await command("instance", "status", "--json", "--config", str(config))
     return [each["command"] for each in json.loads(found.stdout)["instance"]["clients"]]
 
 
 @SHARED
 @pytest.mark.anyio
-async def test_a_command_is_a_client_of_the_instance_and_ctrl_c_cancels_its_program(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
-    async with instance(config), attached(config) as client:
-        await client.greet()
-        command = [*COMMAND, "call", "up.hold", "name=a", "--config", str(config)]
-        async with await anyio.open_process(command) as process:
-            await until(lambda: "call a" in events(tmp_path / "log"))
-            status = await anyio.to_thread.run_sync(lambda: cli("instance", "status", "--config", str(config)))
+async def test_a_command_is_a_client_of_the_instance_and_ctrl_c_cancels_its_program(shared: Path, folder: Path) -> None:
+    async with greeted(shared) as client:
+        words = ("call", "up.hold", "name=ctrl-c", "--config", str(shared))
+        async with await anyio.open_process([*COMMAND, *words]) as process:
+            await until(lambda: "call ctrl-c" in events(folder / "up"))
+            status = await command("instance", "status", "--config", str(shared))
             assert re.search(rf"^  codemode-mcp call, process {process.pid}, in ", status.stdout, re.MULTILINE)
             process.send_signal(signal.SIGINT)
             assert await process.wait() == 130
@@ -591,9 +589,9 @@ async def test_a_command_is_a_client_of_the_instance_and_ctrl_c_cancels_its_prog
             said = (await process.stderr.receive()).decode()
         assert said == "interrupted: the program was cancelled, and its calls in flight\n"
         # The instance and the server notice the end of the command after it.
-        await until(lambda: "cancelled a" in events(tmp_path / "log"))
+        await until(lambda: "cancelled ctrl-c" in events(folder / "up"))
         with anyio.fail_after(SECONDS):
-            while await _commands(config) != [None]:
+            while await _commands(shared) != [None]:
                 pass
         assert (await client.exec("return 1"))["value"] == 1
 
@@ -601,18 +599,16 @@ async def test_a_command_is_a_client_of_the_instance_and_ctrl_c_cancels_its_prog
 @SHARED
 @pytest.mark.anyio
 async def test_output_is_there_before_a_program_ends_which_is_cancelled_if_the_command_is_killed(
-    tmp_path: Path,
+    shared: Path, folder: Path
 ) -> None:
-    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
-    code = 'text("first"); await MCP.up.hold({ name: "a" }); return "last"'
-    async with instance(config):
-        async with await anyio.open_process([*COMMAND, "run", "-e", code, "--config", str(config)]) as process:
-            assert process.stdout is not None
-            assert await process.stdout.receive() == b"first\n"
-            await until(lambda: "call a" in events(tmp_path / "log"))
-            process.kill()
-            await process.wait()
-        await until(lambda: "cancelled a" in events(tmp_path / "log"))
+    code = 'text("first"); await MCP.up.hold({ name: "killed" }); return "last"'
+    async with await anyio.open_process([*COMMAND, "run", "-e", code, "--config", str(shared)]) as process:
+        assert process.stdout is not None
+        assert await process.stdout.receive() == b"first\n"
+        await until(lambda: "call killed" in events(folder / "up"))
+        process.kill()
+        await process.wait()
+    await until(lambda: "cancelled killed" in events(folder / "up"))
 
 
 @SHARED
@@ -635,51 +631,48 @@ async def test_a_command_whose_instance_ends_says_so(tmp_path: Path, way: signal
 
 @SHARED
 @pytest.mark.anyio
-async def test_a_question_of_the_instance_is_answered_at_the_terminal_of_the_command(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, ask=["mcp:up:count"])
-    async with instance(config):
-        for typed, code in (("yes\n", 0), ("no\n", 1)):
-            async with terminal("call", "up.count", "name=a", "--config", str(config)) as person:
-                await person.see(r'call 1: "mcp:up:count".*"a".*Type yes: .*> ')
-                person.type(typed)
-                assert await person.end() == code
-        assert events(tmp_path / "log") == ["call a"]
-        done = await anyio.to_thread.run_sync(lambda: cli("call", "up.count", "name=b", "--config", str(config)))
-        assert done.returncode == 1
-        assert "denied by `codemode-mcp run`, which cannot ask here" in " ".join(done.stderr.split())
+async def test_a_question_of_the_instance_is_answered_at_the_terminal_of_the_command(
+    shared: Path, folder: Path
+) -> None:
+    for typed, code in (("yes\n", 0), ("no\n", 1)):
+        async with terminal("call", "other.count", "name=a", "--config", str(shared)) as person:
+            await person.see(r'call 1: "mcp:other:count".*"a".*Type yes: .*> ')
+            person.type(typed)
+            assert await person.end() == code
+    assert events(folder / "other") == ["call a"]
+    done = await command("call", "other.count", "name=b", "--config", str(shared))
+    assert done.exit_code == 1
+    assert "denied by `codemode-mcp run`, which cannot ask here" in " ".join(done.stderr.split())
 
 
 @SHARED
 @pytest.mark.anyio
-async def test_a_line_of_progress_stands_at_the_terminal_of_the_command(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
-    async with instance(config):
-        async with terminal("call", "up.hold", "name=a", "--config", str(config)) as person:
-            await person.see(r"1 running · MCP\.up\.hold [0-9.]+ (ms|s)")
-            person.process.send_signal(signal.SIGINT)
-            assert await person.end() == 130
-        assert re.search(r"\r +\rinterrupted", person.text), "it was cleared"
-        assert len(pids(tmp_path / "log")) == 1
+async def test_a_line_of_progress_stands_at_the_terminal_of_the_command(shared: Path) -> None:
+    async with terminal("call", "up.hold", "name=slow", "--config", str(shared)) as person:
+        await person.see(r"1 running · MCP\.up\.hold [0-9.]+ (ms|s)")
+        person.process.send_signal(signal.SIGINT)
+        assert await person.end() == 130
+    assert re.search(r"\r +\rinterrupted", person.text), "it was cleared"
 
 
 @SHARED
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="the test looks for sockets in /proc")
 @pytest.mark.anyio
-async def test_a_command_does_without_an_instance_that_does_not_answer(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
-    async with instance(config) as running:
-        os.kill(running.pid, signal.SIGSTOP)
-        try:
-            command = ("call", "up.count", "name=a", "--config", str(config))
-            done = await anyio.to_thread.run_sync(lambda: cli(*command))
-            async with await anyio.open_process([*COMMAND, *command], stdout=subprocess.DEVNULL) as process:
-                await until(lambda: _connected(process.pid))
-                process.send_signal(signal.SIGINT)
-                assert await process.wait() == 130
-                assert process.stderr is not None
-                assert [part async for part in process.stderr] == []
-        finally:
-            os.kill(running.pid, signal.SIGCONT)
+async def test_a_command_does_without_an_instance_that_does_not_answer(shared: Path) -> None:
+    record = registry.read_record(registry.key_of(shared))
+    assert record is not None
+    os.kill(record.pid, signal.SIGSTOP)
+    try:
+        words = ("call", "up.count", "name=a", "--config", str(shared))
+        done = await anyio.to_thread.run_sync(lambda: cli(*words))
+        async with await anyio.open_process([*COMMAND, *words], stdout=subprocess.DEVNULL) as process:
+            await until(lambda: _connected(process.pid))
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 130
+            assert process.stderr is not None
+            assert [part async for part in process.stderr] == []
+    finally:
+        os.kill(record.pid, signal.SIGCONT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "a\n", "")
 
 
@@ -694,7 +687,7 @@ def _connected(pid: int) -> bool:
 
 
 @SHARED
-def test_a_configuration_of_the_working_directory_has_to_be_confirmed(tmp_path: Path) -> None:
+def test_a_configuration_of_the_working_directory_has_to_be_confirmed_and_may_not_be_shared(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, name="codemode-mcp.json")
     with background_instance(config):
         refused = cli("call", "up.count", "name=a", cwd=tmp_path)
@@ -704,6 +697,9 @@ def test_a_configuration_of_the_working_directory_has_to_be_confirmed(tmp_path: 
         for name in "ab":
             assert cli("call", "up.count", f"name={name}", cwd=tmp_path).stdout == f"{name}\n"
         assert len(pids(tmp_path / "log")) == 1
+        config.write_text(json.dumps({**json.loads(config.read_text()), "instance": {"shared": False}}))
+        assert cli("call", "up.count", "name=c", "--config", str(config)).stdout == "c\n"
+        assert len(pids(tmp_path / "log")) == 2
 
 
 @SHARED
@@ -711,21 +707,10 @@ def test_commands_are_the_same_in_pass_through_mode(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, codeMode={"enabled": False})
     with background_instance(config):
         for name, *rest in (["call", "up.count", "name=a"], ["run", "-e", "return 1"], ["tools"]):
-            there = cli(name, *rest, "--config", str(config))
+            there = started(name, *rest, "--config", str(config))
             alone = invoke(name, "--private", *rest, "--config", str(config))
-            assert (there.returncode, there.stdout, there.stderr) == (alone.exit_code, alone.stdout, alone.stderr)
-            assert there.returncode == 0
-
-
-@SHARED
-def test_a_private_configuration_is_not_shared(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
-    command = ["call", "up.count", "name=a", "--config", str(config)]
-    with background_instance(config):
-        assert cli(*command).stdout == "a\n"
-        config.write_text(json.dumps({**json.loads(config.read_text()), "instance": {"shared": False}}))
-        assert cli(*command).stdout == "a\n"
-        assert len(pids(tmp_path / "log")) == 2
+            assert there == (alone.exit_code, alone.stdout, alone.stderr)
+            assert there.exit_code == 0
 
 
 @SHARED
@@ -743,12 +728,12 @@ def test_a_reader_that_leaves_cancels_the_program(shared: Path) -> None:
 def test_no_secret_is_shown(tmp_path: Path) -> None:
     secret = "s3cret-of-the-test"
     entry = counting(tmp_path / "log", f"stderr={secret}", env={"SECRET": secret})
-    config = write_config(tmp_path, {"up": entry})
-    with background_instance(config):
-        command = ["call", "up.reject", "--config", str(config)]
-        there, alone = cli(*command), cli(*command, "--private")
+    config = str(write_config(tmp_path, {"up": entry}))
+    with background_instance(Path(config)):
+        command = ["call", "up.reject", "--config", config]
+        there, alone = started(*command), started(*command, "--private")
         assert there.stderr == alone.stderr
-        status = cli("instance", "status", "--json", "--config", str(config))
-        log = cli("instance", "logs", "--config", str(config))
+        status = started("instance", "status", "--json", "--config", config)
+        log = started("instance", "logs", "--config", config)
     for each in (there, status, log):
         assert secret not in each.stdout + each.stderr

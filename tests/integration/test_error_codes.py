@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
@@ -26,15 +25,14 @@ from harness import (
     counting,
     events,
     handshaken,
+    invoke,
     quickstart,
     serve,
     until,
     write_config,
 )
-from typer.testing import CliRunner
 
 from codemode_mcp.base.errors import ERROR_CODES
-from codemode_mcp.cli import app
 from codemode_mcp.sandbox.binary import PACKAGE
 
 if TYPE_CHECKING:
@@ -64,25 +62,16 @@ PROGRAMS = {
     "two in a line": Fails("const o = {\n  a: 1\n  b: 2\n};", "invalid_input", "3:3", (), PLAIN),
     "types": Fails("text(1);\nconst x: number = 1;", "invalid_input", "2:1", ("const x: number",), PLAIN),
     "shell": Fails("ls -la /tmp", "invalid_input", "", ("shell", "MCP.<server>"), PLAIN),
-    "fenced": Fails("```js\n1\n```\n```js\n2\n```", "invalid_input", "", ("several Markdown fences",), PLAIN),
     "unknown tool": Fails("text(1);\nawait MCP.tracker.listIssue({})", "invalid_input", "2:7", ("listIssues",)),
     "unknown server": Fails("text(1);\nawait MCP.trakker.listIssues({})", "invalid_input", "2:7", ("tracker",)),
     "typed syntax": Fails("text(1);\nconst b: = 2;", "typescript_transform_failed", "2:10", ("b: =",), ("typescript",)),
     "typed, not closed": Fails("{\n  text(1)", "typescript_transform_failed", "2:10", (), ("typescript",)),
     "typed enum": Fails("enum A { x = }", "typescript_transform_failed", "1:14", ("enum A",), ("typescript",)),
     "import": Fails('import fs from "fs";\nreturn 1', "module_access_denied", "1:1", ("`import`", "MCP")),
-    "export": Fails("text(1);\nexport const a = 1;", "module_access_denied", "2:1", ("`export`", "MCP")),
-    "require": Fails('return 1;\nrequire("fs")', "module_access_denied", "2:1", ("`require()`", "MCP")),
-    "dynamic import": Fails('text(1);\nawait import("fs")', "module_access_denied", "2:7", ("`import()`", "MCP")),
-    "import.meta": Fails("text(1);\nreturn import.meta.url", "module_access_denied", "2:8", ("`import.meta`",)),
     # module access that only shows when it runs
     "import in eval": Fails("await eval('import(\"fs\")')", "module_access_denied", "", ("no modules", "MCP")),
-    "import in new Function": Fails(
-        "await new Function('return import(\"fs\")')()", "module_access_denied", "", ("no modules", "MCP")
-    ),
     # the program's own errors; tests of positions say more
     "exception": Fails('text(1);\nthrow new TypeError("oops")', "internal_error", "2:7", ("TypeError: oops",)),
-    "no such global": Fails("return process.env", "internal_error", "", ("process is not defined", "call a tool")),
     "parsed result": Fails(
         "const r = await MCP.counting.count({ name: 'a' });\nJSON.parse(r);",
         "internal_error",
@@ -95,7 +84,6 @@ PROGRAMS = {
     "thrown null": Fails("throw null", "internal_error", "", ("Uncaught: null",)),
     "after a suspension": Fails("await yield_control();\nthrow new Error('late')", "internal_error", "2:7", ("late",)),
     "never settles": Fails("await new Promise(() => {})", "internal_error", "", ("nothing can settle",)),
-    "recursion": Fails("const f = () => f() + 1;\nf()", "internal_error", "1:17", ("Maximum call stack size",)),
     # calls that are not caught
     "arguments": Fails(
         "text(1);\nawait MCP.tracker.getIssue({ issue_id: 0 })",
@@ -103,22 +91,11 @@ PROGRAMS = {
         "2:19",
         ("input.issue_id", "nothing was sent", "Signature: MCP.tracker.getIssue("),
     ),
-    "missing argument": Fails(
-        "await MCP.tracker.getIssue({})", "nested_tool_failed", "1:19", ("input.issue_id: missing (integer",)
-    ),
-    "no object": Fails("await MCP.tracker.getIssue(1)", "nested_tool_failed", "1:19", ("one plain object",)),
-    "two objects": Fails(
-        "await MCP.counting.count({}, { name: 'x' })", "nested_tool_failed", "1:20", ("there is no option name",)
-    ),
-    "three objects": Fails("await MCP.counting.count({}, {}, {})", "nested_tool_failed", "1:20", ("3 arguments",)),
     "no JSON": Fails(
         "await MCP.counting.count({ name: () => 1 })",
         "nested_tool_failed",
         "1:20",
         ("name is a function", "leave it out"),
-    ),
-    "bigint": Fails(
-        "await MCP.counting.count({ name: 2n ** 60n })", "nested_tool_failed", "1:20", ("46976n; pass String(n)",)
     ),
     "rounded integer": Fails(
         "await MCP.tracker.getIssue({ issue_id: 725653563933458433 })",
@@ -276,46 +253,6 @@ async def test_a_refused_call_can_be_caught_and_made_again(session: Session) -> 
     assert await session.value(code) == ["made", "made", "too_many_pending_tool_calls", "again"]
 
 
-IMITATIONS = {
-    "interrupted": "throw new Error('interrupted')",
-    "out of memory": "throw Object.assign(new Error('out of memory'), { name: 'InternalError' })",
-    "class InternalError": "class InternalError extends Error {}; throw new InternalError('out of memory')",
-    "stack overflow": "const e = await Promise.resolve().then(function f() { f() }).catch((e) => e);"
-    "throw Object.setPrototypeOf(new Error('out of memory'), Object.getPrototypeOf(e))",
-    "words of memory": "throw new Error("
-    "'the program used more than its memory of 16 MiB; keep less in memory at the same time')",
-    "words of time": "throw new Error('the program was still computing when its time of 10 s was over')",
-    "code timeout": "throw Object.assign(new Error('x'), { code: 'timeout' })",
-    "code of a restore": "throw Object.assign(new RangeError('x'), { code: 'snapshot_restore_failed' })",
-    "SyntaxError": "throw new SyntaxError('Unexpected token')",
-    "bare code": "throw 'module_access_denied'",
-    "plain object": "throw { name: 'ToolCallError', code: 'aborted', message: 'the program was cancelled' }",
-    "rejected object": "await Promise.reject({ name: 'TypeError', code: 'module_access_denied', message: 'm' })",
-    "made ToolCallError": "throw Object.assign(new Error('x'), { name: 'ToolCallError', code: 'nested_tool_failed' })",
-    "made refusal": "throw Object.assign(new Error('too many'), { code: 'too_many_pending_tool_calls' })",
-    "copied ToolCallError": "try { await MCP.counting.reject({}) } catch (e) {"
-    "throw Object.assign(new Error(e.message), { name: e.name, code: e.code, data: e.data }) }",
-    "heir of a ToolCallError": "try { await MCP.counting.reject({}) } catch (e) { throw Object.create(e) }",
-    "wrapped ToolCallError": "try { await MCP.counting.reject({}) } catch (e) { throw new Error('x', { cause: e }) }",
-}
-
-
-@pytest.mark.parametrize("name", IMITATIONS)
-async def test_an_error_that_only_looks_like_ours_is_the_programs_own(session: Session, name: str) -> None:
-    answer = await session.exec(IMITATIONS[name], language="javascript")
-    assert answer.code == "internal_error", answer.error
-
-
-async def test_the_error_of_a_call_keeps_its_code_whatever_a_program_writes_into_it(session: Session) -> None:
-    code = """
-        try { await MCP.counting.reject({}) } catch (e) {
-            for (const key of ["code", "name", "message"]) try { e[key] = "aborted" } catch {}
-            throw e;
-        }
-    """
-    assert (await session.exec(code)).code == "nested_tool_failed"
-
-
 # scenarios
 
 
@@ -342,13 +279,9 @@ def reaches(code: ErrorCode, *words: str) -> Callable[[Scenario], Scenario]:
     return add
 
 
-def shadowing(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
-    """Return the environment for a server that finds these files before any installed package."""
-    for name, content in files.items():
-        path = folder / "shadow" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder / "shadow"), os.environ.get("PYTHONPATH")]))}
+def found_first(folder: Path) -> dict[str, str]:
+    """Return the environment for a server that finds modules of a folder before any installed package."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))}
 
 
 @pytest.fixture(scope="module")
@@ -375,39 +308,22 @@ async def still_working(config: Path, env: dict[str, str] | None = None) -> Asyn
 @reaches("invalid_config", "mcpServers.a.comand: unknown key", '"command"')
 async def a_mistyped_key(folder: Path) -> Told:
     config = write_config(folder, {"a": {"comand": "x"}})
-    done = CliRunner().invoke(app, ["serve", "--config", str(config)], catch_exceptions=False)
+    done = invoke("serve", "--config", str(config))
     assert (done.exit_code, done.stdout) == (2, "")
     code, _, rest = done.stderr.partition(":")
     return Told(code, rest)
 
 
-async def without_engine(folder: Path, env: dict[str, str], language: str) -> Answer:
-    async with serve(write_config(folder, DOWN), env=env) as session:
-        answer = await session.exec("return 1", language=language)
-        # There is no fallback: still two tools, and the same answer again.
-        assert [tool.name for tool in (await session.client.list_tools()).tools] == ["exec", "wait"]
-        assert (await session.exec("return 1")).error == answer.error
-        return answer
-
-
 @reaches("runtime_unavailable", "engine is missing", "install the package")
 async def no_engine(folder: Path) -> Answer:
-    env = shadowing(folder, {f"{PACKAGE}/__init__.py": b""})
-    return await without_engine(folder, env, "javascript")
-
-
-@reaches("runtime_unavailable", "not the expected one", "sha256", "reinstall the package")
-async def an_engine_with_one_bit_changed(folder: Path) -> Answer:
-    engine = bytearray(resources.files(PACKAGE).joinpath(f"{PACKAGE}.wasm").read_bytes())
-    engine[-1] ^= 1
-    env = shadowing(folder, {f"{PACKAGE}/__init__.py": b"", f"{PACKAGE}/{PACKAGE}.wasm": bytes(engine)})
-    return await without_engine(folder, env, "typescript")
-
-
-@reaches("runtime_unavailable", "no-such-esbuild", "missing")
-async def no_esbuild(folder: Path) -> Answer:
-    async with still_working(write_config(folder, {}, esbuild="no-such-esbuild")) as session:
-        return await session.exec("return 1 as number", language="typescript")
+    (folder / PACKAGE).mkdir()
+    (folder / PACKAGE / "__init__.py").touch()
+    async with serve(write_config(folder, DOWN), env=found_first(folder)) as session:
+        answer = await session.exec("return 1")
+        # There is no fallback: still two tools, and the same answer again.
+        assert [tool.name for tool in (await session.client.list_tools()).tools] == ["exec", "wait"]
+        assert (await session.exec("return 1", language="typescript")).error == answer.error
+        return answer
 
 
 @reaches("invalid_input", "there is no run")
@@ -448,7 +364,7 @@ async def a_run_left_alone_for_too_long(folder: Path) -> Answer:
         return expired
 
 
-DAMAGE = b"""
+DAMAGE = """
 from dataclasses import replace
 from codemode_mcp.runs.store import MemoryStore
 
@@ -463,7 +379,7 @@ MemoryStore.suspend = damage
 """
 
 
-FAULT = b"""
+FAULT = """
 from codemode_mcp.runs.driver import Driver
 
 complete = Driver._complete
@@ -488,7 +404,9 @@ async def faulty(folder: Path) -> AsyncIterator[Faulty]:
     config = folder / "faulty.json"
     log = folder / "faulty.log"
     config.write_text(json.dumps({"log": {"file": str(log)}, "store": {"kind": "memory"}}), "utf-8")
-    async with serve(config, env=shadowing(folder, {"sitecustomize.py": DAMAGE + FAULT})) as session:
+    (folder / "faulty").mkdir()
+    (folder / "faulty" / "sitecustomize.py").write_text(DAMAGE + FAULT, "utf-8")
+    async with serve(config, env=found_first(folder / "faulty")) as session:
         yield Faulty(session, log)
         assert await session.value("return 1") == 1
 
@@ -574,14 +492,17 @@ def test_every_code_is_reached() -> None:
 
 
 @pytest.mark.usefixtures("esbuild")
-async def test_typescript_with_a_mistake_is_told_typescripts_verdict_without_a_language(session: Session) -> None:
-    answer = await session.exec("const a: number = 1;\nconst b: = 2;")
-    assert answer.code == "typescript_transform_failed"
-    assert "cell.ts:2:10" in answer.error
-
-
-@pytest.mark.usefixtures("esbuild")
-async def test_javascript_with_a_mistake_is_told_the_engines_verdict_without_a_language(session: Session) -> None:
-    answer = await session.exec("const a = 1;\nconst b = ;")
-    assert answer.code == "invalid_input"
-    assert "cell.js:2:11" in answer.error
+@pytest.mark.parametrize(
+    ("text", "code", "place"),
+    [
+        ("const a: number = 1;\nconst b: = 2;", "typescript_transform_failed", "cell.ts:2:10"),
+        ("const a = 1;\nconst b = ;", "invalid_input", "cell.js:2:11"),
+    ],
+    ids=["typescript", "javascript"],
+)
+async def test_a_mistake_is_told_by_the_verdict_of_its_language_without_a_language(
+    session: Session, text: str, code: str, place: str
+) -> None:
+    answer = await session.exec(text)
+    assert answer.code == code
+    assert place in answer.error

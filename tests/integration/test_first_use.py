@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 import pytest
-from typer.testing import CliRunner
 
-from codemode_mcp.cli import app
 from codemode_mcp.config import confirmation, find_config
-from tests.integration.harness import cli
+from tests.integration.harness import cli, invoke
 from tests.integration.terminal import terminal
 
 if TYPE_CHECKING:
@@ -41,7 +39,7 @@ def leaving_a_file(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("command", [("run", "-e", "return await MCP.mark.x()"), ("tools",), ("doctor",), ("serve",)])
 def test_without_a_terminal_it_is_refused_with_the_option_to_give(checkout: Path, command: tuple[str, ...]) -> None:
-    done = CliRunner().invoke(app, list(command), prog_name="codemode-mcp")
+    done = invoke(*command)
     assert done.exit_code == 2
     said = " ".join(done.output.split())
     assert f"--config {checkout / 'codemode-mcp.json'}" in said
@@ -51,10 +49,10 @@ def test_without_a_terminal_it_is_refused_with_the_option_to_give(checkout: Path
 
 
 def test_one_that_is_named_or_starts_nothing_needs_no_answer(checkout: Path) -> None:
-    named = CliRunner().invoke(app, ["run", "--config", "codemode-mcp.json", "-e", "return 1"], prog_name="x")
+    named = invoke("run", "--config", "codemode-mcp.json", "-e", "return 1")
     assert (named.exit_code, named.stdout) == (0, "1\n"), named.output
     (checkout / "codemode-mcp.json").write_text('{"tools": {"deny": ["mcp:a:*"]}, "mcpServers": {}}')
-    found = CliRunner().invoke(app, ["run", "-e", "return 1"], prog_name="x")
+    found = invoke("run", "-e", "return 1")
     assert (found.exit_code, found.stdout) == (0, "1\n"), found.output
 
 
@@ -142,7 +140,7 @@ def test_what_is_put_in_its_place_after_it_was_found_is_not_obeyed(
         return found
 
     monkeypatch.setattr("codemode_mcp.config.find_config", exchanging)
-    done = CliRunner().invoke(app, ["tools"], prog_name="codemode-mcp")
+    done = invoke("tools")
     assert done.exit_code == 2, done.output
     assert "starts programs as you" in " ".join(done.output.split())
     assert not (checkout / "started").exists()
@@ -159,7 +157,7 @@ def test_the_owner_of_the_very_file_that_is_read_decides(checkout: Path, monkeyp
         return found
 
     monkeypatch.setattr("codemode_mcp.config.find_config", exchanging)
-    done = CliRunner().invoke(app, ["tools"], prog_name="codemode-mcp")
+    done = invoke("tools")
     assert done.exit_code == 2, done.output
     assert "belongs to another user" in " ".join(done.output.split())
 

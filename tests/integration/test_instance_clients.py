@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from tests.integration.attached import attached, instance
+from tests.integration.attached import greeted, instance
 from tests.integration.harness import counting, events, until, write_config
 
 if TYPE_CHECKING:
@@ -43,12 +43,10 @@ async def test_restrictions_bind_the_client_that_gave_them_and_its_runs(tmp_path
     config = write_config(tmp_path, {"up": counting(tmp_path / "up")}, contexts=contexts)
     async with (
         instance(config),
-        attached(config) as free,
-        attached(config, options={"readOnly": True}) as bound,
-        attached(config, options={"context": "careful"}) as careful,
+        greeted(config) as free,
+        greeted(config, options={"readOnly": True}) as bound,
+        greeted(config, options={"context": "careful"}) as careful,
     ):
-        for client in (free, bound, careful):
-            await client.greet()
         runs = [await client.exec(f"await yield_control(); {COUNT}") for client in (bound, careful)]
         for run in runs:
             assert "made" not in str(await wait(free, run["runId"]))
@@ -74,9 +72,8 @@ async def test_a_client_has_the_log_of_its_own_programs(tmp_path: Path, direct: 
     code = "await MCP.SERVER.refuse({}); " if direct else ""  # the first call waits for the connection
     code += "try { await MCP.SERVER.reject({}) } catch {} return 1"
     options = {"logLevel": "debug", "logFile": file.name}
-    async with instance(config), attached(config) as one, attached(config, options=options) as other:
+    async with instance(config), greeted(config) as one, greeted(config, options=options) as other:
         for client, server in ((one, "up"), (other, "down")):
-            await client.greet()
             assert (await client.exec(code.replace("SERVER", server)))["value"] == 1
         await until(lambda: "call mcp:down:reject" in file.read_text("utf-8"))
         await one.request("ping")
@@ -89,8 +86,7 @@ async def test_a_client_has_the_log_of_its_own_programs(tmp_path: Path, direct: 
 async def test_a_request_that_a_killed_instance_leaves_is_answered_by_the_next_one(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": counting(tmp_path / "up")}, codeMode={"timeoutMs": 20_000})
     async with instance(config) as process:
-        async with attached(config) as client:
-            await client.greet()
+        async with greeted(config) as client:
             params = {"name": "exec", "arguments": {"code": "await MCP.up.hold({ name: 'x' }); return 1"}}
             number = await client.start("tools/call", params)
             await until(lambda: "call x" in events(tmp_path / "up"))
@@ -100,8 +96,7 @@ async def test_a_request_that_a_killed_instance_leaves_is_answered_by_the_next_o
         progress = [note for note in client.notes if note.get("progress") == number]
     assert [note["dispatched"] for note in progress] == [False, True]
     message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-    async with instance(config), attached(config) as client:
-        await client.greet()
+    async with instance(config), greeted(config) as client:
         for run, dispatched, said in (
             (progress[1]["run"], True, "Check what they have changed before you repeat them."),
             (progress[0]["run"], False, "None of its calls was sent. Call exec again."),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 import pytest
-from attached import attached, instance, killed_in_the_end
-from harness import cli, counting, events, write_config
+from attached import attached, greeted, instance, killed_in_the_end
+from harness import COMMAND, SECONDS, cli, command, counting, events, write_config
 from mcp.client.client import Client
 from terminal import terminal
 
@@ -22,7 +22,6 @@ from codemode_mcp.extensions.setup.doctor import machine as instance_check
 from codemode_mcp.process.instance import registry
 
 if TYPE_CHECKING:
-    import subprocess
     from pathlib import Path
 
 pytestmark = [
@@ -33,51 +32,40 @@ pytestmark = [
 CALL = 'return unwrap(await MCP.a.count({ name: "hello" }))'
 
 
-async def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `codemode-mcp` in a thread."""
-    return await anyio.to_thread.run_sync(lambda: cli(*arguments))
-
-
 async def report(config: Path) -> dict[str, Any]:
     """Return the facts of `instance status --json`."""
     done = await command("instance", "status", "--json", "--config", str(config))
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-async def test_status_lists_a_server_once_that_is_down_for_two_applications(tmp_path: Path) -> None:
-    own = counting(tmp_path / "log") | {"env": {"WHO": "${WHO}"}}
-    config = write_config(tmp_path, {"own": own, "down": {"command": "no-such-command"}})
-    async with (
-        instance(config),
-        attached(config, environ={"WHO": "one"}) as first,
-        attached(config, environ={"WHO": "two"}) as second,
-    ):
-        for client in (first, second):
-            await client.greet()
-            await client.exec("return await MCP.own.count({ name: 'x' })")
-        servers = (await report(config))["instance"]["servers"]
-        assert sorted(each["name"] for each in servers) == ["down", "own", "own"]
-
-
 async def test_status_names_clients_servers_and_what_they_save(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"a": counting(tmp_path / "log"), "idle": counting(tmp_path / "b", start="lazy")})
+    servers = {
+        "a": counting(tmp_path / "log"),
+        "idle": counting(tmp_path / "b", start="lazy"),
+        "own": counting(tmp_path / "own", env={"WHO": "${WHO}"}),
+        "down": {"command": "no-such-command"},
+    }
+    config = write_config(tmp_path, servers)
     async with (
         instance(config) as process,
-        attached(config) as first,
-        attached(config, options={"readOnly": True}) as second,
+        attached(config, environ={"WHO": "one"}) as first,
+        attached(config, environ={"WHO": "two"}, options={"readOnly": True}) as second,
     ):
         assert [each["name"] for each in (await report(config))["instance"]["clients"]] == [None, None]
         for client in (first, second):
             await client.greet()
+            await client.exec("await MCP.own.$api()")
         await first.exec(CALL)
         facts = (await report(config))["instance"]
+        names = [each["name"] for each in facts["servers"]]
+        assert (names.count("own"), names.count("down")) == (2, 1), "a server that is down for both is listed once"
         assert (facts["pid"], facts["leaving"], facts["http"]) == (process.pid, None, None)
         assert [(each["name"], each["clientVersion"]) for each in facts["clients"]] == [("attached", "1")] * 2
         assert [each["readOnly"] for each in facts["clients"]] == [False, True]
-        server = facts["servers"][0]
-        assert (server["name"], server["state"]) == ("a", "ready")
+        server = facts["servers"][names.index("a")]
+        assert server["state"] == "ready"
         assert len(server["pids"]) == 1
         assert facts["saved"]["processes"] >= 0
         if sys.platform == "linux":
@@ -97,7 +85,7 @@ async def test_without_an_instance_status_and_stop_say_so(tmp_path: Path) -> Non
     config = write_config(tmp_path, {})
     assert await report(config) == {"running": False, "instance": None}
     done = await command("instance", "stop", "--config", str(config))
-    assert (done.returncode, done.stderr) == (0, "No shared instance runs for this configuration.\n")
+    assert (done.exit_code, done.stderr) == (0, "No shared instance runs for this configuration.\n")
 
 
 async def test_an_instance_that_does_not_answer_is_named_and_can_be_killed(tmp_path: Path) -> None:
@@ -107,7 +95,7 @@ async def test_an_instance_that_does_not_answer_is_named_and_can_be_killed(tmp_p
         answers = []
 
         async def ask(verb: str) -> None:
-            answers.append(await command("instance", verb, "--config", str(config)))
+            answers.append(await anyio.to_thread.run_sync(lambda: cli("instance", verb, "--config", str(config))))
 
         async with anyio.create_task_group() as group:
             for verb in ("status", "stop"):
@@ -120,24 +108,32 @@ async def test_an_instance_that_does_not_answer_is_named_and_can_be_killed(tmp_p
             assert f"kill -CONT {process.pid}" in text
             assert "codemode-mcp instance stop --kill" in text
         done = await command("instance", "stop", "--kill", "--config", str(config))
-        assert done.returncode == 0, done.stderr
+        assert done.exit_code == 0, done.stderr
         await process.wait()
 
 
-async def test_an_instance_is_started_and_restarted(tmp_path: Path) -> None:
+async def test_an_instance_is_started_and_restarted_and_its_log_followed(tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
     with killed_in_the_end(config):
         started = await command("instance", "start", "--config", str(config))
-        assert started.returncode == 0, started.stderr
+        assert started.exit_code == 0, started.stderr
         first = (await report(config))["instance"]["pid"]
         assert started.stderr == f"The shared instance runs: process {first}.\n"
         again = await command("instance", "start", "--config", str(config))
         assert again.stderr == f"The shared instance runs already: process {first}.\n"
         restarted = await command("instance", "restart", "--config", str(config))
-        assert restarted.returncode == 0, restarted.stderr
+        assert restarted.exit_code == 0, restarted.stderr
         assert (await report(config))["instance"]["pid"] != first
-        stopped = await command("instance", "stop", "--config", str(config))
-        assert stopped.returncode == 0, stopped.stderr
+        follow = [*COMMAND, "instance", "logs", "--follow", "--config", str(config)]
+        async with await anyio.open_process(follow) as follower:
+            assert follower.stdout is not None
+            seen = (await follower.stdout.receive()).decode()
+            stopped = await command("instance", "stop", "--config", str(config))
+            assert stopped.exit_code == 0, stopped.stderr
+            with anyio.fail_after(SECONDS):
+                while "the shared instance ends" not in seen:
+                    seen += (await follower.stdout.receive()).decode()
+            follower.kill()
         log = await command("instance", "logs", "--lines", "3", "--config", str(config))
         assert "the shared instance ends: a terminal has stopped it" in log.stdout
 
@@ -146,16 +142,16 @@ async def test_an_instance_serves_over_http_until_it_ends(tmp_path: Path) -> Non
     config = write_config(tmp_path, {"a": counting(tmp_path / "log")})
     with killed_in_the_end(config):
         started = await command("instance", "start", "--http", "--port", "0", "--config", str(config))
-        assert started.returncode == 0, started.stderr
+        assert started.exit_code == 0, started.stderr
         found = re.search(r"serves MCP at (http://127\.0\.0\.1:(\d+)/mcp)", started.stderr)
         assert found is not None, started.stderr
         assert (await report(config))["instance"]["http"] == found[1]
         again = await command("instance", "start", "--http", "--port", "0", "--config", str(config))
-        assert again.returncode == 1
+        assert again.exit_code == 1
         assert found[1] in again.stderr
         async with Client(found[1]) as client:
             assert [tool.name for tool in (await client.list_tools()).tools] == ["exec", "wait"]
-        assert (await command("instance", "stop", "--config", str(config))).returncode == 0
+        assert (await command("instance", "stop", "--config", str(config))).exit_code == 0
         with pytest.raises(OSError, match="connect"):
             await anyio.connect_tcp("127.0.0.1", int(found[2]))
 
@@ -164,32 +160,14 @@ async def test_an_address_that_others_reach_is_refused(tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
     with killed_in_the_end(config):
         done = await command("instance", "start", "--http", "--host", "0.0.0.0", "--config", str(config))
-        assert done.returncode == 1
+        assert done.exit_code == 1
         assert "--allow-unauthenticated" in done.stderr
-
-
-async def test_a_new_line_of_the_log_is_followed(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {})
-    async with instance(config):
-        arguments = [sys.executable, "-m", "codemode_mcp", "instance", "logs", "--follow", "--config", str(config)]
-        async with await anyio.open_process(arguments) as follower:
-            assert follower.stdout is not None
-            seen = ""
-            with anyio.fail_after(30):
-                async for data in follower.stdout:
-                    if not seen:
-                        assert (await command("instance", "stop", "--config", str(config))).returncode == 0
-                    seen += data.decode()
-                    if "the shared instance ends" in seen:
-                        break
-            follower.kill()
 
 
 async def test_a_terminal_lists_shows_approves_and_cancels_runs_of_the_instance(tmp_path: Path) -> None:
     settings = {"timeoutMs": 500}
     config = write_config(tmp_path, {"a": counting(tmp_path / "log")}, ask=["mcp:a:count"], codeMode=settings)
-    async with instance(config), attached(config) as client:
-        await client.greet()
+    async with instance(config), greeted(config) as client:
         waiting = await client.exec(CALL)
         run = waiting["runId"]
         listed = await command("runs", "list", "--config", str(config))
@@ -224,9 +202,7 @@ async def test_doctor_says_what_runs_and_what_is_wrong(tmp_path: Path) -> None:
     ((status, detail, _),) = await doctor(config)
     assert (status, detail) == ("ok", "none runs for this configuration; the first client starts it")
     key = registry.key_of(config)
-    async with instance(config) as process, attached(config) as first, attached(config) as second:
-        for client in (first, second):
-            await client.greet()
+    async with instance(config) as process, greeted(config) as first, greeted(config):
         await first.exec(CALL)
         ((status, detail, _),) = await doctor(config)
         assert status == "ok"
@@ -262,8 +238,8 @@ async def test_doctor_names_a_folder_that_cannot_be_used(tmp_path: Path, monkeyp
     assert status == "warn"
     assert str(place) in detail
     assert "each client has a server process of its own" in detail
-    done = await anyio.to_thread.run_sync(lambda: cli("instance", "status", "--config", str(config)))
-    assert done.returncode == 1
+    done = await command("instance", "status", "--config", str(config))
+    assert done.exit_code == 1
     assert "move it away" in done.stderr
 
 
@@ -274,6 +250,6 @@ async def test_doctor_says_that_nothing_is_shared(tmp_path: Path) -> None:
     assert (status, "instance.shared is false" in detail) == ("ok", True)
     for options in ((), ("--http", "--port", "0")):
         done = await command("instance", "start", *options, "--config", str(config))
-        assert done.returncode == 1
+        assert done.exit_code == 1
         assert "instance.shared: false" in " ".join(done.stderr.split())
     assert not registry.is_running(registry.key_of(config))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 import pytest
-from attached import attached, instance, killed_in_the_end
+from attached import greeted, instance, killed_in_the_end
 from harness import DOWN, cli, counting, handshaken, is_running, pids, until, write_config
 
 from codemode_mcp.process.instance import attaching, registry
@@ -94,8 +94,7 @@ async def test_an_instance_that_is_stopped_alone_is_named_to_a_new_client(
     monkeypatch.setattr(attaching, "ATTACH_SECONDS", 1.0)
     config = write_config(tmp_path, {})
     new = attaching.Client(str(config), found=False, folder=str(tmp_path), options={})
-    async with instance(config) as process, attached(config) as client:
-        await client.greet()
+    async with instance(config) as process, greeted(config) as client:
         os.kill(process.pid, signal.SIGSTOP)
         with pytest.raises(attaching.NoInstance) as refused:
             await anyio.to_thread.run_sync(attaching.attach, registry.key_of(config), new, dict(os.environ))
@@ -110,8 +109,7 @@ async def test_an_instance_that_is_stopped_alone_is_named_to_a_new_client(
 
 async def test_a_log_out_suspends_runs_and_leaves_no_record_and_no_socket(tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
-    async with instance(config) as process, attached(config) as client:
-        await client.greet()
+    async with instance(config) as process, greeted(config) as client:
         endpoint = record_of(config).endpoint
         number = await client.start("tools/call", {"name": "exec", "arguments": {"code": TIMER}})
         with anyio.fail_after(30):
@@ -152,12 +150,10 @@ async def test_an_instance_that_cannot_write_its_log_serves(tmp_path: Path) -> N
     import resource
 
     config = write_config(tmp_path, {"a": counting(tmp_path / "log")})
-    async with instance(config) as process, attached(config) as client:
-        await client.greet()
+    async with instance(config) as process, greeted(config) as client:
         assert (await client.exec(CALL))["value"] == "hello"
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, 0))
-        async with attached(config) as other:
-            await other.greet()
+        async with greeted(config) as other:
             for each in (client, other):
                 assert (await each.exec("console.log('a'); return 1"))["value"] == 1
         assert is_running(process.pid)
@@ -271,8 +267,7 @@ async def test_after_a_kill_the_next_client_replaces_record_and_socket(tmp_path:
 
 async def test_upstream_servers_end_with_an_instance_that_was_killed(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": counting(tmp_path / "log")})
-    async with instance(config) as process, attached(config) as client:
-        await client.greet()
+    async with instance(config) as process, greeted(config) as client:
         assert (await client.exec(CALL))["value"] == "hello"
         (server,) = pids(tmp_path / "log")
         os.kill(process.pid, signal.SIGKILL)

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-from typer.testing import CliRunner
 
-from codemode_mcp.cli import app
-from tests.integration.harness import SECONDS, SERVERS, serve, until, write_config
+from tests.integration.harness import SECONDS, SERVERS, invoke, serve, until, write_config
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from click.testing import Result
+    from typer.testing import Result
 
 pytestmark = [
     pytest.mark.anyio,
@@ -48,14 +45,7 @@ class Machine:
 
     def run(self, *words: str) -> Result:
         """Run a command in this process."""
-        arguments = [*words, "--config", str(self.folder / "config.json")]
-
-        def invoke() -> Result:
-            return CliRunner().invoke(app, arguments, prog_name="codemode-mcp", env=self.env, catch_exceptions=False)
-
-        # A command runs an event loop, and a thread can have only one.
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(invoke).result()
+        return invoke(*words, "--config", str(self.folder / "config.json"), env=self.env)
 
     def called(self, *words: str) -> list[str]:
         """Return the servers and tools that a command calls."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.harness import SERVERS, cli, serve, until, write_config
+from tests.integration.harness import SERVERS, command, serve, until, write_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,7 @@ async def test_a_server_that_does_not_start_is_described_in_whole_sentences(tmp_
     assert "'***'" not in log
     for secret in ("s3cr3t-Token-1", "open sesame", "key word"):
         assert secret not in log + answer.error
-    found = cli("doctor", "--json", "--config", str(config), env=given)
+    found = await command("doctor", "--json", "--config", str(config), env=given)
     check = next(each for each in json.loads(found.stdout) if each["name"] == "server foo-bar")
     assert said in check["detail"]
     assert "it exited with code 1" in check["detail"]

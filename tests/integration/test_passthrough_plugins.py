@@ -10,7 +10,7 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.integration.announcements import Ear, listening
+from tests.integration.announcements import Ear
 from tests.integration.harness import SECONDS, Session, counting, serve
 
 if TYPE_CHECKING:
@@ -173,11 +173,10 @@ async def test_progress_and_the_trajectory_of_a_call_of_a_plugin(session: Sessio
             await anyio.sleep(0.02)
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_plugin_that_comes_or_goes_is_announced(tmp_path: Path, mode: str) -> None:
-    ear = Ear(mode)
+async def test_a_plugin_that_comes_or_goes_is_announced(tmp_path: Path) -> None:
+    ear = Ear("legacy")
     config = write(tmp_path, ["books"])
-    async with serve(config, mode=mode, message_handler=ear) as session, listening(session, mode, ear):
+    async with serve(config, message_handler=ear) as session:
         assert "books__find" in await listed(session)
         write(tmp_path, [])
         await ear.heard()
@@ -193,24 +192,17 @@ async def test_a_plugin_that_comes_or_goes_is_announced(tmp_path: Path, mode: st
 async def test_with_nothing_configured_there_are_no_tools_until_a_server_is_added(
     tmp_path: Path, code_mode: bool
 ) -> None:
-    mode = "legacy"
-    ear = Ear(mode)
+    ear = Ear("legacy")
     config = write(tmp_path, [], tools={"codeMode": code_mode})
-    async with serve(config, mode=mode, message_handler=ear) as session, listening(session, mode, ear):
+    async with serve(config, message_handler=ear) as session:
         assert await listed(session) == {}
         said = session.client.instructions or ""
         assert "codemode-mcp import --write" in said
         assert "mcpServers" in said
         assert "exec" not in said
+        if code_mode:
+            assert "There are no tools yet" in said
+            assert len(said.encode()) <= 1000
         write(tmp_path, [], {"one": counting(tmp_path / "log")}, tools={"codeMode": code_mode})
         await ear.heard()
         assert (["exec", "wait"] if code_mode else ["one__advance"]) == list(await listed(session))[: 1 + code_mode]
-
-
-async def test_instructions_for_nothing_are_short_and_shown_to_the_newest_clients_too(tmp_path: Path) -> None:
-    config = write(tmp_path, [], tools={"codeMode": True})
-    async with serve(config) as session:
-        assert await listed(session) == {}
-        said = session.client.instructions or ""
-        assert "There are no tools yet" in said
-        assert len(said.encode()) <= 1000

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from codemode_mcp.catalog.saved_programs.program_state import ProgramState
 from codemode_mcp.catalog.saved_programs.saved_program import digest_of
 from codemode_mcp.catalog.saved_programs.versions import Author, Proposal, UsedTool, propose
-from tests.integration.harness import COMMAND, SECONDS, SERVERS, serve, until, write_config
+from tests.integration.harness import SECONDS, SERVERS, command, invoke, serve, until, write_config
 from tests.integration.terminal import terminal
 
 if TYPE_CHECKING:
@@ -75,13 +75,13 @@ async def test_a_person_decides_about_exactly_the_text_that_was_shown(tmp_path: 
         return made
 
     async def programs(*arguments: str, sees: str = "", code: int = 0, confirms: bool = True) -> str:
-        async with terminal("programs", *arguments, "--config", str(config), env=env) as command:
+        async with terminal("programs", *arguments, "--config", str(config), env=env) as person:
             if sees:
-                await command.see(sees)
+                await person.see(sees)
             if confirms and arguments[0] in ("accept", "reject", "remove"):
-                await command.confirm()
-            assert await command.end() == code, command.text
-        return command.text
+                await person.confirm()
+            assert await person.end() == code, person.text
+        return person.text
 
     tool = UsedTool("MCP.s.look", "s", "look", "a" * 64, "b" * 64)
     first = propose_text(proposal("report", "return 'one\u202e'", tools=(tool,)))
@@ -100,13 +100,13 @@ async def test_a_person_decides_about_exactly_the_text_that_was_shown(tmp_path: 
     other = propose_text(proposal("report", "return 'three'", "bob"))
     assert "there are 2 proposals of report" in await programs("accept", "report", code=2, confirms=False)
     reference = f"report@{other.digest[:8]}"
-    async with terminal("programs", "accept", reference, "--config", str(config), env=env) as command:
-        await command.see("a person has edited since the last accepted version")
-        await command.see(r"- return 'mine.*\+ return 'three'")
+    async with terminal("programs", "accept", reference, "--config", str(config), env=env) as person:
+        await person.see("a person has edited since the last accepted version")
+        await person.see(r"- return 'mine.*\+ return 'three'")
         file.write_text("// changed while the person reads", "utf-8")
-        await command.confirm()
-        assert await command.end() == 1
-        assert "has changed since it was shown" in command.text
+        await person.confirm()
+        assert await person.end() == 1
+        assert "has changed since it was shown" in person.text
     assert file.read_text("utf-8") == "// changed while the person reads"
     assert state.history("report").latest == accepted
 
@@ -120,41 +120,11 @@ async def test_a_person_decides_about_exactly_the_text_that_was_shown(tmp_path: 
     assert "return 'two'" in await programs("show", "report")
 
 
-async def test_no_one_decides_without_a_terminal(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {})
-    for verb in ("accept", "reject", "remove"):
-        command = [*COMMAND, "programs", verb, "report", "--config", str(config)]
-        with anyio.fail_after(SECONDS):
-            ended = await anyio.run_process(command, input=b"yes\n", check=False)
-        assert ended.returncode == 1
-        assert b"needs a terminal" in ended.stderr
-
-
-async def test_doctor_names_broken_files_and_changed_definitions(tmp_path: Path, own_cache: dict[str, str]) -> None:
-    entry = {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(tmp_path)], "trust": "follow"}
-    config = write_config(tmp_path, {"s": entry})
-    env = {**os.environ, **own_cache, "XDG_STATE_HOME": str(tmp_path / "state")}
-    (tmp_path / "programs").mkdir()
-    text = "export default async function used() {\n  return MCP.s.look({});\n}\n"
-    (tmp_path / "programs" / "used.js").write_text(text, "utf-8")
-    (tmp_path / "programs" / "broken.js").write_text("export const one = 1\n", "utf-8")
-
-    async def findings() -> list[str]:
-        command = [*COMMAND, "doctor", "--json", "--config", str(config)]
-        with anyio.fail_after(SECONDS):
-            ended = await anyio.run_process(command, env=env, check=False)
-        checks = json.loads(ended.stdout)
-        return [each["detail"] for each in checks if each["name"] == "saved programs"]
-
-    def lists(description: str) -> None:
-        look = {"name": "look", "description": description, "inputSchema": {"type": "object"}}
-        (tmp_path / "tools.json").write_text(json.dumps([look]), "utf-8")
-
-    lists("Looks.")
-    (broken,) = await findings()
-    assert broken.startswith("programs/broken.js:1: ")
-    lists("Looks, and tells.")
-    assert await findings() == [broken, "programs.used: MCP.s.look has another description"]
+@pytest.mark.parametrize("verb", ["accept", "reject", "remove"])
+def test_no_one_decides_without_a_terminal(tmp_path: Path, verb: str) -> None:
+    ended = invoke("programs", verb, "report", "--config", str(write_config(tmp_path, {})), text="yes\n")
+    assert ended.exit_code == 1
+    assert "needs a terminal" in ended.stderr
 
 
 async def test_saved_programs_are_prompts_where_a_client_is_to_see_them(
@@ -180,7 +150,7 @@ async def test_saved_programs_are_prompts_where_a_client_is_to_see_them(
             await session.client.get_prompt("programs/hidden", {"to": "ann"})
 
 
-async def test_programs_are_warned_of_a_saved_one_whose_tools_have_changed(
+async def test_programs_and_doctor_are_warned_of_a_saved_one_whose_tools_have_changed(
     tmp_path: Path, own_cache: dict[str, str]
 ) -> None:
     def lists(description: str) -> None:
@@ -188,14 +158,22 @@ async def test_programs_are_warned_of_a_saved_one_whose_tools_have_changed(
         found = [{"name": name, "description": text, "inputSchema": {"type": "object"}} for name, text in every]
         (tmp_path / "tools.json").write_text(json.dumps(found), "utf-8")
 
+    async def findings() -> list[str]:
+        checks = json.loads((await command("doctor", "--json", "--config", str(config), env=env)).stdout)
+        return [each["detail"] for each in checks if each["name"] == "saved programs"]
+
     entry = {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(tmp_path)], "trust": "follow"}
     config = write_config(tmp_path, {"s": entry})
+    env = {**own_cache, "XDG_STATE_HOME": str(tmp_path / "state")}
     state = ProgramState(tmp_path / "state" / "codemode-mcp" / "programs", config)
     (tmp_path / "programs").mkdir()
     (tmp_path / "programs" / "used.js").write_text("export default () => MCP.s.look({});\n", "utf-8")
+    (tmp_path / "programs" / "broken.js").write_text("export const one = 1\n", "utf-8")
     lists("Looks.")
+    (broken,) = await findings()
+    assert broken.startswith("programs/broken.js:1: ")
     reads = "return [(await API.read('programs/used.d.ts')).content, await API.search('used')]"
-    async with serve(config, env={**own_cache, "XDG_STATE_HOME": str(tmp_path / "state")}) as session:
+    async with serve(config, env=env) as session:
         text, hits = await session.value(reads)
         assert "changed since" not in text
         assert "warning" not in hits[0]
@@ -209,3 +187,4 @@ async def test_programs_are_warned_of_a_saved_one_whose_tools_have_changed(
         assert text.startswith(warning)
         assert text.count("\n//") == 0
         assert hits[0]["warning"] == text.partition("\n")[0].removeprefix("// ")
+    assert await findings() == [broken, "programs.used: MCP.s.look has another description"]

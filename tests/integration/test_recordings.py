@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import signal
 import sys
 import tempfile
@@ -12,18 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import anyio.to_thread
 import pytest
-from typer.testing import CliRunner
 
 from codemode_mcp.audit.recordings.format import NO_END, NotReadable, read_recording
-from codemode_mcp.cli import app
-from tests.integration.harness import SERVERS, counting, http_server, raw, serve, until
+from tests.integration import file_keyring
+from tests.integration.harness import SERVERS, command, counting, http_server, invoke, raw, serve, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from typer.testing import Result
 
 pytestmark = pytest.mark.anyio
 
@@ -38,19 +33,6 @@ SECRETS = {
     "query": "canary-query-48",
 }
 """A secret of each kind, in the configuration."""
-
-KEYRING = """
-from keyring.backend import KeyringBackend
-
-class Ring(KeyringBackend):
-    priority = 1
-    def get_password(self, service, username):
-        return %r if username == "token" else None
-    def set_password(self, service, username, password):
-        raise NotImplementedError
-    def delete_password(self, service, username):
-        raise NotImplementedError
-"""
 
 PROGRAM = """
 const secrets = %s;
@@ -77,18 +59,9 @@ async def listening(runtime: dict[str, str]) -> None:
     await until(lambda: folder.is_dir() and any(folder.iterdir()))
 
 
-async def command(env: dict[str, str], *arguments: str) -> Result:
-    """Return a command in this process."""
-
-    def run() -> Result:
-        return CliRunner().invoke(app, list(arguments), prog_name="codemode-mcp", env=env)
-
-    return await anyio.to_thread.run_sync(run)
-
-
 def with_every_secret(folder: Path, url: str) -> tuple[Path, dict[str, str]]:
     """Return a configuration that has a secret of each kind, and the environment for it."""
-    (folder / "ring.py").write_text(KEYRING % SECRETS["keyring"], "utf-8")
+    (folder / "ring.json").write_text(json.dumps({"codemode-mcp token": SECRETS["keyring"]}), "utf-8")
     (folder / "tools.json").write_text(
         json.dumps([{"name": "fail", "inputSchema": {"type": "object", "properties": {"key": {"type": "string"}}}}])
     )
@@ -117,8 +90,7 @@ def with_every_secret(folder: Path, url: str) -> tuple[Path, dict[str, str]]:
     path = folder / "config.json"
     path.write_text(json.dumps({"mcpServers": servers}), "utf-8")
     environ = {name.upper(): SECRETS[name] for name in ("expanded", "argument", "fixed")}
-    modules = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    return path, {**environ, "PYTHONPATH": modules, "PYTHON_KEYRING_BACKEND": "ring.Ring"}
+    return path, {**environ, **file_keyring.environment(folder / "ring.json")}
 
 
 async def test_a_recording_has_no_secret_of_the_configuration_and_everything_else(tmp_path: Path) -> None:
@@ -131,14 +103,16 @@ async def test_a_recording_has_no_secret_of_the_configuration_and_everything_els
                 assert "nothing-secret-49" in answer.error
                 assert all(each in answer.error for each in SECRETS.values() if '"' not in each)
                 await listening(runtime)
-                listed = json.loads((await command(runtime, "runs", "list", "--json", "--config", str(config))).stdout)
+                listed = json.loads(
+                    (await command("runs", "list", "--json", "--config", str(config), env=runtime)).stdout
+                )
                 # Other tests may have left runs in the store that all of them share.
                 (run_id,) = (run["id"] for each in listed["servers"] for run in each["runs"] if run["where"] == "here")
                 from_memory = tmp_path / "exported.jsonl"
-                said = await command(runtime, "runs", "export", run_id, "--output", str(from_memory))
+                said = await command("runs", "export", run_id, "--output", str(from_memory), env=runtime)
                 assert said.exit_code == 0, said.stderr
         from_folder = tmp_path / "again.jsonl"
-        done = await command(runtime, "runs", "export", run_id[:14], "--from", str(folder), "-o", str(from_folder))
+        done = await command("runs", "export", run_id[:14], "--from", str(folder), "-o", str(from_folder), env=runtime)
         assert done.exit_code == 0, done.stderr
     assert "masked:" in said.stderr
     assert "echo_PLAIN" in said.stderr
@@ -195,7 +169,7 @@ async def test_a_run_that_is_not_kept_is_named_with_the_way_to_record_it(tmp_pat
         async with serve(config, env=runtime) as session:
             answer = await session.exec("await yield_control()")
             await listening(runtime)
-            done = await command(runtime, "runs", "export", answer.run_id, "--output", str(tmp_path / "x"))
+            done = await command("runs", "export", answer.run_id, "--output", str(tmp_path / "x"), env=runtime)
     said = " ".join(done.stderr.split())
     assert done.exit_code == 1
     assert "is not kept: audit.keepRecordingBytes is 0" in said
@@ -206,7 +180,7 @@ async def test_a_run_that_is_not_kept_is_named_with_the_way_to_record_it(tmp_pat
 def test_a_file_that_is_no_recording_is_not_replaced(tmp_path: Path) -> None:
     mine = tmp_path / "mine.txt"
     mine.write_text("mine")
-    done = CliRunner().invoke(app, ["run", "-e", "return 1", "--record", str(mine)], prog_name="codemode-mcp")
+    done = invoke("run", "-e", "return 1", "--record", str(mine))
     assert done.exit_code == 2
     assert "exists and is not a recording" in " ".join(done.stderr.split())
     assert mine.read_text() == "mine"

@@ -17,13 +17,23 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
-from typer.testing import CliRunner
 
 from codemode_mcp.base.paths import state_dir
-from codemode_mcp.cli import app
 from codemode_mcp.extensions.repl.terminal import MAX_HISTORY, open_history
 from tests.integration.attached import attached, background_instance, instance
-from tests.integration.harness import COMMAND, QUICKSTART, SECONDS, cli, counting, events, pids, until, write_config
+from tests.integration.harness import (
+    COMMAND,
+    SECONDS,
+    cli,
+    command,
+    counting,
+    events,
+    invoke,
+    pids,
+    quickstart,
+    until,
+    write_config,
+)
 from tests.integration.terminal import terminal
 
 if TYPE_CHECKING:
@@ -31,13 +41,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anyio.abc import Process
-    from click.testing import Result
+    from typer.testing import Result
 
 pytestmark = pytest.mark.anyio
 
 SHARED = pytest.mark.skipif(sys.platform == "win32", reason="the tests send signals, and use pseudo-terminals")
 
-TRACKER = {"tracker": {"command": sys.executable, "args": [str(QUICKSTART / "tracker.py")]}}
+TRACKER = {"tracker": quickstart()["tracker"]}
 ENV = {"PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm", "NO_COLOR": "1"}
 
 
@@ -110,8 +120,8 @@ class Session:
 
 @asynccontextmanager
 async def session(config: Path, *options: str) -> AsyncIterator[Session]:
-    command = [*COMMAND, "repl", "--config", str(config), *options]
-    async with await anyio.open_process(command, stdin=subprocess.PIPE) as process:
+    words = [*COMMAND, "repl", "--config", str(config), *options]
+    async with await anyio.open_process(words, stdin=subprocess.PIPE) as process:
         try:
             yield Session(process)
         finally:
@@ -123,7 +133,7 @@ SESSION = """\
 await API.list(); await MCP.up.peek().catch(() => 0); await MCP.tracker.listPeople().catch(() => 0); 0
 const { issues } = unwrap(await MCP.tracker.listIssues({ state: "open" }))
 issues.length
-_ + 1
+console.log("a\\tline", issues[0].id); _ + 1
 function double(n) {
   return n * two
 }
@@ -131,7 +141,16 @@ let two = 2
 double(issues[0].id)
 class Box { constructor(inner) { this.inner = inner } open() { return this.inner } }
 new Box("in it").open()
+two += 1
+two
+var load = "its own"
+load
 { a: two }
+
+undeclared = [1]
+undeclared.push(2), undeclared
+const Object = 7, JSON = 8, globalThis = 9
+Object + two
 const m = new Map()
 m.size
 .names
@@ -166,8 +185,16 @@ let b = []; for (let n = 0; n < 100000; n++) b = [b]; b
 "v".repeat(3000000).length
 "v".repeat(100000)
 await new Promise(() => {})
+.exit
+"never"
 """
-"""Lines that declare names, fail, look at and call tools, and print. The last one never ends."""
+"""Lines that declare names, fail, look at and call tools, print, and one that never ends."""
+
+VALUES = (
+    *("24", "a\tline 1", "25", "2", "in it", "3", "3", "its own", '{"a": 3}', "[1]", "[1, 2]", "10"),
+    *("counted", "after", "end", "3000000"),
+)
+"""Some of the lines that are printed for it, in their order."""
 
 
 @SHARED
@@ -183,6 +210,14 @@ async def test_a_session_over_a_pipe_is_the_same_with_and_without_the_instance(
     assert there.returncode == alone.returncode
     assert "Traceback" not in there.stderr
     assert stored_values() == 0
+    assert "never" not in there.stdout
+    if not options:
+        lines = iter(there.stdout.splitlines())
+        assert [value for value in VALUES if value not in lines] == []
+        assert {"double: a function", "two = 3"} <= set(there.stdout.splitlines())
+        assert "\nMCP.tracker.closeIssue(input: { issue_id: int })" in there.stdout
+        assert "  function closeIssue(" in there.stdout
+        assert "the program has yielded control: tea" in there.stderr
 
 
 @SHARED
@@ -212,7 +247,7 @@ async def test_sessions_do_not_see_the_names_of_each_other(shared: Path) -> None
 async def test_a_new_private_session_has_no_names_of_an_earlier_one(tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
     for _ in range(2):
-        done = cli("repl", "--private", "--config", str(config), text=".names\nconst a = 1\n.names\n")
+        done = invoke("repl", "--private", "--config", str(config), text=".names\nconst a = 1\n.names\n")
         assert done.stdout == "a = 1\n"
 
 
@@ -235,7 +270,7 @@ async def test_a_session_that_is_killed_leaves_neither_names_nor_programs(tmp_pa
             assert await other.run(".wait") == "resumed"
             await other.leave()
         assert stored_values() == 0
-        found = await anyio.to_thread.run_sync(lambda: cli("runs", "list", "--json", "--config", str(config)))
+        found = await command("runs", "list", "--json", "--config", str(config))
         assert "waiting" not in found.stdout
 
 
@@ -250,16 +285,14 @@ async def test_runs_lists_the_runs_of_this_session_only(shared: Path) -> None:
 
 
 @SHARED
-async def test_an_interrupt_cancels_the_program_and_its_calls(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
-    async with instance(config):
-        async with session(config) as typed:
-            await typed.type('await MCP.up.hold({ name: "a" })')
-            await until(lambda: "call a" in events(tmp_path / "log"))
-            typed.process.send_signal(signal.SIGINT)
-            assert await typed.end() == (130, "interrupted: the program was cancelled")
-        await until(lambda: "cancelled a" in events(tmp_path / "log"))
-        assert stored_values() == 0
+async def test_an_interrupt_cancels_the_program_and_its_calls(shared: Path, folder: Path) -> None:
+    async with session(shared) as typed:
+        await typed.type('await MCP.up.hold({ name: "interrupted" })')
+        await until(lambda: "call interrupted" in events(folder / "up"))
+        typed.process.send_signal(signal.SIGINT)
+        assert await typed.end() == (130, "interrupted: the program was cancelled")
+    await until(lambda: "cancelled interrupted" in events(folder / "up"))
+    await until(lambda: stored_values() == 0)
 
 
 @SHARED
@@ -293,46 +326,56 @@ async def test_a_session_whose_instance_ends_says_so_and_ends(
 
 
 @SHARED
-async def test_a_person_completes_runs_approves_and_interrupts_in_the_instance(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--private",)], ids=["instance", "private"])
+async def test_a_person_completes_runs_approves_and_interrupts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     config = write_config(tmp_path, {**TRACKER, "up": counting(tmp_path / "log")}, ask=["mcp:tracker:close_issue"])
     async with instance(config):
         # The greeting does not wait long for servers, so they are started before.
-        assert (await anyio.to_thread.run_sync(lambda: cli("tools", "--config", str(config)))).returncode == 0
-        async with terminal("repl", "--config", str(config), env=ENV) as person:
-            await person.see(r"MCP\.tracker \(6 tools\).*>")
-            person.type("const { total } = unwrap(await MCP.tracker.listI\t")
-            await person.see("ssues")
-            person.type("())\rtotal\r")
-            await person.see(r"[^0-9]30[^0-9]")
-            status = await anyio.to_thread.run_sync(lambda: cli("instance", "status", "--config", str(config)))
-            assert f"codemode-mcp repl, process {person.process.pid}, in " in status.stdout
-            person.screen = b""
-            person.type("tot\t")
-            await person.see("al")
-            person.type(" + 11\r")
-            await person.see(r"[^0-9]41[^0-9].*2004h")
-            person.type("text(unwrap(await MCP.tracker.closeIssue({ issue_id: 3 })).state)\r")
-            await person.see(r"may a program make this tool call\?.*\n> ")
-            person.screen = b""
-            person.type("yes\n")
-            await person.see(r"closed.*\[\?2004h")
-            person.screen = b""
-            person.type("await MCP.tracker.closeIssue({ issue_id: 4 }).catch((error) => error.message)\r")
-            await person.see(r"may a program make this tool call\?.*\n> ")
-            person.process.send_signal(signal.SIGINT)
-            await person.see(r"the question was withdrawn.*cancelled, with its calls in flight.*2004h")
-            person.screen = b""
-            person.type('await MCP.up.hold({ name: "a" })\r')
-            await person.see(r"1 running · MCP\.up\.hold [0-9.]+ (ms|s)")
-            person.process.send_signal(signal.SIGINT)
-            await person.see("cancelled, with its calls in flight.*2004h")
+        assert (await command("tools", "--config", str(config))).exit_code == 0
+        async with terminal("repl", "--config", str(config), *options, env=ENV) as person:
+
+            async def answers(text: str, pattern: str) -> None:
+                """Type a text, and wait for what is shown after it."""
+                person.screen = b""
+                person.type(text)
+                await person.see(pattern)
+
+            async def interrupted(pattern: str) -> None:
+                """Do as Ctrl-C does. The terminal is not the one that controls the process."""
+                person.screen = b""
+                person.process.send_signal(signal.SIGINT)
+                await person.see(pattern)
+
+            # Nothing completes names of tools before they are known.
+            await person.see(r"MCP\.tracker \(.*>")
+            await answers("await MCP.tracker.listPeople().then(() => 40 + 4)\r", r"[^0-9]44[^0-9].*2004h")
+            await answers("const { total } = unwrap(await MCP.tracker.listI\t", "ssues")
+            await answers("())\rtotal\r", r"[^0-9]30[^0-9]")
+            status = await command("instance", "status", "--config", str(config))
+            assert (f"codemode-mcp repl, process {person.process.pid}, in " in status.stdout) == (not options)
+            await answers("tot\t", "al")
+            await answers(" + 11\r", r"[^0-9]41[^0-9].*2004h")
+            await answers("if (total) {\r", r"\|")
+            close = "text(unwrap(await MCP.tracker.closeIssue({ issue_id: 3 })).state)\r}\r"
+            await answers(close, r"may a program make this tool call\?.*\n> ")
+            await answers("yes\n", r"closed.*\[\?2004h")
+            if not options:
+                close = "await MCP.tracker.closeIssue({ issue_id: 4 }).catch((error) => error.message)\r"
+                await answers(close, r"may a program make this tool call\?.*\n> ")
+                await interrupted(r"the question was withdrawn.*cancelled, with its calls in flight.*2004h")
+            await answers('await MCP.up.hold({ name: "a" })\r', r"1 running · MCP\.up\.hold [0-9.]+ (ms|s)")
+            await interrupted("cancelled, with its calls in flight.*2004h")
             await until(lambda: "cancelled a" in events(tmp_path / "log"))
-            person.screen = b""
-            person.type("total + 1\r")
-            await person.see(r"[^0-9]31[^0-9].*2004h")
+            await answers("text('be' + 'gun'); await API.list(); while (true) {}\r", "begun")
+            await interrupted("cancelled, with its calls in flight.*2004h")
+            await answers("total + 1\r", r"[^0-9]31[^0-9].*2004h")
             person.type("\x04")
             assert await person.end() == 0
         assert stored_values() == 0
+    assert "total + 1" in (tmp_path / "codemode-mcp" / "repl_history").read_text("utf-8")
 
 
 @SHARED
@@ -384,7 +427,7 @@ async def test_options_of_the_log_make_a_session_private(tmp_path: Path) -> None
     program = 'unwrap(await MCP.up.count({ name: "a" }))\n'
     with background_instance(config):
         for options in ((), ("--log-file", str(tmp_path / "file")), ("--log-level", "error"), ("--private",)):
-            assert cli("repl", "--config", str(config), *options, text=program).stdout == "a\n"
+            assert invoke("repl", "--config", str(config), *options, text=program).stdout == "a\n"
     assert len(pids(tmp_path / "log")) == 4
 
 
@@ -447,8 +490,7 @@ async def test_no_secret_is_shown(tmp_path: Path) -> None:
 
 def piped(config: Path, text: str) -> Result:
     """Run the REPL in this process, without a terminal."""
-    arguments = ["repl", "--config", str(config)]
-    return CliRunner().invoke(app, arguments, input=text, prog_name="codemode-mcp", catch_exceptions=False)
+    return invoke("repl", "--config", str(config), text=text)
 
 
 def test_words_of_other_prompts_do_what_they_say_unless_the_session_has_the_name(tmp_path: Path) -> None:
@@ -456,52 +498,6 @@ def test_words_of_other_prompts_do_what_they_say_unless_the_session_has_the_name
     assert ".search" in done.stdout
     assert ".clear forgets all names" in done.stderr
     assert done.stdout.splitlines()[-2:] == ["42", "41"]
-
-
-def test_a_session_over_a_pipe_feels_whole(tmp_path: Path) -> None:
-    config = write_config(tmp_path, TRACKER)
-    done = piped(
-        config,
-        """\
-const { issues } = unwrap(await MCP.tracker.listIssues({ state: "open" }))
-issues.length
-console.log("a\\tline", issues[0].id); _ + 1
-function double(n) {
-  return n * two
-}
-let two = 2
-double(issues[0].id)
-class Box { constructor(inner) { this.inner = inner } open() { return this.inner } }
-new Box("in it").open()
-two += 1
-two
-var load = "its own"
-load
-const Object = 7, JSON = 8, globalThis = 9
-Object + two
-{ a: two }
-
-undeclared = [1]
-undeclared.push(2), undeclared
-await yield_control("tea")
-.wait
-.names
-.search close an issue
-.d tracker#closeIssue
-.exit
-"never"
-""",
-    )
-    assert done.exit_code == 0, done.stderr
-    lines = done.stdout.splitlines()
-    values = ["24", "a\tline 1", "25", "2", "in it", "3", "3", "its own", "10", '{"a": 3}', "[1]", "[1, 2]"]
-    assert lines[: len(values)] == values
-    assert "two = 3" in lines
-    assert "double: a function" in lines
-    assert any(line.startswith("MCP.tracker.closeIssue(input: { issue_id: int })") for line in lines)
-    assert "  function closeIssue(" in done.stdout
-    assert "never" not in done.stdout
-    assert "the program has yielded control: tea" in done.stderr
 
 
 @pytest.mark.usefixtures("esbuild")
@@ -561,38 +557,6 @@ def test_the_history_is_private_and_does_not_grow_for_ever(tmp_path: Path) -> No
     assert [each[0] for each in kept] == ["2"] or kept == []
 
 
-async def test_a_person_completes_runs_approves_and_interrupts(tmp_path: Path) -> None:
-    config = write_config(tmp_path, TRACKER, ask=["mcp:tracker:close_issue"])
-    env = {**ENV, "XDG_STATE_HOME": str(tmp_path)}
-    async with terminal("repl", "--config", str(config), env=env) as person:
-        # The greeting does not wait long for servers, and nothing completes names of tools before they are known.
-        await person.see(r"MCP\.tracker \(.*>")
-        person.type("await MCP.tracker.listPeople().then(() => 40 + 4)\r")
-        await person.see(r"[^0-9]44[^0-9].*2004h")
-        person.type("const { total } = unwrap(await MCP.tracker.listI\t")
-        await person.see("ssues")
-        person.type("())\rtotal\r")
-        await person.see(r"[^0-9]30[^0-9]")
-        person.type("if (total) {\r")
-        await person.see(r"\|")
-        person.type("text(unwrap(await MCP.tracker.closeIssue({ issue_id: 3 })).state)\r}\r")
-        await person.see(r"may a program make this tool call\?.*\n> ")
-        person.screen = b""
-        person.type("yes\n")
-        await person.see(r"closed.*\[\?2004h")
-        person.screen = b""
-        person.type("text('be' + 'gun'); await API.list(); while (true) {}\r")
-        await person.see("begun")
-        # What Ctrl-C is; the terminal is not the one that controls it.
-        person.process.send_signal(signal.SIGINT)
-        await person.see("cancelled, with its calls in flight.*2004h")
-        person.type("total + 1\r")
-        await person.see(r"[^0-9]31[^0-9].*2004h")
-        person.type("\x04")
-        assert await person.end() == 0
-    assert "total + 1" in (tmp_path / "codemode-mcp" / "repl_history").read_text("utf-8")
-
-
 async def test_two_interrupts_leave_at_an_empty_prompt_and_never_with_text_typed(tmp_path: Path) -> None:
     async with terminal("repl", "--config", str(write_config(tmp_path, {}))) as person:
         await person.see(r"\?2004h")
@@ -640,12 +604,12 @@ async def test_what_is_piped_in_shows_nothing_on_a_terminal_that_moves_the_curso
 def test_a_reader_that_has_gone_ends_the_program_quietly(tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
     text = 'text("first"); await new Promise((then) => setTimeout(then, 1)); text("more");\n'
-    command = [*COMMAND, "repl", "--config", str(config)]
+    words = [*COMMAND, "repl", "--config", str(config)]
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
         done = subprocess.run(
-            command, input=text.encode(), stdout=write_end, stderr=subprocess.PIPE, check=False, timeout=60
+            words, input=text.encode(), stdout=write_end, stderr=subprocess.PIPE, check=False, timeout=60
         )
     finally:
         os.close(write_end)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -11,16 +10,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-from harness import COMMAND, SECONDS, counting, events, write_config
+from harness import COMMAND, SECONDS, counting, events, invoke, write_config
 from terminal import terminal
-from typer.testing import CliRunner
-
-from codemode_mcp.cli import app
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from click.testing import Result
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 
@@ -28,11 +22,6 @@ REMEMBERING = """\
 const made = [];
 for (const name of "abcdef") made.push(await MCP.up.count({ name }).then(() => "made", () => "not made"));
 return made.join(", ");"""
-
-
-def invoke(*arguments: str, text: str | None = None) -> Result:
-    """Return the command in this process, at no terminal."""
-    return CliRunner().invoke(app, list(arguments), input=text, prog_name="codemode-mcp", catch_exceptions=False)
 
 
 @pytest.fixture
@@ -102,20 +91,6 @@ def test_a_program_comes_from_stdin_and_its_trace_goes_to_stderr_and_a_page(conf
     assert re.search(r"^mcp:up:refuse [ ░]*█+ ", done.stderr, re.MULTILINE)
     assert max(len(line) for line in done.stderr.splitlines() if str(page) not in line) <= 100
     assert "mcp:up:refuse" in page.read_text("utf-8")
-
-
-def test_what_is_cut_from_an_answer_is_printed_whole_and_once(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {}, codeMode={"timeoutMs": 200, "maxOutputBytes": 1024})
-    code = """
-        for (let n = 0; n < 300; n++) text(`line ${n}`);
-        await yield_control(); await new Promise((resolve) => setTimeout(resolve, 500));
-        text("after"); return "v".repeat(5000)"""
-    done = invoke("run", "-e", code, "--config", str(config))
-    assert done.stdout.splitlines() == [*(f"line {n}" for n in range(300)), "after", "v" * 5000]
-    told = invoke("run", "--json", "-e", code, "--config", str(config)).stdout
-    answers = [json.loads(line) for line in told.splitlines()]
-    assert answers[0]["output"][-1]["value"]["truncated"]
-    assert answers[-1]["value"]["truncated"]
 
 
 def test_no_question_is_asked_where_no_terminal_is(config: str) -> None:

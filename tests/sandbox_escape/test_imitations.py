@@ -30,6 +30,9 @@ WORDED = {
     "a class of that name": "new (class InternalError extends Error { name = 'InternalError' })('out of memory')",
     "a range error of that text": "new RangeError('out of memory')",
     "a string": "'out of memory'",
+    "our words of memory": "new Error('the program used more than its memory of 16 MiB; keep less in memory')",
+    "our words of time": "new Error('the program was still computing when its time of 10 s was over')",
+    "a syntax error": "new SyntaxError('Unexpected token')",
     "an object": "({ name: 'InternalError', message: 'out of memory', engine: true, code: 'timeout' })",
     "a stack overflow of its own": "new RangeError('Maximum call stack size exceeded')",
     "with the class's name as tag": (

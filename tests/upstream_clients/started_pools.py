@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.sdk_servers import forked
 from upstream_clients import UpstreamPool, UpstreamSpec
 
 SERVERS = Path(__file__).parent / "servers"
@@ -16,7 +17,9 @@ SERVERS = Path(__file__).parent / "servers"
 
 def python_server(script: str, *flags: str, name: str = "srv", **more: Any) -> UpstreamSpec:
     """Return the specification of a server under `servers/`."""
-    return UpstreamSpec(name, command=sys.executable, args=(str(SERVERS / script), *flags), **more)
+    path = SERVERS / script
+    command, *arguments = forked(path, *flags) if script == "sdk_server.py" else [sys.executable, str(path), *flags]
+    return UpstreamSpec(name, command=command, args=tuple(arguments), **more)
 
 
 @asynccontextmanager
