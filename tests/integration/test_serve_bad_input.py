@@ -189,7 +189,9 @@ async def test_a_megabyte_of_code_runs(session: Session, language: str) -> None:
 
 
 async def test_a_megabyte_that_is_no_program_is_refused(session: Session) -> None:
-    for code in ("(" * 100_000, "\\" * 200_000, "a" * 1_000_000 + " b", "`${" * 50_000, "[" * 20_000 + "]" * 20_000):
+    conditional = "return " + "1?" * 60_000 + "1" + ":1" * 60_000
+    lists = "[" * 20_000 + "]" * 20_000
+    for code in ("(" * 100_000, "\\" * 200_000, "a" * 1_000_000 + " b", "`${" * 50_000, lists, conditional):
         answer = await session.exec(code)
         assert answer.code == "invalid_input"
         assert len(answer.read) < 5_000

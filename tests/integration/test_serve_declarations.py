@@ -105,6 +105,8 @@ async def test_a_name_that_no_part_of_a_file_has_is_refused_with_the_nearest(unc
         ("API.search({ query: 'give', servers: 'echo' })", "there is no option servers; there is limit, server"),
         ("API.search({ query: 'give' }, { limit: 2 })", "one object with the query and the options, or the query and"),
         ("API.search('give', 0)", "the option limit must be a positive integer, not 0"),
+        ("API.search('give', { limit: '3' })", "the option limit must be a positive integer, not "),
+        ("tools.search('give', { limit: 1.5 })", "the option limit must be a positive integer, not 1.5"),
         ("tools.search({ query: 'give', server: 'echo' })", "there is no option server; there is limit"),
         ("MCP.echo.$api('give', { schemas: true })", "there is no option schemas; there is schema"),
     ],
