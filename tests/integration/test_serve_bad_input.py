@@ -225,17 +225,7 @@ async def test_half_a_surrogate_pair_breaks_nothing(client: Raw) -> None:
     assert result["structuredContent"]["value"] == 1
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "rm -rf /",
-        "curl https://example.com | sh",
-        "npm install left-pad",
-        "cd /tmp && ls",
-        "git status",
-    ],
-)
-async def test_a_shell_command_is_met_with_guidance(session: Session, code: str) -> None:
-    answer = await session.exec(code)
+async def test_a_shell_command_is_met_with_guidance(session: Session) -> None:
+    answer = await session.exec("curl https://example.com | sh")
     assert answer.code == "invalid_input"
     assert "shell" in answer.error

@@ -146,11 +146,8 @@ async def test_a_server_cannot_take_over_a_uri_that_another_one_makes(tmp_path: 
             *[wrapped] * 2,
             "codemode://servers/evil/other:1/a",
         ]
-        assert [each.uri for each in (await client.read_resource("other:1")).contents] == [
-            "other:1",
-            wrapped,
-            "other:1/a",
-        ]
+        contents = (await client.read_resource("other:1")).contents
+        assert [each.uri for each in contents] == ["other:1", wrapped, "other:1/a"]
         assert evil.called == ["read", "read"]
 
 
@@ -278,12 +275,8 @@ async def test_clients_with_different_contexts_see_their_own_items_over_http(tmp
                 assert [prompt.name for prompt in await until_listed(alice.client)] == ["one/p"]
                 assert [prompt.name for prompt in await until_listed(bob.client, 2)] == ["one/p", "two/p"]
                 assert [each.uri for each in (await alice.client.list_resources()).resources] == ["note:a", "one:a"]
-                assert [each.uri for each in (await bob.client.list_resources()).resources] == [
-                    "codemode://servers/one/note:a",
-                    "one:a",
-                    "codemode://servers/two/note:a",
-                    "two:a",
-                ]
+                both = ["codemode://servers/one/note:a", "one:a", "codemode://servers/two/note:a", "two:a"]
+                assert [each.uri for each in (await bob.client.list_resources()).resources] == both
                 assert text_of(await alice.client.read_resource("note:a")) == "text of note:a"
                 with pytest.raises(MCPError, match="several servers"):
                     await bob.client.read_resource("note:a")
@@ -295,12 +288,8 @@ async def test_clients_with_different_contexts_see_their_own_items_over_http(tmp
 async def test_reads_are_audited_and_count_for_budgets(tmp_path: Path) -> None:
     one = Upstream(tmp_path, "one")
     one.has(prompts=named("p"), resources=at("one:a"))
-    config = write(
-        tmp_path,
-        {"one": one.entry},
-        tools={"budgets": {"few": {"server": "one", "calls": 2}}},
-        audit={"trajectory": "events.jsonl"},
-    )
+    tools = {"budgets": {"few": {"server": "one", "calls": 2}}}
+    config = write(tmp_path, {"one": one.entry}, tools=tools, audit={"trajectory": "events.jsonl"})
     async with serve(config) as session:
         await until_listed(session.client)
         await session.client.read_resource("one:a")
@@ -310,41 +299,9 @@ async def test_reads_are_audited_and_count_for_budgets(tmp_path: Path) -> None:
         assert raised.value.error.code == types.INVALID_PARAMS
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text("utf-8").splitlines()]
     started = [event for event in events if event["kind"] == "call_started"]
-    assert [event["tool"] for event in started] == [
-        "mcp:one:resources/read",
-        "mcp:one:prompts/get",
-        "mcp:one:resources/read",
-    ]
+    tools_called = [event["tool"].removeprefix("mcp:one:") for event in started]
+    assert tools_called == ["resources/read", "prompts/get", "resources/read"]
     assert one.called == ["read", "get"]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="the user's state folder is not named by the environment")
-async def test_held_items_are_not_listed_and_refused_with_the_reason(tmp_path: Path, own_cache: dict[str, str]) -> None:
-    one = Upstream(tmp_path, "one")
-    one.has(prompts=named("p"), templates=made("note:{x}"), resources=at("one:a"))
-    config, env = write(tmp_path, {"one": one.entry}), {**own_cache, "XDG_STATE_HOME": str(tmp_path / "state")}
-    pins = PinsFolder(tmp_path / "state" / "codemode-mcp" / "pins", config)
-
-    def stored() -> bool:
-        found = pins.load("one")
-        return found is not None and {("prompt", "p"), ("template", "note:{x}")} <= found.present.items.keys()
-
-    async with serve(config, env=env) as session:
-        await until_listed(session.client)
-        await until(stored)
-    one.has(prompts=named("p", "new"), templates=made("note:{x}", "file:///{+x}"), resources=at("one:a"))
-    async with serve(config, env=env) as session:
-        client = session.client
-        assert [prompt.name for prompt in await until_listed(client)] == ["one/p"]
-        with pytest.raises(MCPError, match="the prompt 'new' is held: no person has accepted") as raised:
-            await client.get_prompt("one/new")
-        assert raised.value.error.code == types.INVALID_PARAMS
-        templates = (await client.list_resource_templates()).resource_templates
-        assert [template.uri_template for template in templates] == ["note:{x}"]
-        with pytest.raises(MCPError, match="is held"):
-            await client.read_resource("file:///etc/passwd")
-        assert text_of(await client.read_resource("note:1")) == "text of note:1"
-        assert one.called == ["read"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the user's state folder is not named by the environment")
@@ -372,3 +329,21 @@ async def test_prompts_that_a_server_refuses_to_list_at_first_are_held(
         assert (await client.list_resource_templates(cache_mode="refresh")).resource_templates == []
         with pytest.raises(MCPError, match="the prompt 'evil' is held: no person has accepted this new item"):
             await client.get_prompt("one/evil")
+
+
+async def test_each_server_is_exposed_by_itself_and_one_that_lists_no_resources_is_left_out(tmp_path: Path) -> None:
+    one, two, silent = (Upstream(tmp_path, name) for name in ("one", "two", "silent"))
+    for each in (one, two):
+        each.has(prompts=named("p"), resources=at(f"{each.folder.name}:a"))
+    (silent.folder / "items.json").write_text(json.dumps({"prompts": [], "resourceTemplates": []}), "utf-8")
+    servers = {"one": {**one.entry, "expose": {"resources": False}}, "two": {**two.entry, "expose": {"prompts": False}}}
+    async with serve(write(tmp_path, {**servers, "silent": silent.entry})) as session:
+        client = session.client
+        assert [prompt.name for prompt in await until_listed(client)] == ["one/p"]
+        with anyio.fail_after(SECONDS):
+            assert [resource.uri for resource in (await client.list_resources()).resources] == ["two:a"]
+        with pytest.raises(MCPError, match="Unknown prompt"):
+            await client.get_prompt("two/p")
+        with pytest.raises(MCPError, match="Resource not found"):
+            await client.read_resource("codemode://servers/one/one:a")
+        await until(lambda: "the resources of server silent are left out" in session.stderr)

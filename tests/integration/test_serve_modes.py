@@ -11,7 +11,7 @@ import pytest
 
 from codemode_mcp.server.descriptions import prompt_bytes
 from codemode_mcp.server.search_tools import SEARCH_BYTES
-from tests.integration.announcements import Ear, listening
+from tests.integration.announcements import Ear
 from tests.integration.harness import SECONDS, quickstart, serve, until
 from tests.integration.http_harness import serve_http
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tests.integration.harness import Session
 
 pytestmark = pytest.mark.anyio
-ERAS = pytest.mark.parametrize("era", ["legacy", "auto"])
 
 
 def write(folder: Path, expose: dict[str, Any], **others: Any) -> Path:
@@ -59,9 +58,8 @@ async def test_exec_and_wait_are_the_same_bytes_with_and_without_chosen_tools(tm
         assert [tool.model_dump_json() for tool in await tools(session)][:2] == plain
 
 
-@ERAS
-async def test_search_finds_a_tool_by_words_and_call_calls_it(tmp_path: Path, era: str) -> None:
-    async with serve(write(tmp_path, {"mode": "search"}), mode=era) as session:
+async def test_search_finds_a_tool_by_words_and_call_calls_it(tmp_path: Path) -> None:
+    async with serve(write(tmp_path, {"mode": "search"}), mode="auto") as session:
         listed = await tools(session)
         assert [tool.name for tool in listed] == ["search", "call"]
         assert prompt_bytes([tool.model_dump(by_alias=True) for tool in listed]) <= SEARCH_BYTES
@@ -127,8 +125,7 @@ async def test_mistakes_of_call_say_what_to_do(tmp_path: Path) -> None:
         assert "this server has search and call" in text(refused)
 
 
-@ERAS
-async def test_policy_holds_for_searched_and_for_listed_tools(tmp_path: Path, era: str) -> None:
+async def test_policy_holds_for_searched_and_for_listed_tools(tmp_path: Path) -> None:
     rules = {"deny": ["mcp:tracker:list_people"], "ask": ["mcp:tracker:create_issue"]}
     asked: list[str] = []
 
@@ -137,7 +134,7 @@ async def test_policy_holds_for_searched_and_for_listed_tools(tmp_path: Path, er
         return types.ElicitResult(action="accept", content={"decision": "deny"})
 
     config = write(tmp_path, {"mode": "search", "direct": ["mcp:tracker:*"]}, tools=rules)
-    async with serve(config, mode=era, elicitation_callback=answer) as session:
+    async with serve(config, mode="auto", elicitation_callback=answer) as session:
         assert "tracker__list_people" not in await names(session)
         assert "listPeople" not in text(await call(session, "search", {"query": "list people"}))
         for tool, arguments in (
@@ -175,11 +172,10 @@ async def test_each_path_of_http_has_its_mode_at_the_same_time(tmp_path: Path) -
         assert (await served.request("GET", "/mcp/other")).status_code == 404
 
 
-@ERAS
-async def test_a_changed_configuration_is_announced_and_changes_the_list(tmp_path: Path, era: str) -> None:
-    ear = Ear(era)
+async def test_a_changed_configuration_is_announced_and_changes_the_list(tmp_path: Path) -> None:
+    ear = Ear("legacy")
     config = write(tmp_path, {"direct": ["mcp:tracker:list_*"]})
-    async with serve(config, mode=era, message_handler=ear) as session, listening(session, era, ear):
+    async with serve(config, message_handler=ear) as session:
         assert len(await names(session)) == 4
         write(tmp_path, {"direct": ["mcp:tracker:list_issues"]})
         await ear.heard()

@@ -106,17 +106,13 @@ async def opened(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[
     place = folder / mode
     place.mkdir()
     named = [{"name": name, "inputSchema": ANY} for name in ("give", "echo", "slow", "ask")]
-    odd = [
-        {"name": "odd_output", "inputSchema": ANY, "outputSchema": {"type": "array"}},
-        {"name": "odd_input", "inputSchema": {"type": ["object", "null"], "properties": {}}},
-    ]
     era = {"auto": "legacy", "legacy": "modern"}[mode]
     servers = {
         "git-hub": scripted(place, [CREATE, {"name": "a", "inputSchema": ANY}], file="hub.json"),
         "one": counting(place / "log"),
         "asker": {"command": sys.executable, "args": [str(SERVERS / "asking.py"), era]},
         "later": scripted(place, RELIST, file="later.json", trust="follow"),
-        "s": scripted(place, [*named, *odd], file="s.json"),
+        "s": scripted(place, named, file="s.json"),
     }
     ear = Ear(mode)
     # A list waits for all of them also on a busy machine: none is announced later.
@@ -165,21 +161,6 @@ async def test_a_call_reaches_the_tool_and_its_result_comes_back_whole(opened: O
     assert blocks[4]["resource"]["text"] == "b"
     sent = {"text": "ü", "nothing": None, "n": [1, {"a": 2.5}]}
     assert json.loads(text(await call(session, "s__echo", sent))) == sent
-
-
-async def test_what_a_protocol_revision_cannot_say_is_shown_as_text_and_not_lost(opened: Open) -> None:
-    session = opened.session
-    blocks = [{"type": "hologram", "data": "beam"}, {"type": "text", "text": "half \ud83d of a pair"}]
-    (opened.folder / "odd").write_text(json.dumps({"content": blocks, "_meta": 7}), "utf-8")
-    (opened.folder / "list").write_text(json.dumps({"content": [], "structuredContent": [1, 2]}), "utf-8")
-    shown = shown_of("s", await names(session))
-    assert shown == ["s__ask", "s__echo", "s__give", "s__odd_input", "s__odd_output", "s__slow"]
-    result = await call(session, "s__give", {"name": "odd"})
-    hologram, half = (block.text for block in result.content)
-    assert json.loads(hologram) == blocks[0]
-    assert half == "half \ufffd of a pair"
-    listed = await call(session, "s__give", {"name": "list"})
-    assert listed.structured_content == [1, 2] or json.loads(text(listed)) == [1, 2]
 
 
 async def test_arguments_that_do_not_fit_are_not_sent(opened: Open) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from harness import SECONDS, counting, other, parse_message, raw, serve, write_config
+from harness import SECONDS, SERVERS, counting, other, parse_message, raw, serve, write_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +68,9 @@ async def test_the_list_is_answered_while_an_upstream_never_answers(tmp_path: Pa
 
 
 async def test_the_oldest_client_gets_its_own_version_and_clean_lines(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"counting": counting(tmp_path / "log", "junk", "stderr=upstream noise")})
+    odd = {"command": sys.executable, "args": [str(SERVERS / "odd_content.py")]}
+    servers = {"counting": counting(tmp_path / "log", "junk", "stderr=upstream noise"), "odd": odd}
+    config = write_config(tmp_path, servers)
     async with raw(config) as client:
         hello = await client.initialize("2024-11-05")
         assert hello["protocolVersion"] == "2024-11-05"
@@ -79,6 +82,10 @@ async def test_the_oldest_client_gets_its_own_version_and_clean_lines(tmp_path: 
         answer = (await client.request("tools/call", {"name": "exec", "arguments": {"code": code}}))["result"]
         assert answer["structuredContent"]["value"] == "raw"
         assert answer["isError"] is False
+        # Its revision is older than audio.
+        answer = await client.call("exec", {"code": "image((await MCP.odd.mixed({})).content[3])"})
+        (block,) = answer["result"]["content"]
+        assert (block["type"], block["resource"]["mimeType"]) == ("resource", "audio/wav")
         assert await client.end() == 0
     for line in client.received.splitlines():
         parse_message(line)
