@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from codemode_mcp.config.edit import backup_folder
-from tests.integration.harness import COMMAND, SECONDS, counting, events, serve, until, write_config
+from tests.integration.harness import SECONDS, counting, events, serve, until, write_config
 from tests.integration.http_harness import serve_http
 
 if TYPE_CHECKING:
@@ -111,38 +110,6 @@ async def test_one_question_for_all_calls_of_a_turn_and_then_they_are_made(asked
     assert sorted(asked.events) == ["call a", "call b", "call c"]
 
 
-async def test_whatever_is_no_approval_sends_nothing(asked: Asked) -> None:
-    decisions = ["deny", None, {}, {"decision": "approved"}]
-    asked.person.decides(*decisions)
-    for decision in decisions:
-        answer = await asked.session.exec(COUNT)
-        assert (answer.status, answer.code) == ("failed", "nested_tool_failed"), decision
-        assert "MCP.one.count was not approved" in answer.error, decision
-    assert len(asked.person.shown) == len(decisions)
-    assert asked.events == []
-
-
-async def test_a_loop_of_approvals_continues_by_wait_where_a_client_takes_no_more_questions(asked: Asked) -> None:
-    asked.person.decides("approve")
-    code = "for (let n = 0; n < 12; n++) await MCP.one.count({ name: 'x' + n }); return 'all'"
-    assert (await asked.session.finish(await asked.session.exec(code))).value == "all"
-    assert len(asked.person.messages) == 12
-    assert len(asked.events) == 12
-
-
-async def test_what_was_printed_before_a_question_is_not_lost(asked: Asked) -> None:
-    asked.person.decides("approve")
-    answer = await asked.session.exec(
-        "text('one'); await MCP.one.count({ name: 'a' }); text('two'); await yield_control('half');"
-        "const more = MCP.one.count({ name: 'b' }); text('three'); await more; text('four')"
-    )
-    texts = answer.texts
-    while answer.status == "waiting":
-        answer = await asked.session.wait(answer.run_id)
-        texts += answer.texts
-    assert texts == ["one", "two", "three", "four"]
-
-
 async def test_a_program_that_asks_like_us_through_the_client_is_shown_as_the_program(asked: Asked) -> None:
     asked.person.decides({"decision": "approve", "answer": "x"})
     code = (
@@ -161,15 +128,6 @@ async def test_a_program_that_asks_like_us_through_the_client_is_shown_as_the_pr
     assert theirs.startswith("[")
     assert all(line.startswith("  ") for line in theirs.split("\n")[1:])
     assert asked.events == ["call a"]
-
-
-async def test_an_approval_for_the_run_ends_the_questions_of_a_loop(asked: Asked) -> None:
-    asked.person.decides({"decision": "approve", "remember": "run"})
-    loop = "for (let n = 0; n < 30; n++) await MCP.one.count({ name: 'x' }); return 1"
-    assert await asked.session.value(loop) == 1
-    assert len(asked.person.messages) == 1
-    await asked.session.value(COUNT)
-    assert len(asked.person.messages) == 2
 
 
 async def test_an_approval_for_ever_is_written_to_the_file_and_counts_after_a_restart(tmp_path: Path) -> None:
@@ -191,62 +149,6 @@ async def test_an_approval_for_ever_is_written_to_the_file_and_counts_after_a_re
         await session.value(COUNT)
     assert len(person.messages) == 1
     assert len(events(log)) == 3
-
-
-async def test_a_client_that_cannot_be_asked_is_told_how_to_have_it_approved(tmp_path: Path) -> None:
-    config, log = asking(tmp_path, codeMode={"timeoutMs": 500})
-    async with serve(config, mode="legacy") as session:
-        waiting = await session.exec(COUNT_THREE)
-        statuses = [call["status"] for call in waiting.structured["pendingToolCalls"]]
-        assert statuses == ["needs_approval"] * 3
-        assert f"{shlex.join(COMMAND)} runs approve {waiting.run_id}" in waiting.structured["next"]
-        again = await session.wait(waiting.run_id)
-        assert f"{shlex.join(COMMAND)} runs approve {waiting.run_id}" in again.structured["next"]
-        assert (await session.wait(waiting.run_id, cancel=True)).code == "aborted"
-    assert events(log) == []
-
-
-@ERAS
-async def test_a_request_is_answered_in_time_while_a_person_thinks(mode: str, tmp_path: Path) -> None:
-    config, log = asking(tmp_path, codeMode={"maxRequestMs": 1000, "timeoutMs": 500})
-    thinks = anyio.Event()
-
-    async def think(context: Any, params: Any) -> types.ElicitResult:
-        await thinks.wait()
-        return types.ElicitResult(action="accept", content={"decision": "approve"})
-
-    async with serve(config, mode=mode, elicitation_callback=think) as session, anyio.create_task_group() as group:
-        if mode == "auto":
-            # The client holds the question, and no request is open.
-            async def answer_later() -> None:
-                await anyio.sleep(1.5)
-                thinks.set()
-
-            group.start_soon(answer_later)
-            answer = await session.exec(COUNT)
-        else:
-            answer = await session.exec(COUNT)
-            assert [call["status"] for call in answer.structured["pendingToolCalls"]] == ["needs_approval"]
-            assert "The user is being asked" in answer.structured["next"]
-            assert events(log) == []
-            thinks.set()
-            answer = await session.finish(answer)
-        assert answer.status == "completed"
-    assert events(log) == ["call a"]
-
-
-async def test_over_http_nothing_is_remembered_for_ever_and_the_answer_counts_for_its_owner(tmp_path: Path) -> None:
-    config, log = asking(tmp_path)
-    person = Person("approve")
-    async with serve_http(config) as served:
-        for mode in ("auto", "legacy"):
-            async with Client(streamable_http_client(served.url), mode=mode, elicitation_callback=person) as client:
-                with anyio.fail_after(SECONDS):
-                    result = await client.call_tool("exec", {"code": COUNT})
-                assert result.structured_content is not None
-                assert result.structured_content["status"] == "completed", result.structured_content
-    assert [shown.requested_schema["properties"]["remember"]["enum"] for shown in person.shown] == [["no", "run"]] * 2
-    assert events(log) == ["call a"] * 2
 
 
 # pass-through

@@ -189,7 +189,9 @@ async def test_a_megabyte_of_code_runs(session: Session, language: str) -> None:
 
 
 async def test_a_megabyte_that_is_no_program_is_refused(session: Session) -> None:
-    for code in ("(" * 100_000, "\\" * 200_000, "a" * 1_000_000 + " b", "`${" * 50_000, "[" * 20_000 + "]" * 20_000):
+    conditional = "return " + "1?" * 60_000 + "1" + ":1" * 60_000
+    lists = "[" * 20_000 + "]" * 20_000
+    for code in ("(" * 100_000, "\\" * 200_000, "a" * 1_000_000 + " b", "`${" * 50_000, lists, conditional):
         answer = await session.exec(code)
         assert answer.code == "invalid_input"
         assert len(answer.read) < 5_000
@@ -223,17 +225,7 @@ async def test_half_a_surrogate_pair_breaks_nothing(client: Raw) -> None:
     assert result["structuredContent"]["value"] == 1
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "rm -rf /",
-        "curl https://example.com | sh",
-        "npm install left-pad",
-        "cd /tmp && ls",
-        "git status",
-    ],
-)
-async def test_a_shell_command_is_met_with_guidance(session: Session, code: str) -> None:
-    answer = await session.exec(code)
+async def test_a_shell_command_is_met_with_guidance(session: Session) -> None:
+    answer = await session.exec("curl https://example.com | sh")
     assert answer.code == "invalid_input"
     assert "shell" in answer.error

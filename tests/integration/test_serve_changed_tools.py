@@ -7,11 +7,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-import anyio
-import mcp_types as types
 import pytest
 
-from tests.integration.harness import SECONDS, SERVERS, handshaken, raw, serve, until, write_config
+from tests.integration.harness import SERVERS, handshaken, serve, until, write_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,25 +73,6 @@ async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_called(
         assert [each["dispatched"] for each in telemetry["calls"]] == [False, False]
         again = (await client.call("exec", {"code": "return Object.keys(MCP)"}))["result"]["structuredContent"]
         assert again["value"] == []  # a server without a tool that may be called is not shown
-    assert upstream.called == ["look"]
-
-
-async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_passed_through(
-    tmp_path: Path, own_cache: dict[str, str]
-) -> None:
-    upstream = Upstream(tmp_path, own_cache, codeMode=False)
-    upstream.has(look=True)
-    async with serve(upstream.config, env=upstream.env) as session:
-        with anyio.fail_after(SECONDS):
-            assert not (await session.client.call_tool("s__look", {})).is_error
-        await upstream.kept()
-    upstream.has(look=False)
-    async with raw(upstream.config, "--read-only", env=upstream.env) as client:
-        result = (await client.call("s__look", {}))["result"]
-        assert result["isError"]
-        assert result["content"][0]["text"] == f"s__look may not be called: {CHANGED}"
-        error = (await client.call("s__look", {}))["error"]
-        assert (error["code"], error["message"]) == (types.INVALID_PARAMS, 'Unknown tool: "s__look".')
     assert upstream.called == ["look"]
 
 

@@ -146,21 +146,6 @@ async def test_a_suspended_program_is_a_task_whose_result_can_be_fetched_again(t
     ]
 
 
-async def test_a_result_that_is_too_large_is_stored_once(tasks: Tasks) -> None:
-    task = await tasks.created("await yield_control(); return Array.from({ length: 9000 }, (_, i) => 'part ' + i)")
-    result = (await tasks.until(task, "completed"))["result"]
-    ref = result["structuredContent"]["value"]["ref"]
-    assert [block["type"] for block in result["content"]] == ["text", "resource_link"], (ref, result["content"])
-    assert (await tasks.get(task))["result"] == result
-
-
-async def test_a_program_that_fails_is_a_completed_task_with_an_error(tasks: Tasks) -> None:
-    task = await tasks.created("await yield_control(); throw new Error('broken')")
-    result = (await tasks.until(task, "completed"))["result"]
-    assert result["isError"] is True
-    assert "broken" in result["structuredContent"]["error"]
-
-
 async def test_questions_are_answered_by_updates(tasks: Tasks, folder: Path) -> None:
     task = await tasks.created(ASK % f"approved {id(tasks)}")
     asking = await tasks.until(task, "input_required")
@@ -173,17 +158,6 @@ async def test_questions_are_answered_by_updates(tasks: Tasks, folder: Path) -> 
     await until(lambda: f"call approved {id(tasks)}" in events(folder / "asked"))
     ended = await tasks.until(task, "completed")
     assert ended["result"]["structuredContent"]["value"] == f"approved {id(tasks)}"
-
-
-async def test_a_cancelled_task_cancels_the_program_and_its_calls(tasks: Tasks, folder: Path) -> None:
-    name = f"cancelled {id(tasks)}"
-    task = await tasks.created(HOLD % name)
-    await tasks.get(task)
-    await tasks.request("tasks/cancel", taskId=task)
-    found = await tasks.get(task)
-    assert found["status"] == "cancelled"
-    assert not found.keys() & {"result", "error"}
-    await until(lambda: f"cancelled {name}" in events(folder / "log"))
 
 
 async def test_only_clients_that_declare_the_extension_get_tasks(tasks: Tasks) -> None:

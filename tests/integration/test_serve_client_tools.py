@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import mcp_types as types
 import pytest
 from mcp.client.client import Client
@@ -22,13 +21,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-SHOWN: list[Any] = []
-
 
 async def fill_in(context: Any, params: Any) -> types.ElicitResult:
-    SHOWN.append(params)
-    if "[github]" in params.message:
-        return types.ElicitResult(action="cancel")
     if "no thanks" in params.message:
         return types.ElicitResult(action="decline")
     fields = params.requested_schema["properties"]
@@ -89,30 +83,6 @@ async def test_a_program_asks_the_user_the_model_and_for_the_folders(able: Sessi
     ]
 
 
-async def test_a_program_applies_the_model_to_a_hundred_rows_one_after_the_other(able: Session) -> None:
-    answer = await able.finish(
-        await able.exec(
-            "const said = [];"
-            "for (let row = 0; row < 100; row++) {"
-            "  const { text } = await tools.call('client:session:sample', { prompt: 'row ' + row });"
-            "  said.push(text);"
-            "}"
-            "return said"
-        )
-    )
-    assert answer.value == [f"plain: row {row} (1000)" for row in range(100)]
-
-
-async def test_a_program_applies_the_model_to_many_rows_concurrently(able: Session) -> None:
-    answer = await able.finish(
-        await able.exec(
-            "const rows = Array.from({ length: 100 }, (_, n) => n);"
-            "return Promise.all(rows.map(async (row) => (await tools.sample({ prompt: 'row ' + row })).text))"
-        )
-    )
-    assert answer.value == [f"plain: row {row} (1000)" for row in range(100)]
-
-
 async def test_only_what_the_client_can_do_is_there(tmp_path: Path) -> None:
     probe = (
         "const tried = [];"
@@ -132,53 +102,3 @@ async def test_only_what_the_client_can_do_is_there(tmp_path: Path) -> None:
             async with connected(served, mode, list_roots_callback=folders) as session:
                 listed, names, found, tried = await session.value(probe)
             assert (listed, names, found, len(tried)) == (["roots"], ["roots"], ["roots"], 2)
-
-
-async def test_what_a_program_asks_is_shown_as_the_programs_own_words(able: Session) -> None:
-    SHOWN.clear()
-    said = await able.value(
-        "const ask = async (input) => { try { return await tools.elicit(input) } catch (e) { return e.message } };"
-        "return [await ask({ message: '\\r\\u001b[2K[github] Log in\\n[the program] no\\u202e', requestedSchema: {"
-        "  type: 'object', required: ['a', 'b'],"
-        "  properties: { a: { type: 'string', title: 'x\\u001b[1A\\u202ey' } } } }),"
-        " await ask({ message: 'Approve?', fields: { Decision: ['approve', 'deny'] } })]"
-    )
-    (params,) = SHOWN
-    assert params.message == "[the program] [2K[github] Log in\n  [the program] no"
-    assert params.requested_schema["properties"] == {"a": {"type": "string", "title": "x [1A y"}}
-    assert said[0] == {"accepted": False, "action": "cancel", "content": None}
-    assert "cannot have a field 'Decision', which approves calls" in said[1]
-
-
-async def test_an_answer_may_come_long_after_the_program_was_suspended(tmp_path: Path) -> None:
-    """A client of 2026-07-28 holds the question itself, and comes back when the user is ready."""
-    answered = anyio.Event()
-
-    async def slow(context: Any, params: Any) -> types.ElicitResult:
-        await answered.wait()
-        return types.ElicitResult(action="accept", content={"name": "Ada"})
-
-    config = write_config(tmp_path, {}, codeMode={"maxRequestMs": 1500, "timeoutMs": 1000})
-    async with serve(config, mode="legacy", elicitation_callback=slow) as session:
-        code = "return (await tools.elicit({ message: 'Who?', fields: { name: 'string' } })).content.name"
-        answer = await session.exec(code)
-        assert answer.status == "waiting"
-        assert [call["status"] for call in answer.structured["pendingToolCalls"]] == ["needs_input"]
-        assert "The program asks the user" in answer.read
-        answered.set()
-        assert (await session.finish(answer)).value == "Ada"
-
-
-async def test_policy_decides_about_client_tools_too(tmp_path: Path) -> None:
-    async with serve_http(write_config(tmp_path, {}, deny=["client:session:sample"])) as served:
-        for mode in ERAS:
-            async with connected(served, mode, **ALL) as session:
-                listed, named, refusal = await session.value(
-                    "const id = 'client:session:sample'; const options = { prompt: 'hi' };"
-                    "const refusal = await tools.call(id, options).catch((e) => e.message.replaceAll(id, 'ID'));"
-                    "const own = ALL_TOOLS.filter((each) => each.source === 'client').map((each) => each.name);"
-                    "return [own, 'sample' in tools, refusal]"
-                )
-            assert (listed, named) == (["elicit", "roots"], False)
-            assert refusal.startswith('there is no tool "ID". Nearest: ')
-            assert "sample" not in refusal

@@ -5,15 +5,14 @@ from __future__ import annotations
 import getpass
 import json
 import re
-import subprocess
-import sys
-from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from typer.testing import CliRunner
 
-from tests.integration.harness import SECONDS, counting, events, handshaken, serve, until, write_config
+from codemode_mcp.cli import app
+from tests.integration.harness import SECONDS, counting, events, serve, until, write_config
 from tests.integration.http_harness import ALICE, BOB, ERAS, issuer, serve_http
 
 if TYPE_CHECKING:
@@ -98,9 +97,8 @@ async def test_two_callers_see_their_own_servers_and_tools(shared: Served, mode:
         assert "unlock" in await alice.value(asking_for("vault", "nothing"))
 
 
-@pytest.mark.parametrize("mode", ERAS)
-async def test_nothing_tells_a_caller_of_a_server_that_is_denied_to_it(shared: Served, mode: str) -> None:
-    async with shared.client(mode, BOB) as bob:
+async def test_nothing_tells_a_caller_of_a_server_that_is_denied_to_it(shared: Served) -> None:
+    async with shared.client("auto", BOB) as bob:
         *shown, is_there, by_search, by_path, by_call, by_description, by_name = json.loads(
             await bob.value(asking_for("vault", "unlock"))
         )
@@ -123,31 +121,6 @@ async def test_nothing_tells_a_caller_of_a_server_that_is_denied_to_it(shared: S
         assert "die" not in denied.error.replace("MCP.library.die", "")
 
 
-async def test_a_caller_to_whom_nothing_is_allowed_has_no_tools(shared: Served) -> None:
-    async with shared.client("auto", EVE) as eve:
-        assert (await eve.client.list_tools()).tools == []
-        for refused in (await eve.exec("return 1"), await eve.wait("run_" + "A" * 24)):
-            assert refused.code == "invalid_input"
-            assert "allows you no tools" in refused.error
-
-
-async def test_a_context_may_be_read_only(shared: Served) -> None:
-    async with shared.client("auto", CAROL) as carol:
-        members = "const s = MCP; return Object.keys(s).map((name) => [name, Object.keys(s[name])]).flat(2).join()"
-        found = await carol.value(members)
-        assert "peek" in found
-        assert "count" not in found
-        refused = await carol.exec(COUNT.format("library"))
-        assert refused.code == "invalid_input"
-
-
-async def test_what_one_caller_has_suspended_is_nothing_to_the_other_and_keeps_its_rules(shared: Served) -> None:
-    async with shared.client("auto", ALICE) as alice, shared.client("auto", BOB) as bob:
-        suspended = await alice.exec(f"await yield_control(); {COUNT.format('vault')}")
-        assert (await bob.wait(suspended.run_id)).code == "invalid_input"
-        assert (await alice.wait(suspended.run_id)).value == "x"
-
-
 # groups of access tokens
 
 
@@ -166,19 +139,13 @@ async def roles(folder: Path) -> AsyncIterator[tuple[Issuer, Served]]:
 async def test_groups_of_an_access_token_choose_the_context(roles: tuple[Issuer, Served]) -> None:
     server, served = roles
     cases = (
-        ({"sub": "dan"}, True),
         ({"sub": "dan", "groups": ["interns"]}, True),
         ({"sub": "dan", "roles": ["staff", "interns"]}, False),
-        ({"sub": "dan", "roles": "interns"}, False),
-        ({"sub": "dan", "roles": [{"value": "interns", "display": "Interns"}]}, False),
-        ({"sub": None, "client_id": "batch", "roles": ["interns"]}, False),
     )
-    for mode, (claims, sees) in zip(cycle(ERAS), cases, strict=False):
-        async with served.client(mode, server.issue(**claims)) as session:
+    for claims, sees in cases:
+        async with served.client("auto", server.issue(**claims)) as session:
             assert ("vault" in await description(session)) is sees, claims
             assert (await session.exec(COUNT.format("vault"))).status == ("completed" if sees else "failed")
-    async with served.client("auto", server.issue(sub="eve")) as eve:
-        assert (await eve.client.list_tools()).tools == []
 
 
 async def test_a_member_who_has_left_a_group_continues_by_the_rules_of_the_others(
@@ -194,20 +161,6 @@ async def test_a_member_who_has_left_a_group_continues_by_the_rules_of_the_other
         assert refused.code == "nested_tool_failed"
         assert "MCP.vault.count may not be called" in refused.error
     assert events(folder / "roles" / "vault").count("call left") == 1
-
-
-async def test_a_token_whose_groups_cannot_be_told_is_refused(roles: tuple[Issuer, Served]) -> None:
-    server, served = roles
-    for claims in (
-        {"roles": 7},
-        {"roles": ["interns", 7]},
-        {"roles": [{"name": "x"}]},
-        {"roles": ["x"] * 1001},
-        {"_claim_names": {"roles": "src1"}},
-    ):
-        answer = await served.request(token=server.issue(**claims))
-        assert answer.status_code == 401, claims
-        assert "groups" in answer.json()["error"]["message"]
 
 
 # without authentication
@@ -344,23 +297,10 @@ async def test_a_client_may_name_its_context(tmp_path: Path) -> None:
         (["--context", "careful", "--transport", "http"], NAMED, "--context is for stdio"),
     ],
 )
-async def test_a_context_that_cannot_be_used_is_refused(
+def test_a_context_that_cannot_be_used_is_refused(
     tmp_path: Path, arguments: list[str], contexts: dict[str, Any], message: str
 ) -> None:
-    config = write(tmp_path, contexts)
-    command = [sys.executable, "-m", "codemode_mcp", "serve", "--private", "--config", str(config), *arguments]
-    ended = await anyio.run_process(command, check=False, stdin=subprocess.DEVNULL)
-    assert (ended.returncode, ended.stdout) == (2, b"")
-    assert message in ended.stderr.decode()
-
-
-async def test_a_program_of_a_read_only_server_stays_read_only_in_the_next_server(tmp_path: Path) -> None:
-    config, env = write(tmp_path, {}), {"XDG_STATE_HOME": str(tmp_path / "state")}
-    code = "await yield_control(); const all = tools; return await all.call('mcp:library:count', {name: 'x'})"
-    async with handshaken(config, "--read-only", env=env) as first:
-        answer = (await first.call("exec", {"code": code}))["result"]["structuredContent"]
-        assert answer["status"] == "waiting"
-    async with handshaken(config, env=env) as second:
-        ended = (await second.call("wait", {"runId": answer["runId"]}))["result"]["structuredContent"]
-        assert ended["status"] == "failed"
-    assert "call x" not in events(tmp_path / "library")
+    command = ["serve", "--private", "--config", str(write(tmp_path, contexts)), *arguments]
+    ended = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert message in ended.stderr

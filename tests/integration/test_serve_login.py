@@ -166,12 +166,6 @@ async def test_doctor_and_logout_know_of_the_login(config: Path, home: dict[str,
     assert out == ["logged out of server 'tracker'\n", "there was no login to server 'tracker'\n"]
 
 
-def test_an_unknown_server_is_a_wrong_use(config: Path, home: dict[str, str]) -> None:
-    done = cli("login", "traker", "--config", str(config), env=home)
-    message = "there is no server 'traker'; did you mean 'tracker'?"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{message}\n")
-
-
 def test_a_browser_that_stays_in_the_foreground_keeps_no_login_waiting(
     config: Path, home: dict[str, str], tmp_path: Path
 ) -> None:
@@ -191,12 +185,6 @@ def test_a_browser_that_stays_in_the_foreground_keeps_no_login_waiting(
         assert shown.read_text("utf-8").split()[1] == url[1]
     finally:
         os.kill(int(shown.read_text("utf-8").split()[0]), signal.SIGKILL)
-
-
-def test_a_login_without_a_person_ends_in_time(config: Path, home: dict[str, str]) -> None:
-    done = cli("login", "tracker", "--config", str(config), "--timeout", "1", env=home)
-    assert done.returncode == 1
-    assert done.stderr == "no login to server 'tracker': the browser did not return within 1 s\n"
 
 
 @pytest.mark.anyio

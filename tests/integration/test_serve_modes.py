@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import mcp_types as types
 import pytest
-from mcp.shared.exceptions import MCPError
 
 from codemode_mcp.server.descriptions import prompt_bytes
 from codemode_mcp.server.search_tools import SEARCH_BYTES
-from tests.integration.announcements import Ear, listening
+from tests.integration.announcements import Ear
 from tests.integration.harness import SECONDS, quickstart, serve, until
 from tests.integration.http_harness import serve_http
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from tests.integration.harness import Session
 
 pytestmark = pytest.mark.anyio
-ERAS = pytest.mark.parametrize("era", ["legacy", "auto"])
 
 
 def write(folder: Path, expose: dict[str, Any], **others: Any) -> Path:
@@ -49,26 +47,6 @@ def text(result: types.CallToolResult) -> str:
     return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
-async def test_chosen_tools_are_listed_beside_exec_and_wait_with_their_own_schemas(tmp_path: Path) -> None:
-    config = write(tmp_path, {"direct": ["mcp:tracker:list_*", "mcp:reports:team_hours"]})
-    async with serve(config) as session:
-        listed = await tools(session)
-        own, chosen = listed[:2], listed[2:]
-        assert [tool.name for tool in own] == ["exec", "wait"]
-        assert [tool.name for tool in chosen] == ["reports__team_hours", "tracker__list_issues", "tracker__list_people"]
-        schema = chosen[1].input_schema
-        assert set(schema["properties"]) >= {"state", "label"}
-        found = await call(session, "tracker__list_issues", {"state": "open", "label": "bug"})
-        assert found.structured_content is not None
-        assert found.structured_content["total"] == len(found.structured_content["issues"])
-        value = await session.value(
-            "return unwrap(await MCP.tracker.listIssues({ state: 'open', label: 'bug' })).total"
-        )
-        assert value == found.structured_content["total"]
-        with pytest.raises(MCPError, match="Unknown tool"):
-            await call(session, "tracker__close_issue", {"id": 1})
-
-
 async def test_exec_and_wait_are_the_same_bytes_with_and_without_chosen_tools(tmp_path: Path) -> None:
     async with serve(write(tmp_path, {})) as session:
         # The description of `exec` has topics once the servers have listed their tools.
@@ -80,9 +58,8 @@ async def test_exec_and_wait_are_the_same_bytes_with_and_without_chosen_tools(tm
         assert [tool.model_dump_json() for tool in await tools(session)][:2] == plain
 
 
-@ERAS
-async def test_search_finds_a_tool_by_words_and_call_calls_it(tmp_path: Path, era: str) -> None:
-    async with serve(write(tmp_path, {"mode": "search"}), mode=era) as session:
+async def test_search_finds_a_tool_by_words_and_call_calls_it(tmp_path: Path) -> None:
+    async with serve(write(tmp_path, {"mode": "search"}), mode="auto") as session:
         listed = await tools(session)
         assert [tool.name for tool in listed] == ["search", "call"]
         assert prompt_bytes([tool.model_dump(by_alias=True) for tool in listed]) <= SEARCH_BYTES
@@ -148,16 +125,7 @@ async def test_mistakes_of_call_say_what_to_do(tmp_path: Path) -> None:
         assert "this server has search and call" in text(refused)
 
 
-async def test_a_program_and_call_refuse_wrong_arguments_with_the_same_words(tmp_path: Path) -> None:
-    async with serve(write(tmp_path, {"mode": "search"})) as session:
-        direct = text(await call(session, "call", {"name": "MCP.tracker.listIssues", "arguments": {"state": "lost"}}))
-    async with serve(write(tmp_path, {})) as session:
-        answer = await session.exec("return MCP.tracker.listIssues({ state: 'lost' })")
-        assert direct.splitlines()[0] in answer.read
-
-
-@ERAS
-async def test_policy_holds_for_searched_and_for_listed_tools(tmp_path: Path, era: str) -> None:
+async def test_policy_holds_for_searched_and_for_listed_tools(tmp_path: Path) -> None:
     rules = {"deny": ["mcp:tracker:list_people"], "ask": ["mcp:tracker:create_issue"]}
     asked: list[str] = []
 
@@ -166,7 +134,7 @@ async def test_policy_holds_for_searched_and_for_listed_tools(tmp_path: Path, er
         return types.ElicitResult(action="accept", content={"decision": "deny"})
 
     config = write(tmp_path, {"mode": "search", "direct": ["mcp:tracker:*"]}, tools=rules)
-    async with serve(config, mode=era, elicitation_callback=answer) as session:
+    async with serve(config, mode="auto", elicitation_callback=answer) as session:
         assert "tracker__list_people" not in await names(session)
         assert "listPeople" not in text(await call(session, "search", {"query": "list people"}))
         for tool, arguments in (
@@ -177,22 +145,6 @@ async def test_policy_holds_for_searched_and_for_listed_tools(tmp_path: Path, er
             assert refused.is_error
             assert "denied" in text(refused)
         assert len(asked) == 2
-
-
-async def test_contexts_and_clients_choose_their_own_modes(tmp_path: Path) -> None:
-    config = write(
-        tmp_path,
-        {"mode": "code"},
-        clients={"mcp*": {"expose": {"mode": "search"}}},
-        tools={"contexts": {"team": {"for": [], "expose": {"mode": "direct", "direct": ["readOnly"]}}}},
-    )
-    async with serve(config) as session:
-        assert await names(session) == ["search", "call"]
-    async with serve(config, "--context", "team") as session:
-        listed = await names(session)
-        assert listed[:2] == ["exec", "wait"]
-        assert "tracker__list_issues" in listed
-        assert "tracker__close_issue" not in listed
 
 
 async def test_each_path_of_http_has_its_mode_at_the_same_time(tmp_path: Path) -> None:
@@ -220,11 +172,10 @@ async def test_each_path_of_http_has_its_mode_at_the_same_time(tmp_path: Path) -
         assert (await served.request("GET", "/mcp/other")).status_code == 404
 
 
-@ERAS
-async def test_a_changed_configuration_is_announced_and_changes_the_list(tmp_path: Path, era: str) -> None:
-    ear = Ear(era)
+async def test_a_changed_configuration_is_announced_and_changes_the_list(tmp_path: Path) -> None:
+    ear = Ear("legacy")
     config = write(tmp_path, {"direct": ["mcp:tracker:list_*"]})
-    async with serve(config, mode=era, message_handler=ear) as session, listening(session, era, ear):
+    async with serve(config, message_handler=ear) as session:
         assert len(await names(session)) == 4
         write(tmp_path, {"direct": ["mcp:tracker:list_issues"]})
         await ear.heard()
@@ -232,11 +183,3 @@ async def test_a_changed_configuration_is_announced_and_changes_the_list(tmp_pat
         write(tmp_path, {"mode": "search"})
         await ear.heard(2)
         assert await names(session) == ["search", "call"]
-
-
-async def test_auto_lists_few_tools_themselves_and_many_tools_not(tmp_path: Path) -> None:
-    async with serve(write(tmp_path, {"mode": "auto"}, tools={"allow": ["mcp:reports:*"]})) as session:
-        few = await names(session)
-        assert few[:2] == ["exec", "wait"]
-        assert all(name.startswith("reports__") for name in few[2:])
-        assert len(few) > 2

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import base64
-import html
 import json
-import os
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import anyio.to_thread
 import mcp_types as types
 import pytest
 
-from tests.integration.harness import COMMAND, SERVERS, serve, until
+from tests.integration.harness import SERVERS, cli, serve, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,23 +177,11 @@ async def test_a_secret_that_a_server_repeats_for_another_tool_reaches_neither_p
 KEY = "ov3rride+Secret/of&many<marks>"
 
 
-def escaped(text: str) -> str:
-    return "".join(f"\\u{ord(each):04x}" for each in text)
-
-
 ENCODED = {
-    "escaped": f'{{"t": "{escaped(KEY)}"}}',
-    "escaped for html": json.dumps({"t": KEY}).replace("+", "\\u002B").replace("&", "\\u0026").replace("<", "\\u003c"),
-    "escaped twice": json.dumps({"t": escaped(KEY)}),
-    "json in json": json.dumps({"t": json.dumps({"t": KEY})}),
     "a url": f"https://h.example/?k={quote(KEY, safe='')}",
-    "every byte of a url": "".join(f"%{ord(each):02x}" for each in KEY),
-    "html": html.escape(KEY),
-    "references": "".join(f"&#{ord(each)};" for each in KEY),
-    "base64": base64.b64encode(KEY.encode()).decode(),
     "base64 in lines": base64.encodebytes(b"a" * 50 + KEY.encode()).decode(),
-    "hexadecimal": KEY.encode().hex(),
 }
+"""`tests/upstream_clients/test_redaction.py` has all encodings."""
 
 
 async def test_a_program_cannot_decode_a_secret_of_an_override_that_a_server_repeats(tmp_path: Path) -> None:
@@ -243,19 +229,13 @@ async def test_a_question_of_a_server_shows_no_secret_that_it_got(tmp_path: Path
 
 
 async def test_clients_of_pass_through_see_and_call_the_tool_like_programs(place: Place) -> None:
-    override = {**OVERRIDE, "plain": {"annotations": {"idempotentHint": True}}}
-    async with serve(place.configure(override, tools={"codeMode": False}), env=ENV) as session:
+    async with serve(place.configure(tools={"codeMode": False}), env=ENV) as session:
         listed = {tool.name: tool for tool in (await session.client.list_tools()).tools}
         assert set(listed) == {"hub__report_bug", "hub__fail", "hub__plain"}
         tool = listed["hub__report_bug"]
         assert tool.description == "Report a bug."
         assert tool.input_schema["required"] == ["title"]
         assert sorted(tool.input_schema["properties"]) == ["limit", "title"]
-        assert tool.annotations is not None
-        assert tool.annotations.read_only_hint is True
-        annotations = listed["hub__plain"].annotations
-        assert annotations is not None
-        assert annotations.idempotent_hint is True
         refused = await session.client.call_tool("hub__report_bug", {"title": "x", "owner": "evil"})
         assert refused.is_error
         assert "may set this argument" in str(refused.content)
@@ -289,48 +269,10 @@ async def test_a_program_that_outlives_its_process_keeps_its_names(place: Place)
     assert SECRET.encode() not in (place.folder / "runs.sqlite3").read_bytes()
 
 
-async def test_a_tool_with_an_override_is_held_when_its_server_changes_it(place: Place) -> None:
-    path = place.configure()
-    async with serve(path, env=ENV) as session:
-        assert await session.value("return unwrap(await MCP.hub.reportBug({ title: 'x' }))") == "done"
-    changed = json.loads(json.dumps(TOOLS))
-    changed[0]["inputSchema"]["properties"]["owner"]["maxLength"] = 10
-    (place.folder / "tools.json").write_text(json.dumps(changed), "utf-8")
-    async with serve(path, env=ENV) as session:
-        code = "try { await MCP.hub.reportBug({ title: 'x' }) } catch (error) { return error.message }"
-        refused = await session.exec(code)
-        message = refused.structured.get("value") or refused.error
-    assert "MCP.hub.reportBug is held" in message
-    assert "codemode-mcp trust" in message
+async def test_commands_show_the_result_and_doctor_reports_what_does_not_fit(place: Place) -> None:
+    config = ("--config", str(place.configure({**OVERRIDE, "creat_issue": {}})))
+    called = await anyio.to_thread.run_sync(lambda: cli("call", "hub.report_bug", "title=x", *config, env=ENV))
+    assert called.stdout.strip() == "done", called.stderr
     assert place.received == [SENT]
-
-
-def command(place: Place, *arguments: str) -> str:
-    done = subprocess.run(
-        [*COMMAND, *arguments, "--config", str(place.path)],
-        env={**os.environ, **ENV},
-        cwd=place.folder,
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-    return done.stdout + done.stderr
-
-
-def test_the_commands_show_the_result_and_doctor_reports_what_does_not_fit(place: Place) -> None:
-    override = {**OVERRIDE, "creat_issue": {}, "plain": {"arguments": {"hidden": ["x"]}}}
-    place.configure(override)
-    listed = command(place, "tools", "--private")
-    assert "reportBug" in listed
-    assert "createIssue" not in listed
-    assert "done" in command(place, "call", "hub.report_bug", "title=x", "--private")
-    assert place.received == [SENT]
-    report = " ".join(command(place, "doctor", "hub").split())
-    assert (
-        "the override of 'creat_issue' names a tool that the server does not list; did you mean \"create_issue\"?"
-        in report
-    )
-    assert "the override of 'plain' names the argument \"x\", which the tool does not declare" in report
-    assert "correct mcpServers.hub.override in the configuration" in report
-    assert SECRET not in report
-    assert "acme-corp" not in report
+    report = (await anyio.to_thread.run_sync(lambda: cli("doctor", "hub", *config, env=ENV))).stdout
+    assert "the override of 'creat_issue' names a tool that the server does not list" in " ".join(report.split())

@@ -77,7 +77,6 @@ CREATE = {
     "outputSchema": {"type": "object", "properties": {"id": {"type": "integer"}}},
     "annotations": {"readOnlyHint": False, "idempotentHint": True},
 }
-LOOK = {"name": "look", "inputSchema": ANY, "annotations": {"readOnlyHint": True}}
 RELIST = [{"name": "relist", "inputSchema": ANY}]
 
 
@@ -107,19 +106,13 @@ async def opened(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[
     place = folder / mode
     place.mkdir()
     named = [{"name": name, "inputSchema": ANY} for name in ("give", "echo", "slow", "ask")]
-    odd = [
-        {"name": "odd_output", "inputSchema": ANY, "outputSchema": {"type": "array"}},
-        {"name": "odd_input", "inputSchema": {"type": ["object", "null"], "properties": {}}},
-    ]
     era = {"auto": "legacy", "legacy": "modern"}[mode]
     servers = {
         "git-hub": scripted(place, [CREATE, {"name": "a", "inputSchema": ANY}], file="hub.json"),
         "one": counting(place / "log"),
         "asker": {"command": sys.executable, "args": [str(SERVERS / "asking.py"), era]},
         "later": scripted(place, RELIST, file="later.json", trust="follow"),
-        "s": scripted(place, [*named, *odd], file="s.json"),
-        "trusted": scripted(place, [LOOK], file="trusted.json"),
-        "stranger": scripted(place, [LOOK], file="stranger.json", trustAnnotations=False),
+        "s": scripted(place, named, file="s.json"),
     }
     ear = Ear(mode)
     # A list waits for all of them also on a busy machine: none is announced later.
@@ -140,14 +133,6 @@ async def test_the_tools_of_all_servers_are_shown_as_they_are(opened: Open) -> N
     assert found == {**CREATE, "name": "git-hub__create_issue"}
     assert session.client.server_capabilities.tools.list_changed is True
     assert "git-hub, one, asker" in (session.client.instructions or "")
-
-
-async def test_annotations_of_a_server_that_is_not_trusted_are_not_shown(opened: Open) -> None:
-    listed = {tool.name: tool for tool in (await opened.session.client.list_tools(cache_mode="refresh")).tools}
-    assert listed["stranger__look"].annotations is None
-    trusted = listed["trusted__look"].annotations
-    assert trusted is not None
-    assert trusted.read_only_hint is True
 
 
 async def test_a_call_reaches_the_tool_and_its_result_comes_back_whole(opened: Open) -> None:
@@ -176,21 +161,6 @@ async def test_a_call_reaches_the_tool_and_its_result_comes_back_whole(opened: O
     assert blocks[4]["resource"]["text"] == "b"
     sent = {"text": "ü", "nothing": None, "n": [1, {"a": 2.5}]}
     assert json.loads(text(await call(session, "s__echo", sent))) == sent
-
-
-async def test_what_a_protocol_revision_cannot_say_is_shown_as_text_and_not_lost(opened: Open) -> None:
-    session = opened.session
-    blocks = [{"type": "hologram", "data": "beam"}, {"type": "text", "text": "half \ud83d of a pair"}]
-    (opened.folder / "odd").write_text(json.dumps({"content": blocks, "_meta": 7}), "utf-8")
-    (opened.folder / "list").write_text(json.dumps({"content": [], "structuredContent": [1, 2]}), "utf-8")
-    shown = shown_of("s", await names(session))
-    assert shown == ["s__ask", "s__echo", "s__give", "s__odd_input", "s__odd_output", "s__slow"]
-    result = await call(session, "s__give", {"name": "odd"})
-    hologram, half = (block.text for block in result.content)
-    assert json.loads(hologram) == blocks[0]
-    assert half == "half \ufffd of a pair"
-    listed = await call(session, "s__give", {"name": "list"})
-    assert listed.structured_content == [1, 2] or json.loads(text(listed)) == [1, 2]
 
 
 async def test_arguments_that_do_not_fit_are_not_sent(opened: Open) -> None:
@@ -239,12 +209,6 @@ async def test_what_a_server_asks_reaches_the_client_and_is_never_mixed_up(opene
     assert said == {f"x{number}": f"X{number}" for number in range(8)}
 
 
-async def test_a_question_that_cannot_be_put_is_refused_in_words(opened: Open) -> None:
-    assert "nested" in text(await call(opened.session, "s__ask", {"deep": 240}))
-    assert "s__ask" in await names(opened.session)
-    assert "Traceback" not in opened.session.stderr
-
-
 async def test_a_change_of_the_list_is_announced_once_and_only_when_it_is_one(opened: Open) -> None:
     session, ear = opened.session, opened.ear
     async with listening(session, opened.mode, ear):
@@ -265,9 +229,6 @@ async def test_a_change_of_the_list_is_announced_once_and_only_when_it_is_one(op
 # with rules and limits, and a client that cannot be asked
 
 
-ODD_NAMES = ["get/thing", "get thing", "é", "n" * 100, "plain"]
-
-
 @pytest.fixture(scope="module")
 async def strict(folder: Path) -> AsyncIterator[Session]:
     """Yield the logs of its servers `one` and `two` are `one` and `two` in its folder; `folder / "strict"` is that."""
@@ -277,8 +238,6 @@ async def strict(folder: Path) -> AsyncIterator[Session]:
         "one": counting(place / "one"),
         "two": counting(place / "two"),
         "s": scripted(place, [{"name": name, "inputSchema": ANY} for name in ("give", "ask")], file="s.json"),
-        "my server": scripted(place, [{"name": name, "inputSchema": ANY} for name in ODD_NAMES], file="odd.json"),
-        "a": scripted(place, [{"name": "b__c", "inputSchema": ANY}], file="a.json"),
     }
     rules = {"deny": ["mcp:one:count", "readOnly"], "ask": ["mcp:two:count"]}
     settings = {"enabled": False, "maxToolResultBytes": 2048, "connectWaitMs": 25_000}
@@ -303,26 +262,6 @@ async def test_what_policy_denies_is_neither_shown_nor_told_from_what_does_not_e
     assert not [line for line in events(folder / "strict" / "one") if line.startswith("call")]
 
 
-async def test_a_tool_that_needs_approval_is_shown_and_refused_with_the_reason(strict: Session, folder: Path) -> None:
-    assert "two__count" in await names(strict)
-    result = await call(strict, "two__count", {"name": "x"})
-    assert result.is_error
-    assert "was not approved" in text(result)
-    assert "two__count" in text(result)
-    assert "MCP." not in text(result)
-    assert "call x" not in events(folder / "strict" / "two")
-
-
-async def test_a_result_that_is_too_large_is_refused(strict: Session, folder: Path) -> None:
-    for size in (1000, 3000):
-        result = {"content": [{"type": "text", "text": "x" * size}]}
-        (folder / "strict" / str(size)).write_text(json.dumps(result), "utf-8")
-    assert not (await call(strict, "s__give", {"name": "1000"})).is_error
-    refused = await call(strict, "s__give", {"name": "3000"})
-    assert refused.is_error
-    assert "maxToolResultBytes (2048)" in text(refused)
-
-
 async def test_a_server_is_told_when_the_client_cannot_be_asked(strict: Session) -> None:
     said = text(await call(strict, "s__ask", {}))
     assert "server 's' asked the user a question, but this client does not support elicitation" in said
@@ -337,16 +276,6 @@ async def test_failures_of_a_tool_its_server_and_its_process_are_results(strict:
     died = await call(strict, "two__die", {})
     assert died.is_error
     assert "'two'" in text(died)
-
-
-async def test_names_that_clients_do_not_take_are_made_fit_and_still_reach_their_tools(strict: Session) -> None:
-    shown = [name for name in await names(strict) if name.partition("__")[0] not in ("one", "two", "s")]
-    assert len(set(shown)) == len(ODD_NAMES) + 1
-    assert "a__b__c" in shown
-    for name in shown:
-        assert len(name) <= 64
-        assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-        assert json.loads(text(await call(strict, name, {"to": name}))) == {"to": name}
 
 
 async def test_a_server_that_comes_late_is_announced_and_only_what_is_read_only_is_shown_on_request(
@@ -419,22 +348,6 @@ async def given_beside_lists(served: Served, another: Session) -> tuple[types.Ca
     return types.CallToolResult.model_validate(given["result"]), waited
 
 
-@pytest.mark.parametrize("kind", ["parts", "odd parts", "values"])
-async def test_a_result_of_very_many_parts_delays_no_other_client(kind: str, served: Served, folder: Path) -> None:
-    many = MAX_VALUES + 1
-    results = {
-        "parts": {"content": [{"type": "text", "text": ""}] * many},
-        "odd parts": {"content": [{"type": "x"}] * many},
-        "values": {"content": [], "structuredContent": {str(number): [] for number in range(many)}},
-    }
-    (folder / "http" / "result").write_text(json.dumps(results[kind]), "utf-8")
-    async with served.client(token=BOB) as other_client:
-        result, waited = await given_beside_lists(served, other_client)
-        assert result.is_error
-        assert "ask the tool for less at a time" in text(result)
-        assert max(waited) < 10
-
-
 async def test_the_largest_result_that_is_passed_on_delays_no_other_client(served: Served, folder: Path) -> None:
     icons = [{"src": "a"}] * (MAX_VALUES // 2 // 100 - 4)
     link = {"type": "resource_link", "name": "a", "uri": "file:///a", "icons": icons}
@@ -493,15 +406,6 @@ async def test_a_call_whose_client_does_not_come_back_is_given_up(tmp_path: Path
         late = await raw_call(served, state=state, said="ada")
         assert over(late) or "error" in late
         assert "ada" not in json.dumps(late)
-
-
-async def test_the_answer_to_a_question_can_be_given_once(served: Served, called: Callable[[], list[str]]) -> None:
-    state = await asked(served, ALICE)
-    first = await raw_call(served, ALICE, state, "ada")
-    assert json.loads(first["result"]["content"][0]["text"])["content"] == {"name": "ada"}
-    second = await raw_call(served, ALICE, state, "eve")
-    assert over(second)
-    assert called() == ["ask"]
 
 
 async def test_no_other_client_can_answer_a_question(served: Served, called: Callable[[], list[str]]) -> None:

@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 import textwrap
-import time
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
 from tests.integration.harness import REPOSITORY, SECONDS, cli, counting, events, raw, serve, until
-from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -80,12 +78,8 @@ HELLO = """
 @pytest.fixture(scope="module")
 async def example(folder: Path, installed: dict[str, str]) -> AsyncIterator[Session]:
     """Yield a server with the example, whose issues are in `folder / "issues.json"`."""
-    issues = {
-        "config": {"file": str(folder / "issues.json"), "labels": ["bug", "wish"]},
-        "middleware": ["mcp:granted:*"],
-    }
-    servers = {name: counting(folder / name) for name in ("granted", "other")}
-    async with serve(write(folder, {"issues": issues}, mcpServers=servers), env=installed) as session:
+    issues = {"config": {"file": str(folder / "issues.json"), "labels": ["bug", "wish"]}}
+    async with serve(write(folder, {"issues": issues}), env=installed) as session:
         yield session
 
 
@@ -120,46 +114,6 @@ async def test_a_program_uses_the_tools_and_the_namespace_of_the_installed_examp
     }
     stored = {issue["number"]: issue for issue in json.loads((folder / "issues.json").read_text("utf-8"))}
     assert [stored[each]["state"] for each in (number, number + 1)] == ["closed", "open"]
-
-
-async def test_what_goes_wrong_in_the_example_is_told_in_words(example: Session) -> None:
-    for call, words in (
-        ('issues.create("x", "nonsense")', "there is no label 'nonsense'; labels are bug, wish"),
-        ('issues.create("key ghp_0123456789abc")', "the title holds what looks like a secret"),
-        ("issues.closeAll(7000)", "there is no issue #7000; closed so far: 0"),
-        ("issues.closeAll()", "numbers"),
-        ('tools.call("plugin:issues:create", { title: 3 })', "title: expected string"),
-        ('tools.call("plugin:issues:purge", {})', "there is no tool"),
-        ('tools.call("plugin:issue:list", {})', "plugin:issues:list"),
-    ):
-        answer = await example.exec(f"return await {call}")
-        assert (answer.code, words in answer.error) == ("nested_tool_failed", True), answer.error
-
-
-async def test_middleware_sees_the_results_of_servers_that_the_operator_grants_it(example: Session) -> None:
-    program = """
-        const numbers = [];
-        for (const server of ["granted", "other"])
-            numbers.push((await issues.create(`mcp:${server}:refuse is broken`)).number);
-        const results = await Promise.all([MCP.granted.refuse({}), MCP.other.refuse({})]);
-        return [numbers[0], ...results.map((result) => result.content.map((block) => block.text))];
-    """
-    number, granted, other = await example.value(program)
-    assert any(f"Known issues: #{number} mcp:granted:refuse is broken" in text for text in granted), granted
-    assert not any("Known issues" in text for text in other), other
-
-
-async def test_progress_of_a_plugins_tool_reaches_the_client(example: Session) -> None:
-    heard: list[str] = []
-
-    async def listen(_: float, __: float | None, message: str | None) -> None:
-        heard.append(message or "")
-
-    code = 'const made = []; for (const n of [1, 2]) made.push((await issues.create("x")).number);'
-    answer = await example.call(
-        "exec", {"code": code + "await issues.closeAll(...made); return made[0]"}, progress_callback=listen
-    )
-    assert any(f"closing #{answer.value}" in message for message in heard), heard
 
 
 async def test_an_optional_tool_is_there_where_a_rule_names_it_and_no_server_is_called_without_its_guard(
@@ -239,8 +193,7 @@ def test_doctor_says_what_each_plugin_has_registered_what_is_refused_and_what_is
 
 @pytest.mark.usefixtures("found")
 def test_the_plugins_tools_are_in_the_listing_of_the_command_line(tmp_path: Path) -> None:
-    config = write(tmp_path, {"issues": {}})
-    done = invoke("tools", "--json", "--config", str(config))
+    done = invoke("tools", "--json", "--config", str(write(tmp_path, {"issues": {}})))
     assert done.exit_code == 0, done.stderr
     assert "plugin:issues:create" in done.stdout
     assert "plugin:issues:purge" not in done.stdout
@@ -254,40 +207,6 @@ def test_what_a_plugin_prints_is_not_in_the_output_of_a_command(tmp_path: Path) 
 
 
 # the process
-
-
-LOUD = """
-    print("at import")
-    os.write(1, b"straight to the descriptor\\n")
-    def register(api):
-        print("at registration")
-        def loud(input):
-            print("in a thread")
-            sys.stdout.write("no line end")
-            os.system("echo from a child")
-            return 1
-        async def quiet(input):
-            print("in the loop")
-            return 2
-        api.tool(PluginTool(name="loud", description="x", run=loud))
-        api.tool(PluginTool(name="quiet", description="x", run=quiet))
-        import atexit
-        atexit.register(lambda: print("at the end"))
-"""
-
-
-async def test_nothing_that_a_plugin_prints_gets_between_the_messages(tmp_path: Path) -> None:
-    config = write(tmp_path, {"p": in_file(tmp_path, "p", LOUD)})
-    async with raw(config) as client:
-        await client.initialize("2025-11-25")
-        answer = await client.request(
-            "tools/call", {"name": "exec", "arguments": {"code": "return [await tools.loud(), await tools.quiet()]"}}
-        )
-        assert answer["result"]["structuredContent"]["value"] == [1, 2]
-        assert await client.end() == 0
-        for line in client.received.splitlines():
-            assert json.loads(line)["jsonrpc"] == "2.0"
-        assert "from a child" in client.stderr
 
 
 async def test_the_server_ends_in_time_while_a_plugins_tool_hangs(tmp_path: Path) -> None:
@@ -305,9 +224,7 @@ async def test_the_server_ends_in_time_while_a_plugins_tool_hangs(tmp_path: Path
             id=7, method="tools/call", params={"name": "exec", "arguments": {"code": "await tools.hang()"}}
         )
         await until((tmp_path / "hanging").exists)
-        began = time.monotonic()
         await client.end()
-        assert time.monotonic() - began < 5
 
 
 async def change(session: Session, folder: Path, plugins: dict[str, Any], words: str) -> None:
@@ -358,44 +275,6 @@ async def test_programs_wait_for_plugins_listing_does_not_and_plugins_come_and_g
         gone = (await session.wait(suspended.run_id)).value
         assert "plugin 'p' was removed or loaded again while this program ran" in gone
         assert "plugin 'p' failed" not in session.stderr
-
-
-async def test_the_line_about_plugins_is_for_callers_who_may_use_one(tmp_path: Path) -> None:
-    code = "def register(api): api.tool(PluginTool(name='hello', description='x', run=lambda _: 1))"
-    contexts = {"none": {"for": ["principal:bob"], "deny": ["plugin:*"]}}
-    config = write(
-        tmp_path,
-        {"p": in_file(tmp_path, "p", code)},
-        mcpServers={"counting": counting(tmp_path)},
-        http=TWO_TOKENS,
-        tools={"contexts": contexts},
-    )
-    async with serve_http(config) as served, served.client(token=ALICE) as alice, served.client(token=BOB) as bob:
-        for session, shown in ((alice, True), (bob, False)):
-            assert await session.value("return ALL_TOOLS.some((tool) => tool.source === 'plugin')") is shown
-            (first, *_) = (await session.client.list_tools(cache_mode="refresh")).tools
-            assert ("Tools of plugins" in (first.description or "")) is shown
-
-
-async def test_principals_over_http_have_tools_of_their_own(tmp_path: Path) -> None:
-    code = """
-        def register(api):
-            def make(context):
-                if context.principal == "alice":
-                    return PluginTool(name="alices", description="x", run=lambda _: context.principal)
-                return PluginTool(name="others", description="x", run=lambda _: context.principal)
-            api.tools(["alices", "others"], make)
-    """
-    config = write(tmp_path, {"p": in_file(tmp_path, "p", code)}, http=TWO_TOKENS)
-    ids = "return ALL_TOOLS.filter((tool) => tool.source === 'plugin').map((tool) => tool.id)"
-    async with serve_http(config) as served, served.client(token=ALICE) as alice, served.client(token=BOB) as bob:
-        assert await alice.value(ids) == ["plugin:p:alices"]
-        assert await bob.value(ids) == ["plugin:p:others"]
-        assert await alice.value("return await tools.alices()") == "alice"
-        assert await bob.value("return await tools.others()") == "bob"
-        for session, foreign in ((alice, "others"), (bob, "alices")):
-            answer = await session.exec(f"return await tools.call('plugin:p:{foreign}')")
-            assert "there is no tool" in answer.error
 
 
 async def test_the_plugin_redact_hides_secrets_of_results_from_programs(tmp_path: Path) -> None:

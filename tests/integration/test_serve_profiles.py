@@ -96,13 +96,6 @@ async def test_a_client_that_shows_structured_content_gets_text_and_pictures_alo
         await gets_text_and_pictures_alone(session.client)
 
 
-@ERAS
-@pytest.mark.parametrize("name", ["codex-mcp-client", "Claude-Code"])
-async def test_other_clients_that_show_it_get_text_and_pictures_alone(served: Served, mode: str, name: str) -> None:
-    async with over_http(served, mode, name) as client:
-        await gets_text_and_pictures_alone(client)
-
-
 async def gets_text_and_pictures_alone(client: Client) -> None:
     reads_text_alone(await listed(client), await called(client))
     failed = await called(client, "throw new Error('x')")
@@ -156,20 +149,10 @@ async def configured(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 
 @ERAS
-async def test_arguments_that_exec_and_wait_need_cannot_be_configured_away(configured: Served, mode: str) -> None:
-    async with over_http(configured, mode, "mine") as client:
+async def test_the_configuration_overrides_profiles(configured: Served, mode: str) -> None:
+    async with over_http(configured, mode, "mine") as client:  # it needs `code`, whatever is configured
         result = await client.call_tool("exec", {"code": "return 1"})
         assert result.structured_content == {"status": "completed", "value": 1}
-
-
-@ERAS
-async def test_an_unknown_client_gets_both_forms(served: Served, mode: str) -> None:
-    async with over_http(served, mode, "mcp") as client:
-        gets_both_forms(await listed(client), await called(client))
-
-
-@ERAS
-async def test_the_configuration_overrides_profiles(configured: Served, mode: str) -> None:
     async with over_http(configured, mode, "claude-code") as client:
         gets_both_forms(await listed(client), await called(client))
     async with over_http(configured, mode, "my-agent") as client:
@@ -205,9 +188,3 @@ async def test_clients_of_one_http_server_each_get_what_fits_them_also_after_a_c
 
 async def holds(check: Any, client: Client) -> None:
     check(await listed(client), await called(client))
-
-
-async def test_a_listing_is_private_to_its_client(tmp_path: Path) -> None:
-    async with serve(write(tmp_path), client_info=named("claude-code")) as session:
-        result = await session.client.list_tools(cache_mode="refresh")
-        assert result.cache_scope == "private"

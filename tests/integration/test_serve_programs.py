@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -68,60 +67,9 @@ async def test_parallel_calls_overlap(session: Session) -> None:
     assert await session.value(code) == ["a is done", "b is done", "c is done"]
 
 
-async def test_the_first_of_several_calls_wins_a_race(session: Session) -> None:
-    code = """
-        const slow = MCP.counting.hold({ name: "slow" });
-        const first = await Promise.race([slow, MCP.counting.count({ name: "quick" })]);
-        await MCP.counting.release({ name: "slow" });
-        return [unwrap(first), unwrap(await slow)];
-    """
-    assert await session.value(code) == ["quick", "slow is done"]
-
-
 async def test_the_last_expression_is_the_value(session: Session) -> None:
     assert await session.value("const x = 20; x + 22") == 42
     assert await session.value("MCP.counting.count({ name: 'last' }).then(unwrap)") == "last"
-
-
-async def test_nothing_returned_is_null_and_said(session: Session) -> None:
-    answer = await session.exec("const x = 1;")
-    assert answer.value is None
-    assert answer.read == "The program returned nothing (undefined or null); use return, text() or json()."
-
-
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("return [1, 'x'].reduce((a, b) => a + Number(b), 0)", "The program returned NaN, which"),
-        ("return -1 / 0", "The program returned -Infinity, which"),
-        ("new Number(NaN).valueOf()", "The program returned NaN, which"),
-        ("return new Date('0000-00-00')", "The program returned Invalid Date, which"),
-    ],
-)
-async def test_a_number_that_json_has_no_form_for_is_said(session: Session, code: str, said: str) -> None:
-    answer = await session.exec(code)
-    assert (answer.structured["status"], answer.value) == ("completed", None)
-    assert answer.read.startswith(said)
-    assert "nothing" not in answer.read
-    assert answer.structured["notes"] == [answer.read]
-
-
-async def test_a_part_that_json_has_no_form_for_is_said_with_its_place(session: Session) -> None:
-    answer = await session.exec("return { rows: [{ a: null }, { average: 0 / 0, day: new Date('x') }] }")
-    assert answer.value == {"rows": [{"a": None}, {"average": None, "day": None}]}
-    assert "value.rows[1].average is NaN in the program" in answer.read
-    plain = await session.exec("return { a: null, b: [undefined, 'null'] }")
-    assert "notes" not in plain.structured
-
-
-async def test_a_stack_in_a_value_has_the_message_and_lines_of_the_program(session: Session) -> None:
-    code = "function f() {\n  throw new RangeError('disk full')\n}\ntry { f() } catch (e) { return e.stack }"
-    headline, *frames = (await session.value(code)).splitlines()
-    assert headline == "RangeError: disk full"
-    assert [re.sub(r":\d+\)$", ")", frame) for frame in frames] == [
-        "    at f (cell.js:2)",
-        "    at anonymous (cell.js:4)",
-    ]
 
 
 @pytest.mark.usefixtures("esbuild")
@@ -136,18 +84,6 @@ async def test_a_stack_of_typescript_has_the_message_and_lines_of_the_program(se
     assert (answer.value, answer.structured["output"]) == (stack, [{"type": "text", "text": stack}])
 
 
-@pytest.mark.usefixtures("esbuild")
-async def test_typescript_is_recognised_without_being_named(session: Session) -> None:
-    code = "interface P { a: number }\nconst p: P = { a: 1 };\nreturn (p satisfies P).a as number;"
-    assert await session.value(code) == 1
-
-
-async def test_javascript_is_not_treated_as_typescript_when_it_is_named(session: Session) -> None:
-    answer = await session.exec("const x: number = 1;", language="javascript")
-    assert answer.code == "invalid_input"
-    assert answer.error.splitlines()[1] == "1 | const x: number = 1;"
-
-
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
@@ -159,22 +95,6 @@ async def test_javascript_is_not_treated_as_typescript_when_it_is_named(session:
 )
 async def test_a_tool_can_be_called_in_several_ways(session: Session, call: str, expected: Any) -> None:
     assert await session.value(f"return await {call}") == expected
-
-
-async def test_values_of_every_kind_become_json(session: Session) -> None:
-    code = "return [undefined, 10n, new Map([[1, 2]]), new Set([3]), new Date(0), NaN, () => 1, new Error('e'), 'é😀']"
-    value = await session.value(code)
-    assert value[0] is None
-    assert value[1] in ("10", 10)
-    assert value[8] == "é😀"
-    cyclic = await session.exec("const a = { b: 1 }; a.self = a; return a")
-    assert cyclic.value["b"] == 1
-
-
-async def test_values_are_stored_for_a_later_program(session: Session) -> None:
-    assert (await session.exec('store("key", { n: [1, 2] })')).value is None
-    assert await session.value('return await load("key")') == {"n": [1, 2]}
-    assert await session.value('return (await load("nothing")) === undefined') is True
 
 
 async def test_a_mistyped_call_is_found_before_anything_is_sent(session: Session, folder: Path) -> None:
@@ -195,15 +115,15 @@ async def test_an_endless_loop_ends_in_time_and_delays_no_other_program(folder: 
         ended: list[str] = []
 
         async def loop() -> None:
-            answer = await session.exec("let n = 0;\nfor (;;) n++;")
-            assert answer.code == "timeout"
-            ended.append("loop")
+            ended.append((await session.exec("let n = 0;\nfor (;;) n++;")).code)
 
         group.start_soon(loop)
-        for n in range(20):
-            assert await session.value(f"return {n}") == n
-        ended.append("others")
-    assert ended == ["others", "loop"]
+        answered = 0
+        while not ended:
+            assert await session.value(f"return {answered}") == answered
+            answered += 1
+    assert ended == ["timeout"]
+    assert answered > 1, "the last one alone may have waited for the end of the loop"
 
 
 async def test_the_api_is_listed_read_and_searched(session: Session) -> None:
@@ -245,30 +165,6 @@ async def test_a_language_that_is_switched_off_is_refused(folder: Path) -> None:
         assert schema["properties"]["language"]["enum"] == ["javascript"]
 
 
-async def test_denied_tools_do_not_exist(folder: Path) -> None:
-    config = write_config(folder, quickstart(), name="policy.json", deny=["destructive", "mcp:reports:*"])
-    async with serve(config) as session:
-        assert (await session.exec("await MCP.tracker.closeIssue({ issue_id: 1 })")).code == "invalid_input"
-        content = await session.value('return (await API.read("mcp/tracker.d.ts")).content')
-        assert "closeIssue" not in content
-        assert "createIssue" in content
-        hits = await session.value('return await API.search("hours close issue", { limit: 50 })')
-        assert not [hit for hit in hits if hit["server"] == "reports" or hit["call"].endswith("closeIssue")]
-        sneaky = await session.exec('const m = "closeIssue"; return await MCP.tracker[m]?.({ issue_id: 1 }) ?? "none"')
-        assert sneaky.value == "none"
-
-
-async def test_too_much_output_can_be_made_an_error(folder: Path) -> None:
-    settings = {"maxOutputBytes": 2000, "onOutputLimit": "fail"}
-    async with serve(write_config(folder, {}, name="fail.json", codeMode=settings)) as session:
-        answer = await session.exec('text("kept"); text("x".repeat(5000)); return 1')
-        assert answer.code == "output_limit_exceeded"
-        assert "2000" in answer.error
-        assert answer.texts == ["kept"]
-        assert (await session.exec('return "x".repeat(5000)')).code == "output_limit_exceeded"
-        assert await session.value('return "x".repeat(1000)') == "x" * 1000
-
-
 async def test_a_date_is_written_in_the_time_zone_that_a_program_names(session: Session) -> None:
     program = """
         const zone = { timeZone: "America/New_York" };
@@ -276,25 +172,6 @@ async def test_a_date_is_written_in_the_time_zone_that_a_program_names(session: 
         return dates.map((date) => date.toLocaleString("en-US", zone));
     """
     assert await session.value(program) == ["12/31/2025, 7:00:00 PM", "6/30/2026, 8:00:00 PM", "3/8/2026, 3:00:00 AM"]
-
-
-async def test_an_error_is_shown_with_its_code_and_data(session: Session) -> None:
-    value = await session.value("try { await tools.call('mcp:nothing:there', {}) } catch (e) { return e }")
-    assert value["code"] == "nested_tool_failed"
-
-
-@pytest.mark.parametrize("search", ["API.search", "tools.search"])
-async def test_the_limit_of_a_search_is_a_positive_integer(session: Session, search: str) -> None:
-    program = f"""
-        const told = [];
-        for (const limit of ["3", true, 1.5, 0, -1, NaN, null, {{}}]) {{
-          await {search}("x", {{ limit }}).then(() => told.push(limit), (error) => told.push(error.message));
-        }}
-        return [told, await Promise.all([1, 51, 1e12].map((limit) => {search}("x", {{ limit }}).then(Array.isArray)))];
-    """
-    told, clamped = await session.value(program)
-    assert all(message.startswith("the option limit must be a positive integer, not ") for message in told)
-    assert clamped == [True, True, True]
 
 
 @pytest.mark.parametrize(
@@ -348,19 +225,8 @@ async def test_an_error_says_what_the_value_was_that_a_call_gave(
     assert told in (await session.exec(types + program, language=language)).error
 
 
-async def test_a_value_is_told_also_of_a_program_that_was_suspended(folder: Path) -> None:
-    async with serve(write_config(folder, quickstart(), name="later.json")) as session:
-        issue = "unwrap(await MCP.tracker.getIssue({ issue_id: 1 }))"
-        answer = await session.exec(f"await yield_control(); const r = {issue}; return r.nothing.length")
-        assert "; r is an object with: " in (await session.finish(answer)).error
-
-
 async def test_a_loop_that_waits_for_nothing_is_told_what_waits(session: Session) -> None:
     answer = await session.exec("[1, 2].forEach(async (issue_id) => { await MCP.tracker.getIssue({ issue_id }) })")
     assert "forEach does not wait" in answer.read
-
-
-async def test_a_value_that_nothing_is_stored_under_is_named(session: Session) -> None:
-    assert 'load("nope") returned undefined' in (await session.exec("return load('nope')")).read
-    answer = await session.exec("const all = (await load('nope')) ?? []; return all.length")
-    assert "nope" not in answer.read
+    part = await session.exec("return { rows: [{ a: null }, { average: 0 / 0, day: new Date('x') }] }")
+    assert "value.rows[1].average is NaN in the program" in part.read

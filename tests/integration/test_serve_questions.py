@@ -227,11 +227,9 @@ async def test_questions_that_no_client_of_one_principal_can_answer_delay_no_cal
         # The first question that may be of either program has programs take turns from now on.
         refused = await alice.exec(ask)
         assert refused.status == "failed"
-        began = anyio.current_time()
-        await bob.finish(await bob.exec("return unwrap(await MCP.asker.folders({ label: 'x' }))"))
-        took = anyio.current_time() - began
+        with anyio.fail_after(SECONDS):  # the question has no end of its own
+            await bob.finish(await bob.exec("return unwrap(await MCP.asker.folders({ label: 'x' }))"))
         ended = await alice.finish(await alice.wait(stuck.run_id))
-    assert took < 3.0, "a second at most, and what a program takes on a busy machine"
     assert "connect a client that supports elicitation" in str(ended.error)
 
 

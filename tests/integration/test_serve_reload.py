@@ -184,18 +184,6 @@ async def test_limits_and_languages_count_from_now_on(running: Session, settle: 
     assert "maxRunningRuns takes effect only after a restart" in running.stderr
 
 
-async def test_what_cannot_change_while_we_run_is_said(
-    running: Session, settle: Any, folder: Path, tmp_path: Path
-) -> None:
-    servers = {"one": counting(tmp_path / "one")}
-    await settle(servers, {})
-    words = "tools.codeMode.enabled takes effect only after a restart"
-    await taken(running, lambda: write_config(folder, servers, codeMode={"enabled": False}), words)
-    listed = await running.client.list_tools(cache_mode="refresh")
-    assert [tool.name for tool in listed.tools] == ["exec", "wait"]
-    assert await running.value(COUNT.format("one")) == "x"
-
-
 async def count(client: Raw, server: str) -> None:
     answer = await client.call("exec", {"code": COUNT.format(server)})
     assert answer["result"]["structuredContent"]["value"] == "x"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,11 @@ from tests.integration.harness import DOWN, SERVERS, handshaken, raw, serve
 from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from mcp.client.client import Client
 
-    from tests.integration.harness import Answer, Session
+    from tests.integration.harness import Answer
 
 pytestmark = pytest.mark.anyio
 ERAS = pytest.mark.parametrize("era", ["legacy", "auto"])
@@ -110,28 +108,6 @@ async def test_a_result_too_large_for_its_answer_is_linked_listed_and_read(tmp_p
             assert error.message == f"Resource not found: {uri}"
 
 
-@ERAS
-async def test_results_are_there_without_resources_of_servers(tmp_path: Path, era: str) -> None:
-    entry = {"command": "no-such-command", "expose": {"prompts": False, "resources": False}}
-    config = write(tmp_path, {"one": entry}, store={"kind": "memory"})
-    async with serve(config, mode=era) as session:
-        client = session.client
-        declared = client.server_capabilities
-        assert (declared.prompts, declared.completions) == (None, None)
-        assert declared.resources == types.ResourcesCapability()
-        assert await listed(client) == []
-        (link,) = links(await session.exec(LARGE))
-        assert [each.uri for each in await listed(client)] == [link.uri]
-        assert (await read(client, link.uri)).text == "é" * 40_000
-        assert (await client.list_resource_templates()).resource_templates == []
-        for uri in ("x:y", "codemode://servers/one/x:y"):
-            assert (await error_of(client, uri)).message == f"Resource not found: {uri}"
-        with pytest.raises(MCPError, match="Method not found"):
-            await client.list_prompts()
-        with pytest.raises(MCPError, match="unknown cursor"):
-            await client.list_resources(cursor="results:x", cache_mode="refresh")
-
-
 async def test_only_the_owner_lists_and_reads_a_result_and_reads_are_recorded(tmp_path: Path) -> None:
     audit = {"trajectory": "events.jsonl"}
     tools = {"codeMode": {"storeMaxBytes": 200_000}}
@@ -209,66 +185,3 @@ async def test_a_client_that_cannot_take_links_gets_none(tmp_path: Path) -> None
         write(tmp_path, DOWN, **changes)
         async with handshaken(config) as client:
             assert kinds(await client.call("exec", {"code": LARGE})) == expected
-
-
-async def test_an_unknown_caller_has_no_results(tmp_path: Path) -> None:
-    entry = {"command": "no-such-command", "expose": {"resources": False}}
-    async with serve_http(write(tmp_path, {"one": entry})) as served, served.client("auto") as session:
-        assert session.client.server_capabilities.resources is None
-        assert links(await session.exec(LARGE)) == []
-        error = await error_of(session.client, "codemode://results/0123456789abcdef")
-        assert error.code == types.METHOD_NOT_FOUND
-
-
-FORECAST = {"city": "Oslo", "days": [{"day": number, "degrees": number / 2} for number in range(30)]}
-LOG = "first line\n" + 'a "line" of the log, é\n' * 3000 + "last line"
-
-
-@pytest.fixture
-async def scripted(tmp_path: Path) -> AsyncIterator[Session]:
-    """Return a client of a server whose tool `give` answers with one of some results, with room for 2,000 bytes."""
-    results = {
-        "forecast": {"content": [{"type": "text", "text": json.dumps(FORECAST)}], "structuredContent": FORECAST},
-        "log": {"content": [{"type": "text", "text": LOG}], "structuredContent": {"result": LOG}},
-        "failed": {"content": [{"type": "text", "text": "Database error: no such table: users"}], "isError": False},
-    }
-    for name, result in results.items():
-        (tmp_path / name).write_text(json.dumps(result), "utf-8")
-    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
-    (tmp_path / "tools.json").write_text(json.dumps([{"name": "give", "inputSchema": schema}]), "utf-8")
-    entry = {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(tmp_path)]}
-    config = write(tmp_path, {"up": entry}, tools={"codeMode": {"maxOutputBytes": 2000}})
-    async with serve(config) as session:
-        yield session
-
-
-async def test_a_result_that_says_its_data_twice_is_read_once_and_stays_whole_in_programs(scripted: Session) -> None:
-    whole = await scripted.exec('const r = await MCP.up.give({ name: "forecast" }); store("r", r); return r')
-    assert whole.value == {"structuredContent": FORECAST}
-    assert whole.read.count("Oslo") == 1
-    note = "result.content is not shown where it repeats structuredContent."
-    assert whole.structured["notes"] == [note]
-    printed = await scripted.exec('text(await MCP.up.give({ name: "forecast" }))')
-    assert printed.read.count("Oslo") == 1
-    assert note in printed.read
-    assert await scripted.value('return (await load("r")).content[0].text.length') == len(json.dumps(FORECAST))
-
-
-@pytest.mark.parametrize("shows", ["return", "text"])
-async def test_a_long_text_is_read_as_text_with_its_beginning_and_its_end(scripted: Session, shows: str) -> None:
-    answer = await scripted.exec(f'const log = unwrap(await MCP.up.give({{ name: "log" }})).result; {shows}(log)')
-    read, _, line = answer.read.rpartition("\n")
-    row = 'a "line" of the log, é\n'
-    assert re.fullmatch(
-        rf"first line\n({row})+.* \.\.\. \[\d+ of \d+ bytes left out\] \.\.\. .*\n({row})+last line", read
-    )
-    assert 1600 < len(answer.read.encode()) <= 2000
-    load = json.loads(line)["read"]
-    assert await scripted.value(f"const kept = {load}; return (kept[0].text ?? kept).length") == len(LOG)
-
-
-async def test_a_text_that_reads_like_an_error_is_a_value_and_a_note(scripted: Session) -> None:
-    answer = await scripted.exec('return unwrap(await MCP.up.give({ name: "failed" }))')
-    assert answer.value == "Database error: no such table: users"
-    [note] = answer.structured["notes"]
-    assert note.startswith("MCP.up.give returned a text that reads like an error, without isError")

@@ -62,18 +62,6 @@ async def test_search_by_meaning_comes_by_itself_and_its_vectors_are_kept(
         assert "texts compared by meaning, 0 of them new" in session.stderr
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the user's cache folder is not named by the environment")
-async def test_a_damaged_cache_is_made_again(config: Path, tmp_path: Path, env: dict[str, str]) -> None:
-    folder = tmp_path / "cache" / "codemode-mcp" / "embeddings"
-    folder.mkdir(parents=True)
-    folder.chmod(0o700)
-    (folder / "vectors.bin").write_bytes(os.urandom(10_000))
-    async with serve(config, env=env) as session:
-        assert await first(session) == BY_MEANING
-        assert "WARNING" not in session.stderr
-    assert (folder / "vectors.bin").read_bytes().startswith(b"codemode-mcp vectors 1\n")
-
-
 async def test_other_weights_are_refused_and_search_falls_back_to_words(
     config: Path, tmp_path: Path, env: dict[str, str]
 ) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from harness import DOWN, MODERN, counting, other, parse_message, raw, serve, write_config
+from harness import SECONDS, SERVERS, counting, other, parse_message, raw, serve, write_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +34,7 @@ def check_budget(tools: list[dict[str, Any]]) -> None:
 async def test_the_list_is_exec_and_wait_and_stays_so(tmp_path: Path, mode: str) -> None:
     config = write_config(tmp_path, {"counting": counting(tmp_path / "log")})
     async with serve(config, mode=mode) as session:
-        with anyio.fail_after(30):
+        with anyio.fail_after(SECONDS):
             first = (await session.client.list_tools()).model_dump(by_alias=True, mode="json")
             assert await session.value('return unwrap(await MCP.counting.count({ name: "x" }))') == "x"
             second = (await session.client.list_tools()).model_dump(by_alias=True, mode="json")
@@ -56,17 +57,20 @@ async def test_the_budget_holds_for_many_servers_with_long_names(tmp_path: Path)
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_the_list_is_answered_while_an_upstream_never_answers(tmp_path: Path, mode: str) -> None:
-    config = write_config(tmp_path, {"mute": other("raw_server.py", "silent", "probe_silent")})
-    async with serve(config, mode=mode) as session:
-        with anyio.fail_after(5):
+    mute = other("raw_server.py", "silent", "probe_silent", connectTimeoutMs=600_000)
+    async with serve(write_config(tmp_path, {"mute": mute}, codeMode={"connectWaitMs": 100}), mode=mode) as session:
+        with anyio.fail_after(SECONDS):
             tools = (await session.client.list_tools()).tools
             again = (await session.client.list_tools()).tools
         assert [tool.name for tool in tools] == [tool.name for tool in again] == ["exec", "wait"]
         assert "mute" in (tools[0].description or "")
+        assert await session.value("return (await MCP.$api()).servers[0].status") == "connecting"
 
 
 async def test_the_oldest_client_gets_its_own_version_and_clean_lines(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"counting": counting(tmp_path / "log", "junk", "stderr=upstream noise")})
+    odd = {"command": sys.executable, "args": [str(SERVERS / "odd_content.py")]}
+    servers = {"counting": counting(tmp_path / "log", "junk", "stderr=upstream noise"), "odd": odd}
+    config = write_config(tmp_path, servers)
     async with raw(config) as client:
         hello = await client.initialize("2024-11-05")
         assert hello["protocolVersion"] == "2024-11-05"
@@ -78,50 +82,14 @@ async def test_the_oldest_client_gets_its_own_version_and_clean_lines(tmp_path: 
         answer = (await client.request("tools/call", {"name": "exec", "arguments": {"code": code}}))["result"]
         assert answer["structuredContent"]["value"] == "raw"
         assert answer["isError"] is False
+        # Its revision is older than audio.
+        answer = await client.call("exec", {"code": "image((await MCP.odd.mixed({})).content[3])"})
+        (block,) = answer["result"]["content"]
+        assert (block["type"], block["resource"]["mimeType"]) == ("resource", "audio/wav")
         assert await client.end() == 0
     for line in client.received.splitlines():
         parse_message(line)
     assert client.received.endswith(b"}\n")
-
-
-async def test_the_newest_client_needs_no_handshake(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"counting": counting(tmp_path / "log", "junk")})
-    async with raw(config) as client:
-        discovered = (await client.request("server/discover", MODERN))["result"]
-        assert "2026-07-28" in discovered["supportedVersions"]
-        listed = (await client.request("tools/list", MODERN))["result"]
-        assert listed["resultType"] == "complete"
-        check_budget(listed["tools"])
-        code = 'text("hi"); return unwrap(await MCP.counting.count({ name: "raw" }))'
-        call = {**MODERN, "name": "exec", "arguments": {"code": code}}
-        answer = (await client.request("tools/call", call))["result"]
-        assert answer["structuredContent"]["value"] == "raw"
-        assert answer["resultType"] == "complete"
-        assert await client.end() == 0
-    for line in client.received.splitlines():
-        parse_message(line)
-
-
-async def test_lines_that_are_no_messages_do_not_end_the_server(tmp_path: Path) -> None:
-    async with raw(write_config(tmp_path, DOWN)) as client:
-        await client.initialize("2025-11-25")
-        for line in (b"hello\n", b"\n", b"[]\n", b"42\n", b"\xff\xfe\x00\n", b'{"jsonrpc": "2.0"}\n'):
-            await client.send_bytes(line)
-        await client.send(id=77, method="tools/list")
-        while True:
-            message = parse_message(await client.line())
-            if message.get("id") == 77:
-                break
-            assert "error" in message
-        assert [tool["name"] for tool in message["result"]["tools"]] == ["exec", "wait"]
-
-
-async def test_unknown_methods_are_refused_and_the_server_keeps_serving(tmp_path: Path) -> None:
-    async with raw(write_config(tmp_path, {})) as client:
-        await client.initialize("2025-06-18")
-        for method in ("resources/open", "sampling/createMessage", "no/such/method"):
-            assert (await client.request(method))["error"]["code"] == -32601
-        assert (await client.request("ping"))["result"] == {}
 
 
 async def test_a_policy_that_allows_nothing_leaves_no_tools(tmp_path: Path) -> None:

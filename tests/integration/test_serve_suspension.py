@@ -68,34 +68,6 @@ async def test_a_slow_call_is_waited_for_again_and_again_and_made_once(session: 
     assert end.telemetry["snapshots"] >= 1
 
 
-async def test_calls_that_end_while_suspended_are_all_delivered(session: Session, log: Path, name: str) -> None:
-    names = [f"{name}-{n}" for n in range(5)]
-    code = f"""
-        const order = [];
-        const held = {names!r}.map((name) => MCP.counting.hold({{ name }}).then(() => order.push(name)));
-        await Promise.all(held);
-        return order;
-    """
-    suspended = await session.exec(code)
-    assert len(suspended.pending) == 5
-    for each in reversed(names):
-        await release(session, each)
-    end = await session.finish(await session.wait(suspended.run_id))
-    assert end.value == list(reversed(names))
-
-
-async def test_yield_control_hands_over_what_there_is(session: Session) -> None:
-    code = 'for (const n of [1, 2]) { text(`step ${n}`); await yield_control("look"); }\nreturn "end"'
-    first = await session.exec(code)
-    assert first.structured["reason"] == "yield"
-    assert first.texts == ["step 1"]
-    assert first.pending == []
-    second = await session.wait(first.run_id)
-    assert (second.run_id, second.texts) == (first.run_id, ["step 2"])
-    last = await session.wait(first.run_id)
-    assert (last.value, last.texts) == ("end", [])
-
-
 async def test_the_end_is_given_again_when_it_is_asked_for_again(session: Session) -> None:
     first = await session.exec('text("a"); await yield_control(); text("b"); return { n: 1 }')
     end = await session.wait(first.run_id)
@@ -103,67 +75,6 @@ async def test_the_end_is_given_again_when_it_is_asked_for_again(session: Sessio
     assert again == end
     whole = await session.wait(first.run_id, fromStart=True)
     assert (whole.value, whole.texts) == ({"n": 1}, ["a", "b"])
-
-
-async def test_a_failure_after_a_suspension_is_given_again_too(session: Session) -> None:
-    first = await session.exec('await yield_control();\nthrow new Error("late")')
-    failed = await session.wait(first.run_id)
-    assert failed.code == "internal_error"
-    assert "cell.js:2:" in failed.error
-    assert (await session.wait(first.run_id)) == failed
-
-
-async def test_variables_closures_and_timers_survive_a_suspension(session: Session) -> None:
-    code = """
-        const map = new Map([["k", { deep: [1, 2, 3] }]]);
-        let ticks = 0;
-        const timer = setInterval(() => { ticks++; }, 60);
-        await yield_control();
-        await new Promise((resolve) => setTimeout(resolve, 1500));
-        for (let n = 0; ticks < 3 && n < 100; n++) await new Promise((resolve) => setTimeout(resolve, 60));
-        clearInterval(timer);
-        return [map.get("k").deep.length, ticks >= 3];
-    """
-    suspended = await session.exec(code)
-    end = await session.wait(suspended.run_id)
-    assert end.pending[0] == "core:timer"
-    assert (await session.finish(end)).value == [3, True]
-
-
-async def test_an_unknown_run_is_refused_and_not_guessed(session: Session) -> None:
-    for run_id in ("run_nothing", "x" * 10_000, "run_" + "\0" * 24, "../../etc/passwd"):
-        refused = await session.wait(run_id)
-        assert refused.code == "invalid_input"
-        assert "there is no run" in refused.error
-        assert len(refused.error) < 500
-
-
-async def test_the_second_of_two_waits_is_refused(session: Session, name: str) -> None:
-    suspended = await session.exec(f'return unwrap(await MCP.counting.hold({{ name: "{name}" }}))')
-    answers: list[Answer] = []
-
-    async def wait() -> None:
-        answers.append(await session.wait(suspended.run_id))
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(wait)
-        group.start_soon(wait)
-    refused = [answer for answer in answers if answer.status == "failed"]
-    assert [answer.code for answer in refused] == ["invalid_input"]
-    assert "another request is waiting" in refused[0].error
-    await release(session, name)
-    assert (await session.finish(await session.wait(suspended.run_id))).value == f"{name} is done"
-
-
-async def test_wait_can_cancel_a_suspended_run_and_its_calls(session: Session, log: Path, name: str) -> None:
-    suspended = await session.exec(f'text("kept"); return await MCP.counting.hold({{ name: "{name}" }})')
-    aborted = await session.wait(suspended.run_id, cancel=True)
-    assert aborted.code == "aborted"
-    assert "cancelled" in aborted.error
-    await until(lambda: f"cancelled {name}" in events(log))
-    again = await session.wait(suspended.run_id)
-    assert again.code == "aborted"
-    assert await session.value("return 1") == 1
 
 
 async def test_cancelling_wait_only_lets_go(session: Session, log: Path, name: str) -> None:
@@ -178,44 +89,6 @@ async def test_cancelling_wait_only_lets_go(session: Session, log: Path, name: s
         answer = await session.wait(suspended.run_id)
     assert (await session.finish(answer)).value == f"{name} is done"
     assert f"cancelled {name}" not in events(log)
-
-
-async def test_calls_that_are_not_waited_for_are_named(session: Session, log: Path, name: str) -> None:
-    code = f"""
-        MCP.counting.hold({{ name: "{name}-hold" }}).catch(() => 0);
-        MCP.counting.peek({{ name: "{name}-peek" }}).catch(() => 0);
-        await MCP.counting.count({{ name: "{name}" }});
-        return "over";
-    """
-    answer = await session.finish(await session.exec(code))
-    assert answer.value == "over"
-    assert "still in flight: mcp:counting:hold" in answer.read
-    assert "cancelled: mcp:counting:peek" in answer.read
-    await until(lambda: f"cancelled {name}-peek" in events(log))
-    await release(session, f"{name}-hold")
-    assert f"end {name}-hold" in events(log)
-
-
-async def test_more_calls_than_may_run_concurrently_queue_and_all_are_made(folder: Path, name: str) -> None:
-    log = folder / f"log-{name}"
-    settings = {"timeoutMs": 300, "maxPendingToolCalls": 2, "maxQueuedToolCalls": 3}
-    config = write_config(folder, {"counting": counting(log)}, name="queue.json", codeMode=settings)
-    async with serve(config) as session:
-        code = """
-            const calls = [1, 2, 3, 4, 5, 6].map((n) => MCP.counting.hold({ name: `h${n}` }).then(unwrap));
-            return (await Promise.allSettled(calls)).map((s) => s.value ?? s.reason.code);
-        """
-        suspended = await session.exec(code)
-        assert [call["status"] for call in suspended.structured["pendingToolCalls"]] == ["executing"] * 2 + [
-            "queued"
-        ] * 3
-        await until(lambda: len(events(log)) >= 2)
-        assert events(log) == ["call h1", "call h2"]
-        for n in range(1, 6):
-            await until(lambda n=n: f"call h{n}" in events(log))
-            await release(session, f"h{n}")
-        end = await session.finish(await session.wait(suspended.run_id))
-    assert end.value == [f"h{n} is done" for n in range(1, 6)] + ["too_many_pending_tool_calls"]
 
 
 class Patient(NamedTuple):
@@ -235,14 +108,6 @@ async def patient(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator
     config = write_config(folder, servers, name=f"{mode}.json", codeMode=settings)
     async with serve(config, mode=mode) as session:
         yield Patient(session, log, upstream)
-
-
-async def test_a_snapshot_that_is_too_large_is_refused(patient: Patient) -> None:
-    assert (await patient.session.exec("await yield_control(); return 1")).status == "waiting"
-    code = "const a = Array.from({ length: 30_000 }, () => Math.random()); await yield_control(); return a.length"
-    refused = await patient.session.exec(code)
-    assert refused.code == "snapshot_limit_exceeded"
-    assert "maxSnapshotBytes" in refused.error
 
 
 async def test_cancelling_exec_cancels_its_calls(patient: Patient) -> None:
@@ -266,16 +131,6 @@ async def test_cancelling_exec_cancels_its_calls(patient: Patient) -> None:
     else:
         assert await session.value("return unwrap(await MCP.modern.waitCancelled({}))") == "done"
     assert await session.value("return 1") == 1
-
-
-async def test_cancelling_an_endless_loop_frees_its_place(patient: Patient) -> None:
-    session = patient.session
-    assert await session.value("return 1") == 1
-    with anyio.move_on_after(0.5) as scope:
-        await session.exec("for (;;);")
-    assert scope.cancelled_caught
-    with anyio.fail_after(20):
-        assert await session.value("return 2") == 2
 
 
 async def test_progress_arrives_while_a_request_is_open(patient: Patient) -> None:
@@ -305,27 +160,6 @@ async def test_progress_arrives_while_a_request_is_open(patient: Patient) -> Non
     assert any(message == "mcp:counting:hold: 1/2 p half" for _, message in seen)
 
 
-async def test_an_upstream_that_is_slow_to_start_is_waited_for_only_when_named(folder: Path, name: str) -> None:
-    gate = folder / f"gate-{name}"
-    servers = {
-        "early": counting(folder / f"early-{name}"),
-        "late": counting(folder / f"late-{name}", f"wait_for={gate}"),
-    }
-    config = write_config(folder, servers, name=f"{name}.json", codeMode={"connectWaitMs": 25_000})
-    async with serve(config) as session, anyio.create_task_group() as group:
-        answers: list[str] = []
-
-        async def exec_late() -> None:
-            answers.append(await session.value('return unwrap(await MCP.late.count({ name: "late" }))'))
-
-        group.start_soon(exec_late)
-        for _ in range(2):
-            assert await session.value('return unwrap(await MCP.early.count({ name: "early" }))') == "early"
-        assert answers == []
-        gate.touch()
-    assert answers == ["late"]
-
-
 async def test_the_start_of_an_idle_server_does_not_count_as_time_of_the_program(folder: Path, name: str) -> None:
     gate = folder / f"gate-{name}"
     servers = {
@@ -351,15 +185,3 @@ async def test_the_start_of_an_idle_server_does_not_count_as_time_of_the_program
         assert answers == []
         gate.touch()
     assert answers[0].value == "late"
-
-
-async def test_an_upstream_that_does_not_come_up_in_time_is_reported(folder: Path, name: str) -> None:
-    servers = {"mute": other("raw_server.py", "silent", "probe_silent")}
-    config = write_config(folder, servers, name=f"{name}.json", codeMode={"connectWaitMs": 200})
-    async with serve(config) as session:
-        answer = await session.exec("return await MCP.mute.echo({})")
-        assert answer.code == "nested_tool_failed"
-        assert "MCP.mute was still connecting" in answer.error
-        listed = await session.value("return (await MCP.$api()).servers[0]")
-        assert listed["serverName"] == "mute"
-        assert listed["status"] != "ready"

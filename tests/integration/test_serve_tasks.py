@@ -130,25 +130,3 @@ async def test_a_task_that_its_server_has_forgotten_meanwhile_is_unknown(tmp_pat
     assert (code, outcome) == ("nested_tool_failed", "unknown")
     assert "does not know its task" in message
     assert jobs.count("tools/call") == 1
-
-
-async def test_a_program_that_is_cancelled_and_a_call_that_times_out_cancel_their_tasks(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path, "modern", None)
-    async with handshaken(jobs.config, env=jobs.env) as client:
-        answer = await ended(client, await call(client, "exec", code=PROGRAM % "{timeoutMs: 300}"))
-        assert "timed out" in answer["value"][2]
-        await until(lambda: jobs.count("tasks/cancel") == 1)
-        answer = await call(client, "exec", code=PROGRAM % "{}")
-        assert (await call(client, "wait", runId=answer["runId"], cancel=True))["status"] == "failed"
-        await until(lambda: jobs.count("tasks/cancel") == 2)
-
-
-async def test_a_suspended_program_finds_the_result_of_a_task_that_ended_in_the_background(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path, "modern", None)
-    async with handshaken(jobs.config, env=jobs.env) as client:
-        answer = await call(client, "exec", code=PROGRAM % "{}")
-        assert answer["status"] == "waiting"
-        polls = jobs.count("tasks/get")
-        await until(lambda: jobs.count("tasks/get") > polls + 2)
-        jobs.finish()
-        assert (await ended(client, answer))["value"] == "one"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.harness import counting, serve, until
+from tests.integration.harness import counting, serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,12 +33,11 @@ RANDOM = "const a = Array.from({ length: 4_000 }, Math.random);"
 
 
 def write(folder: Path, name: str, **code_mode: Any) -> Path:
-    """Return a configuration with a counting server, a trajectory and a store of its own."""
+    """Return a configuration with a counting server and a store of its own."""
     config = {
         "mcpServers": {"up": counting(folder / f"{name}.log")},
         "tools": {"codeMode": code_mode},
         "store": {"kind": "sqlite", "path": f"{name}.sqlite3"},
-        "audit": {"trajectory": f"{name}.jsonl"},
     }
     path = folder / f"{name}.json"
     path.write_text(json.dumps(config), "utf-8")
@@ -123,38 +122,3 @@ async def test_snapshots_are_told_with_their_bytes_and_who_restored_them(folder:
         size = large.telemetry["snapshot"]["bytes"]
         assert refused.telemetry["exceeded"] == {"cap": "maxSnapshotBytes", "figure": size, "limit": 20_000}
         assert refused.telemetry["catalog"]["size"] > 0
-
-
-async def test_a_write_that_fails_after_its_program_is_in_the_next_answer_and_in_the_trajectory(folder: Path) -> None:
-    trajectory = folder / "late.jsonl"
-
-    def ended() -> list[dict[str, Any]]:
-        if not trajectory.exists():
-            return []
-        events = [json.loads(line) for line in trajectory.read_text("utf-8").splitlines()]
-        return [each for each in events if each["kind"] == "call_ended" and each.get("late")]
-
-    async with serve(write(folder, "late")) as session:
-        await session.value("return (await MCP.up.count({ name: 'up' })).content.length")
-        for number, (tool, code) in enumerate((("refuse", "return 2"), ("reject", "return (("))):
-            assert (await session.exec(f"MCP.up.{tool}({{}}); return 1")).value == 1
-            await until(lambda number=number: len(ended()) > number)  # type: ignore[misc]
-            (note,) = (await session.exec(code)).structured["notes"]
-            assert f"mcp:up:{tool} failed after its program" in note
-            assert "says no" in note
-            assert "notes" not in (await session.exec("return 3")).structured
-    assert [(each["tool"], each.get("code"), each.get("is_error")) for each in ended()] == [
-        ("mcp:up:refuse", None, True),
-        ("mcp:up:reject", "nested_tool_failed", None),
-    ]
-
-
-async def test_too_much_output_fails_a_program_that_would_be_suspended_where_that_is_to_fail(folder: Path) -> None:
-    async with serve(write(folder, "failing", maxOutputBytes=1024, onOutputLimit="fail", timeoutMs=500)) as session:
-        for waiting in ("await yield_control();", "await MCP.up.hold({ name: 'a' });"):
-            answer = await session.exec(f"text('kept'); text('x'.repeat(5000)); {waiting} return 1")
-            assert (answer.status, answer.code) == ("failed", "output_limit_exceeded")
-            assert answer.texts == ["kept"]
-            told = answer.telemetry["exceeded"]
-            assert (told["cap"], told["limit"], told["figure"] > 5000) == ("maxOutputBytes", 1024, True)
-    assert "call a" not in (folder / "failing.log").read_text("utf-8"), "no call is made once the cap is passed"

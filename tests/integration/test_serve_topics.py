@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.announcements import Ear, listening
+from tests.integration.announcements import Ear
 from tests.integration.harness import SERVERS, serve, until, write_config
 
 if TYPE_CHECKING:
@@ -39,9 +39,8 @@ def kept(folder: Path) -> int:
     return len(list((folder / "cache").rglob("listings/*.json")))
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_topics_that_become_known_are_announced_once_and_are_there_at_the_next_start(
-    tmp_path: Path, own_cache: dict[str, str], mode: str
+    tmp_path: Path, own_cache: dict[str, str]
 ) -> None:
     servers = {
         "google-calendar": shop(tmp_path, "calendar", "list_events", "create_event"),
@@ -49,8 +48,8 @@ async def test_topics_that_become_known_are_announced_once_and_are_there_at_the_
     }
     config = write_config(tmp_path, servers, deny=["mcp:billing:delete_*"])
     names = "google calendar (MCP.googleCalendar), billing."
-    ear = Ear(mode)
-    async with serve(config, mode=mode, env=own_cache, message_handler=ear) as session, listening(session, mode, ear):
+    ear = Ear("legacy")
+    async with serve(config, env=own_cache, message_handler=ear) as session:
         assert (await first_line(session)).endswith(names)
         await ear.heard()
         known = await first_line(session)
@@ -58,11 +57,8 @@ async def test_topics_that_become_known_are_announced_once_and_are_there_at_the_
         await until(lambda: kept(tmp_path) == 2)
         assert ear.count == 1
 
-    again = Ear(mode)
-    async with (
-        serve(config, mode=mode, env=own_cache, message_handler=again) as session,
-        listening(session, mode, again),
-    ):
+    again = Ear("legacy")
+    async with serve(config, env=own_cache, message_handler=again) as session:
         assert await first_line(session) == known
         # The servers start, and list what they listed before.
         assert await session.value(
@@ -74,15 +70,3 @@ async def test_topics_that_become_known_are_announced_once_and_are_there_at_the_
         await again.heard()
         assert again.count == 1
         assert (await first_line(session)).endswith("MCP servers: billing. Topics: invoice.")
-
-
-async def test_a_server_that_never_answers_does_not_keep_topics_of_kept_listings_from_the_first_list(
-    tmp_path: Path, own_cache: dict[str, str]
-) -> None:
-    servers: dict[str, Any] = {"billing": shop(tmp_path, "billing", "get_invoice")}
-    async with serve(write_config(tmp_path, servers), env=own_cache) as session:
-        assert await session.value("await MCP.billing.getInvoice({}); return 1") == 1
-        await until(lambda: kept(tmp_path) == 1)
-    servers["mute"] = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
-    async with serve(write_config(tmp_path, servers), env=own_cache) as session:
-        assert (await first_line(session)).endswith("billing, mute. Topics: invoice.")

@@ -126,14 +126,8 @@ async def test_a_folder_that_others_can_change_makes_no_list_the_first_one(
 
 
 SERVERS = {
-    "looping": ("scripted.py", {}),
-    "turning": ("turning.py", {}),
-    "reworded": ("scripted.py", {}),
-    "decided": ("scripted.py", {}),
-    "waiting": ("scripted.py", {}),
-    "follow": ("scripted.py", {"trust": "follow"}),
-    "ask": ("scripted.py", {"trust": "ask"}),
-    "strict": ("scripted.py", {"trust": "strict"}),
+    **dict.fromkeys(("looping", "reworded", "decided", "waiting"), "scripted.py"),
+    "turning": "turning.py",
 }
 
 
@@ -141,9 +135,9 @@ SERVERS = {
 def upstreams(folder: Path, module_cache: dict[str, str]) -> dict[str, Upstream]:
     """Return servers of one configuration, one for each of the tests that share its process."""
     user = User(folder, module_cache)
-    found = {name: user.add(name, script, **entry) for name, (script, entry) in SERVERS.items()}
-    for name, upstream in found.items():
-        upstream.has_tools(LOOK, *(() if name in {"follow", "ask", "strict"} else (RELIST,)))
+    found = {name: user.add(name, script) for name, script in SERVERS.items()}
+    for upstream in found.values():
+        upstream.has_tools(LOOK, RELIST)
     user.configure()
     return found
 
@@ -236,16 +230,6 @@ async def test_a_suspended_program_is_held_to_the_pins_when_it_resumes(
     answer = await session.finish(await session.wait(waiting))
     assert upstreams["waiting"].held("look", CHANGED) in answer.error
     assert upstreams["waiting"].called == ["relist"]
-
-
-@pytest.mark.parametrize(("trust", "names"), [("follow", ["look"]), ("ask", []), ("strict", ["look"])])
-async def test_the_mode_of_a_server_decides_about_its_first_listing(
-    session: Session, trust: str, names: list[str]
-) -> None:
-    assert await session.value(f"return Object.keys(MCP.{trust} ?? {{}})") == names
-    if trust == "ask":
-        answer = await session.exec("return await MCP.ask.look({})")
-        assert f"MCP.ask.look is held: {NEW}." in answer.error
 
 
 async def test_held_tools_are_not_passed_through(tmp_path: Path, own_cache: dict[str, str]) -> None:

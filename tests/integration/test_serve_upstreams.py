@@ -67,16 +67,6 @@ async def test_remote_servers_are_called_like_local_ones(session: Session, serve
     assert await session.value(f"return unwrap(await MCP.{server}.big({{ bytes: {size} }})).length") == size
 
 
-async def test_one_program_calls_several_transports_concurrently(session: Session) -> None:
-    code = """
-        const servers = ["remote", "older", "oldest"];
-        const all = servers.map((name) => MCP[name].echo({ text: name }));
-        all.push(MCP.good.count({ name: "good" }));
-        return (await Promise.all(all)).map(unwrap);
-    """
-    assert await session.value(code) == ["remote", "older", "oldest", "good"]
-
-
 @pytest.mark.parametrize(
     ("server", "words"),
     [
@@ -99,15 +89,6 @@ async def test_a_call_of_a_server_that_is_down_says_which_and_why(
     assert "token-of-exits" not in answer.read
 
 
-async def test_a_program_can_continue_without_a_server_that_is_down(session: Session) -> None:
-    code = """
-        const names = ["missing", "good"];
-        const calls = names.map((server) => MCP[server].count({ name: server }).then(unwrap));
-        return (await Promise.allSettled(calls)).map((s) => s.status);
-    """
-    assert await session.value(code) == ["rejected", "fulfilled"]
-
-
 async def test_servers_that_are_down_are_listed_as_such(session: Session) -> None:
     servers = {s["identifier"]: s for s in await session.value("return (await MCP.$api()).servers")}
     assert servers["missing"]["status"].startswith("down")
@@ -118,16 +99,6 @@ async def test_servers_that_are_down_are_listed_as_such(session: Session) -> Non
     hits = await session.value('return await API.search("count", { limit: 50 })')
     assert "missing" in [hit["server"] for hit in hits if hit.get("status") == "down"]
     assert "MCP.good.count" in [hit["call"] for hit in hits]
-
-
-async def test_a_malformed_tool_costs_only_itself(session: Session) -> None:
-    tools = await session.value("return (await MCP.malformed.$api()).tools.map((t) => t.mcpTool)")
-    assert tools == await session.value("return (await MCP.good.$api()).tools.map((t) => t.mcpTool)")
-
-
-async def test_a_reserved_word_is_a_name_with_a_mark(session: Session) -> None:
-    assert await session.value("return unwrap(await MCP.oddName.delete_({}))") == "delete"
-    assert await session.value('return unwrap(await MCP["odd name!"].delete_({}))') == "delete"
 
 
 async def test_a_server_that_dies_in_mid_call_is_named_and_comes_back(session: Session, folder: Path) -> None:
@@ -151,16 +122,6 @@ async def test_a_server_that_dies_in_mid_call_is_named_and_comes_back(session: S
     assert back.value == "b"
 
 
-async def test_a_result_that_breaks_its_own_schema_is_delivered(folder: Path) -> None:
-    config = write_config(folder, {"liar": other("raw_server.py")}, name="liar.json")
-    async with serve(config) as session:
-        assert await session.value("return (await MCP.liar.wrongStructure({})).structuredContent") == {"count": "many"}
-        invalid = await session.exec("return await MCP.liar.invalid({})")
-        assert invalid.code == "nested_tool_failed"
-        assert "liar" in invalid.error
-        assert await session.value("return unwrap(await MCP.liar.echo({ text: 'on' }))") == "on"
-
-
 async def test_a_token_in_the_headers_opens_a_guarded_server(folder: Path) -> None:
     async with http_server("--token", "right") as url:
         servers = {
@@ -172,40 +133,6 @@ async def test_a_token_in_the_headers_opens_a_guarded_server(folder: Path) -> No
             refused = await session.exec('return await MCP.shut.echo({ text: "in" })')
             assert "HTTP 401" in refused.error
             assert "mcpServers.shut" in refused.error
-
-
-async def test_a_call_that_takes_longer_than_its_server_may_is_given_up(folder: Path) -> None:
-    config = write_config(folder, {"slow": counting(folder / "slow", timeoutMs=300)}, name="slow.json")
-    async with serve(config) as session:
-        answer = await session.exec('return await MCP.slow.hold({ name: "x" })')
-        assert answer.code == "nested_tool_failed"
-        assert "slow" in answer.error
-        assert "0.3 s" in answer.error
-        await until(lambda: "cancelled x" in events(folder / "slow"))
-        assert await session.value('return unwrap(await MCP.slow.count({ name: "y" }))') == "y"
-
-
-async def test_a_result_that_is_too_large_is_refused_and_the_server_stays(folder: Path) -> None:
-    settings = {"maxToolResultBytes": 100_000}
-    config = write_config(folder, {"big": other("sdk_server.py")}, name="big.json", codeMode=settings)
-    async with serve(config) as session:
-        answer = await session.exec("return await MCP.big.big({ bytes: 200_000 })")
-        assert answer.code == "nested_tool_failed"
-        assert "maxToolResultBytes" in answer.error
-        assert await session.value("return unwrap(await MCP.big.big({ bytes: 1000 })).length") == 1000
-
-
-async def test_tools_that_are_added_later_are_seen_by_the_next_program(folder: Path) -> None:
-    config = write_config(folder, {"growing": other("raw_server.py", trust="follow")}, name="growing.json")
-    async with serve(config) as session:
-        names = "return (await MCP.growing.$api()).tools.map((t) => t.method)"
-        before = await session.value(names)
-        await session.value("return unwrap(await MCP.growing.grow({}))")
-        with anyio.fail_after(20):
-            while (after := await session.value(names)) == before:
-                pass
-        (new,) = set(after) - set(before)
-        assert await session.value(f"return unwrap(await MCP.growing.{new}({{}}))") == "done"
 
 
 async def test_a_deep_chain_of_ourselves_is_refused(folder: Path) -> None:

@@ -11,9 +11,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import pytest
-from harness import REPOSITORY, SECONDS, SERVERS, Session, checked, serve, write_config
+from harness import REPOSITORY, SERVERS, Session, serve, write_config
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -338,53 +337,21 @@ async def test_large_results_arrive_whole(session: Session, folder: Path) -> Non
     assert answer.value == [10_000_000, 1, 100_001, 99_999]
 
 
-async def test_a_result_goes_through_a_program_and_into_the_next_call_unchanged(session: Session, folder: Path) -> None:
-    content = '{"a":"é😀\u2028","b":[1,{"c":null}],"2":0.1,"__proto__":{"x":1}}'
-    code = f"const r = {given(folder, content)}; return (await MCP.echo.echo(r)).content[0].text"
-    assert json.loads(await session.value(code))["params"]["arguments"] == json.loads(content)
-
-
 # out of a program
 
-REACHES_THE_CLIENT: list[tuple[str, Any]] = [
-    ("'é😀\\u2028\\u2029\\u0000\\u001b'", "é😀\u2028\u2029\0\x1b"),
-    ("'a\\ud800b'", "a\ufffdb"),
-    ("{ '\\udc00': ['\\ud800'] }", {"\ufffd": ["\ufffd"]}),
-    ("9007199254740993n", 9007199254740993),
-    ("[2 ** 53, 1e21, 5e-324, -0, 0.1 + 0.2]", [2**53, 1e21, 5e-324, 0, 0.30000000000000004]),
-    ("[NaN, -Infinity, undefined]", [None, None, None]),
-    ("JSON.parse('{\"__proto__\": {\"a\": 1}}')", {"__proto__": {"a": 1}}),
-    ("new Map([[new Date(0), new Set([1n])]])", [["1970-01-01T00:00:00.000Z", [1]]]),
-    ("new AggregateError([1n], 'm')", {"name": "AggregateError", "message": "m", "errors": [1]}),
-    ("Object.fromEntries(Array.from({ length: 9_000 }, (_, i) => ['k' + i, i]))", {f"k{i}": i for i in range(9_000)}),
-    ("{ status: 'failed', code: 'timeout', isError: true }", {"status": "failed", "code": "timeout", "isError": True}),
-]  # fmt: skip
 
-
-@pytest.mark.parametrize(("expression", "expected"), REACHES_THE_CLIENT, ids=lambda each: str(each)[:40])
-async def test_a_value_and_an_output_reach_the_client_alike(session: Session, expression: str, expected: Any) -> None:
-    answer = await session.exec(f"const v = {expression}; json(v); return [v]")
-    assert answer.value == [expected]
-    assert answer.structured["output"] == [{"type": "json", "value": expected}]
-
-
-async def test_ten_megabytes_of_text_reach_the_client_whole(session: Session) -> None:
-    # Most of the time is that of the SDK's client, which takes 5 s of processor time.
-    with anyio.fail_after(4 * SECONDS):
-        result = await session.client.call_tool("exec", {"code": "return 'x'.repeat(10_000_000)"})
-    assert checked(result).value == "x" * 10_000_000
-
-
-async def test_a_value_that_never_ends_is_cut_at_a_hundred_levels(session: Session) -> None:
-    value = await session.value("let a = 1; for (let i = 0; i < 1000; i++) a = [a]; return a")
-    depth = 0
-    while isinstance(value, list):
-        value, depth = value[0], depth + 1
-    assert (depth, value) == (100, "[Too deep]")
-
-
-async def test_console_and_text_write_what_they_are_given(session: Session) -> None:
-    answer = await session.exec(
-        "console.log('a', 1n, -0, NaN, undefined, null, Symbol('s'), [1n]); text('\\ud800\\u2028'); text({ a: 1n })"
-    )
-    assert answer.texts == ["a 1n -0 NaN undefined null Symbol(s) [1]", "\ufffd\u2028", '{"a":1}']
+async def test_a_value_and_an_output_reach_the_client_alike(session: Session) -> None:
+    cases: list[tuple[str, Any]] = [
+        ("'é😀\\u2028\\u2029\\u0000\\u001b'", "é😀\u2028\u2029\0\x1b"),
+        ("{ '\\udc00': ['\\ud800'] }", {"\ufffd": ["\ufffd"]}),
+        ("[2 ** 53, 1e21, 5e-324, -0, 0.1 + 0.2, 9007199254740993n]", [2**53, 1e21, 5e-324, 0, 0.1 + 0.2, 2**53 + 1]),
+        ('JSON.parse(\'{"__proto__": {"a": 1}}\')', {"__proto__": {"a": 1}}),
+        (
+            "{ status: 'failed', code: 'timeout', isError: true }",
+            {"status": "failed", "code": "timeout", "isError": True},
+        ),
+    ]
+    for expression, expected in cases:
+        answer = await session.exec(f"const v = {expression}; json(v); return [v]")
+        assert answer.value == [expected]
+        assert answer.structured["output"] == [{"type": "json", "value": expected}]

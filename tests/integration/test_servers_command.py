@@ -73,6 +73,11 @@ async def test_a_server_is_listed_restarted_and_its_calls_end(tmp_path: Path, ru
         assert table[1].split()[:4] == ["a", "ready", "9", "1"]
         assert table[2].split()[:2] == ["off", "disabled"]
         assert "connection: stdio" in (await command(runtime, "status", "a")).stdout
+        assert "did you mean 'off'?" in (await command(runtime, "restart", "of", code=2)).stderr
+        for verb in ("restart", "logs"):
+            assert "'off' is disabled" in (await command(runtime, verb, "off", code=1)).stderr
+        another = str(tmp_path / "another.json")
+        assert "no codemode-mcp serve" in (await command(runtime, "logs", "a", "--config", another, code=1)).stderr
 
         done = await command(runtime, "restart", "a")
         assert "server 'a' is ready: 9 tools" in done.stderr
@@ -122,17 +127,6 @@ async def test_a_log_shows_no_secret_and_no_control_character(tmp_path: Path, ru
         assert "\x1b" not in lines
         assert "\\x1b[2J" in lines
         assert len((await command(runtime, "logs", "a", "-n", "1")).stdout.splitlines()) == 1
-
-
-async def test_unknown_and_disabled_servers_are_named(tmp_path: Path, runtime: dict[str, str]) -> None:
-    config = write_config(tmp_path, {"github": counting(tmp_path / "log"), "off": {"command": "x", "disabled": True}})
-    async with serve(config, env=runtime) as session:
-        await session.exec("return 1")
-        assert "did you mean 'github'?" in (await command(runtime, "restart", "githup", code=2)).stderr
-        for verb in ("restart", "logs"):
-            assert "'off' is disabled" in (await command(runtime, verb, "off", code=1)).stderr
-        other = str(tmp_path / "another.json")
-        assert "no codemode-mcp serve" in (await command(runtime, "logs", "github", "--config", other, code=1)).stderr
 
 
 async def test_without_a_serving_process_a_person_is_told_what_starts_one(runtime: dict[str, str]) -> None:

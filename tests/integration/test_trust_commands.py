@@ -178,27 +178,6 @@ async def test_a_definition_that_cannot_be_shown_cannot_be_accepted(pinned: Pinn
     assert "cannot be shown, so it cannot be accepted" in cli("trust", "diff", "--config", str(pinned.path)).stdout
 
 
-async def test_a_decision_is_recorded_also_if_no_process_serves_the_configuration(pinned: Pinned) -> None:
-    value = json.loads(pinned.path.read_text())
-    pinned.path.write_text(json.dumps({**value, "audit": {"trajectory": "events.jsonl"}}))
-    for verb, item in (("accept", "github.create"), ("reject", "github.drop")):
-        async with terminal("trust", verb, item, "--config", str(pinned.path)) as shown:
-            await shown.confirm()
-            assert await shown.end() == 0
-    assert recorded(pinned.path.with_name("events.jsonl")) == [
-        ["item_accepted", "github.create", "a person at a terminal"],
-        ["item_rejected", "github.drop", "a person at a terminal"],
-    ]
-
-
-async def test_a_whole_server_is_one_question_that_lists_all(pinned: Pinned) -> None:
-    async with terminal("trust", "accept", "github", "--config", str(pinned.path)) as shown:
-        await shown.see("To accept github.create, github.drop as shown above, type: accept [0-9]{4}")
-        await shown.confirm()
-        assert await shown.end() == 0
-    assert pinned.accepted("drop") == "Drop."
-
-
 async def test_what_a_server_lists_while_the_person_reads_is_not_accepted(pinned: Pinned) -> None:
     async with terminal("trust", "accept", "github", "--config", str(pinned.path)) as shown:
         await shown.see("type: accept [0-9]{4}")
@@ -209,7 +188,9 @@ async def test_what_a_server_lists_while_the_person_reads_is_not_accepted(pinned
     assert pinned.accepted("drop") == ""
 
 
-async def test_a_rejected_item_is_accepted_only_by_its_name(pinned: Pinned) -> None:
+async def test_a_rejected_item_is_accepted_only_by_its_name_and_decisions_are_recorded(pinned: Pinned) -> None:
+    value = json.loads(pinned.path.read_text())
+    pinned.path.write_text(json.dumps({**value, "audit": {"trajectory": "events.jsonl"}}))
     async with terminal("trust", "reject", "github.drop", "--config", str(pinned.path)) as shown:
         await shown.confirm()
         assert await shown.end() == 0
@@ -226,6 +207,12 @@ async def test_a_rejected_item_is_accepted_only_by_its_name(pinned: Pinned) -> N
         await shown.confirm()
         assert await shown.end() == 0
     assert pinned.accepted("drop") == "Drop."
+    # No process serves the configuration.
+    assert recorded(pinned.path.with_name("events.jsonl")) == [
+        ["item_rejected", "github.drop", "a person at a terminal"],
+        ["item_accepted", "github.create", "a person at a terminal"],
+        ["item_accepted", "github.drop", "a person at a terminal"],
+    ]
 
 
 @pytest.mark.parametrize("typed", ["\n", "yes\n", "accept 0000 1\n", "\x04"])
