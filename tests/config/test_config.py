@@ -220,16 +220,9 @@ def test_ten_mistakes_give_ten_messages(folder: Folder) -> None:
         }
     )
     assert [problem.split(": ")[0] for problem in problems] == [
-        "mcpServers.github.args[1]",
-        "mcpServers.github.env.TOKEN",
-        "mcpServers.docs.comand",
-        "mcpServers.both",
-        "mcpServers.web.type",
-        "mcpServers.old.url",
-        "tools.codeMode.timeoutMS",
-        "tools.codeMode.runtime",
-        "tools.codeMode.memoryLimitBytes",
-        "store.kind",
+        *("mcpServers.github.args[1]", "mcpServers.github.env.TOKEN", "mcpServers.docs.comand", "mcpServers.both"),
+        *("mcpServers.web.type", "mcpServers.old.url", "tools.codeMode.timeoutMS", "tools.codeMode.runtime"),
+        *("tools.codeMode.memoryLimitBytes", "store.kind"),
     ]
 
 
@@ -837,35 +830,10 @@ def outcome(folder: Folder, content: object) -> tuple[str, ...]:
 
 KEYS = st.sampled_from(
     [
-        *(
-            "mcpServers",
-            "servers",
-            "tools",
-            "codeMode",
-            "store",
-            "kind",
-            "http",
-            "auth",
-            "audit",
-            "log",
-            "level",
-            "plugins",
-        ),
-        *(
-            "command",
-            "args",
-            "env",
-            "headers",
-            "url",
-            "type",
-            "cwd",
-            "envFile",
-            "timeoutMs",
-            "disabled",
-            "allow",
-            "deny",
-        ),
-        *("languages", "maxOutputBytes", "file", "esbuild", "keyring", "type", "clientId", "clientSecret", "scopes"),
+        *("mcpServers", "servers", "tools", "codeMode", "store", "kind", "http", "auth", "audit", "log", "level"),
+        *("plugins", "command", "args", "env", "headers", "url", "type", "cwd", "envFile", "timeoutMs", "disabled"),
+        *("allow", "deny", "languages", "maxOutputBytes", "file", "esbuild", "keyring", "clientId", "clientSecret"),
+        "scopes",
     ]
 )
 TEXTS = st.one_of(

@@ -23,15 +23,8 @@ def test_loopback_is_known(host: str) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        "0.0.0.0",
-        "::",
-        "",
-        "10.0.0.1",
-        "localhost.example",
-        "xlocalhost",
-        "127.0.0.1.example",
-        "2130706433",
-        "::ffff:10.0.0.1",
+        *("0.0.0.0", "::", "", "10.0.0.1", "localhost.example", "xlocalhost", "127.0.0.1.example"),
+        *("2130706433", "::ffff:10.0.0.1"),
     ],
 )
 def test_what_others_may_reach_is_not_loopback(host: str) -> None:
