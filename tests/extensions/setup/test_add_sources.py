@@ -223,59 +223,16 @@ def variable(**of: Any) -> dict[str, Any]:
     return {**PACKAGE, "environmentVariables": [{"name": "A", **of}]}
 
 
-def argument(**of: Any) -> dict[str, Any]:
-    return {**PACKAGE, "packageArguments": [{"type": "positional", "valueHint": "a", **of}]}
+def hostile_packages() -> list[tuple[dict[str, Any], str]]:
+    """Return packages with the reasons to refuse them: those of a file, and two that are too large for it."""
+    lines = (Path(__file__).parent / "hostile_packages.txt").read_text("utf-8").splitlines()
+    found = [(json.loads(change), reason.strip()) for change, reason in zip(lines[::2], lines[1::2], strict=True)]
+    found.append((variable(value="x" * 3000), "too long"))
+    found.append(({"packageArguments": [{}] * 51}, "it has 51 packageArguments"))
+    return [({**PACKAGE, **change}, reason) for change, reason in found]
 
 
-@pytest.mark.parametrize(
-    ("package", "reason"),
-    [
-        ({**PACKAGE, "identifier": "--registry=https://evil.example"}, "is no name of a package"),
-        ({**PACKAGE, "identifier": "https://evil.example/a.tgz"}, "is no name of a package"),
-        ({**PACKAGE, "version": "latest"}, "is no exact version"),
-        ({**PACKAGE, "version": "1.2.3 --eval"}, "is no exact version"),
-        ({**PACKAGE, "version": "1.2"}, "is no exact version"),
-        (
-            {**PACKAGE, "registryBaseUrl": "https://evil.example/"},
-            "it comes from https://evil.example, and npm uses https://npm.example",
-        ),
-        ({**PACKAGE, "registryBaseUrl": "https://npm.example@evil.example"}, "it comes from https://evil.example,"),
-        ({**PACKAGE, "registryBaseUrl": "file:///npm"}, "it comes from an index without a host"),
-        (
-            {**PACKAGE, "registryType": "pypi", "identifier": "a", "registryBaseUrl": "https://pypi.example"},
-            "and uv uses https://pypi.example and https://extra.example",
-        ),
-        ({**PACKAGE, "runtimeHint": "sh"}, "it needs 'sh' to start"),
-        ({**PACKAGE, "runtimeArguments": [{"type": "named", "name": "--registry", "value": "x"}]}, "options to npx"),
-        ({**PACKAGE, "registryType": "mcpb"}, "are not supported"),
-        ({**PACKAGE, "transport": {"type": "streamable-http", "url": "http://x"}}, "started as an HTTP server"),
-        (variable(name="NODE_OPTIONS", value="--require /tmp/x"), "it wants to set NODE_OPTIONS"),
-        (variable(name="LD_PRELOAD", isRequired=True), "it wants to set LD_PRELOAD"),
-        (variable(name="PS4", value="$(id)"), "it wants to set PS4"),
-        (variable(name="SSLKEYLOGFILE", value="/tmp/keys"), "it wants to set SSLKEYLOGFILE"),
-        (variable(name="path", value="/tmp"), "it wants to set path"),
-        (variable(name="A=B"), "is no name of a variable"),
-        (variable(value="${AWS_SECRET_ACCESS_KEY}"), "refers to a variable of this machine"),
-        (variable(default="${HOME}"), "refers to a variable of this machine"),
-        (variable(value="\u202e"), "cannot be printed"),
-        (variable(value="x" * 3000), "too long"),
-        (argument(value="${TOKEN}"), "refers to a variable of this machine"),
-        (argument(value="a\nb"), "cannot be printed"),
-        (argument(isRequired=True, isSecret=True), "takes a secret as the argument"),
-        (argument(type="named", name="-e --eval"), "is no name of an option"),
-        ({**PACKAGE, "packageArguments": [{}] * 51}, "it has 51 packageArguments"),
-        ({**PACKAGE, "registryType": "oci", "identifier": "--privileged"}, "is no name of an image"),
-        ({**PACKAGE, "registryType": "oci", "identifier": "acme/w", "version": "latest"}, "is no exact version"),
-        (
-            {**PACKAGE, "registryType": "oci", "identifier": "a.example/w", "registryBaseUrl": "https://b.example"},
-            "it comes from b.example, and its image from a.example",
-        ),
-        (
-            {**PACKAGE, "registryType": "oci", "identifier": "w", "registryBaseUrl": "https://b.example/acme"},
-            "is not the address of a host alone",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("package", "reason"), hostile_packages())
 def test_hostile_packages_of_a_registry_are_refused_with_the_reason(package: dict[str, Any], reason: str) -> None:
     options, reasons = options_of({"packages": [package]}, indexes)
     assert options == []
