@@ -214,9 +214,7 @@ def test_ten_mistakes_give_ten_messages(folder: Folder) -> None:
                 "web": {"type": "htttp", "url": "https://x.example"},
                 "old": {"url": "ftp://x.example"},
             },
-            "tools": {
-                "codeMode": {"timeoutMS": 5000, "runtime": "v8", "memoryLimitBytes": "64M"},
-            },
+            "tools": {"codeMode": {"timeoutMS": 5000, "runtime": "v8", "memoryLimitBytes": "64M"}},
             "store": {"kind": "sqllite"},
         }
     )
@@ -544,10 +542,7 @@ def test_a_variable_that_is_not_set_disables_its_server_alone(folder: Folder, ke
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "${input:token}",
-            '"${input:token}" asks a person for the value, which is not possible here',
-        ),
+        ("${input:token}", '"${input:token}" asks a person for the value, which is not possible here'),
         ("${}", "`${...}` does not contain the name of a variable; allowed: ${VAR}, ${VAR:-default}, ${env:VAR}"),
         ("${a b}", "`${...}` does not contain the name of a variable"),
         ("${NOPE", "`${` has no closing `}`"),
@@ -838,8 +833,7 @@ KEYS = st.sampled_from(
     ]
 )
 TEXTS = st.one_of(
-    st.text(),
-    st.sampled_from(["stdio", "http", "memory", "http://h/", "${A}", "${B:-x}", "mcp:*", "info", "python"]),
+    st.text(), st.sampled_from(["stdio", "http", "memory", "http://h/", "${A}", "${B:-x}", "mcp:*", "info", "python"])
 )
 JSON_VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXTS),

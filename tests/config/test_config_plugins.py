@@ -98,9 +98,7 @@ def test_a_variable_that_is_not_set_makes_its_plugin_unusable_alone(load: Callab
     assert (first.hooks, second.unusable) == (("mcp:*",), "")
 
 
-def test_variables_are_expanded_in_a_plugins_configuration_and_hidden_afterwards(
-    load: Callable[[Any], Config],
-) -> None:
+def test_variables_are_expanded_in_a_plugins_configuration_and_hidden_afterwards(load: Callable[[Any], Config]) -> None:
     config = load({"p": {"config": {"auth": {"token": "Bearer ${TOKEN}"}, "list": ["${MISSING:-none}"]}}})
     assert config.plugins[0].config == {"auth": {"token": f"Bearer {SECRET}"}, "list": ["none"]}
     assert SECRET not in repr(config.plugins[0].secrets and config)

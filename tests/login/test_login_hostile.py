@@ -236,8 +236,7 @@ async def test_the_connection_uses_the_checked_address_and_the_name_of_the_host(
 
     monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", send)
     resolving(
-        monkeypatch,
-        {"auth.example": [["93.184.216.34", "2606:2800:21f:cb07::1"]], "mcp.example": [["93.184.216.35"]]},
+        monkeypatch, {"auth.example": [["93.184.216.34", "2606:2800:21f:cb07::1"]], "mcp.example": [["93.184.216.35"]]}
     )
     async with Fetcher(REMOTE) as fetcher:
         assert await fetcher.get("https://auth.example/a?b=c", "the metadata") == (200, {"issuer": "x"})
@@ -335,10 +334,7 @@ async def test_an_endless_document_is_refused() -> None:
 
 
 async def test_an_occupied_port_is_named() -> None:
-    async with (
-        await anyio.create_tcp_listener(local_host="127.0.0.1") as taken,
-        protected() as server,
-    ):
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as taken, protected() as server:
         port = taken.extra(anyio.abc.SocketAttribute.local_port)
         with pytest.raises(LoginError, match=f"cannot listen on 127.0.0.1 port {port}"):
             await log_in_with(server.spec(oauth=OAuthSettings(redirect_port=port)))

@@ -51,8 +51,7 @@ def test_the_port_of_http_need_not_be_said() -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
-    ["", ":", ":8808", "localhost:", "localhost:+8808", "localhost:\uff18\uff18\uff10\uff18", "localhost :1"],
+    "value", ["", ":", ":8808", "localhost:", "localhost:+8808", "localhost:\uff18\uff18\uff10\uff18", "localhost :1"]
 )
 def test_a_host_that_is_none_is_not_let_in(value: str) -> None:
     found = host_rules("127.0.0.1", 8808, (), (), None)

@@ -284,10 +284,7 @@ async def test_a_child_that_floods_its_stderr_does_not_stall(pool_of: Any) -> No
 
 async def test_the_chatter_of_npm_is_not_taken_for_a_reason(pool_of: Any) -> None:
     noise = "npm notice\\nnpm notice New minor version of npm!\\nnpm warn old\\nnpm WARN old\\n"
-    for said, quoted in [
-        ("Error: no key\\n" + noise, "its stderr says: Error: no key"),
-        (noise, "why"),
-    ]:
+    for said, quoted in [("Error: no key\\n" + noise, "its stderr says: Error: no key"), (noise, "why")]:
         script = f"import sys; sys.exit('{said}')"
         async with pool_of(UpstreamSpec("srv", command=sys.executable, args=("-c", script))) as pool:
             assert str(pool.views()[0].error).endswith(quoted)

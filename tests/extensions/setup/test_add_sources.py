@@ -86,10 +86,7 @@ def test_an_api_is_known_by_its_document_and_any_other_address_is_a_server(web: 
             {"type": "apiKey", "in": "header", "name": "X-Key", "value": "${BOOK_KEY}"},
         ),
         ("bearer=${env:BOOK_KEY}", {"type": "bearer", "token": "${env:BOOK_KEY}"}),
-        (
-            "basic=${BOOK_USER}:${BOOK_KEY}",
-            {"type": "basic", "username": "${BOOK_USER}", "password": "${BOOK_KEY}"},
-        ),
+        ("basic=${BOOK_USER}:${BOOK_KEY}", {"type": "basic", "username": "${BOOK_USER}", "password": "${BOOK_KEY}"}),
         ("basic=alice:${BOOK_KEY}", {"type": "basic", "username": "alice", "password": "${BOOK_KEY}"}),
         (
             "basic=${NO_USER:-alice}:${BOOK_KEY}",

@@ -166,13 +166,7 @@ WRITTEN: dict[ClientName, dict[str, Any]] = {
     "qwen-code": {"command": LAUNCH.command, "args": ARGS},
     "zed": {"command": LAUNCH.command, "args": ARGS},
     "opencode": {"type": "local", "command": [LAUNCH.command, *ARGS], "enabled": True},
-    "copilot-cli": {
-        "type": "local",
-        "command": LAUNCH.command,
-        "args": ARGS,
-        "tools": ["*"],
-        "deferTools": "never",
-    },
+    "copilot-cli": {"type": "local", "command": LAUNCH.command, "args": ARGS, "tools": ["*"], "deferTools": "never"},
 }
 
 
