@@ -23,6 +23,7 @@ from codemode_mcp.base.settings import (
 )
 from codemode_mcp.config import FILE_NAME, PATH_VARIABLE, Config, Reading, find_config, load_config
 from codemode_mcp.config.nodes import ANNOTATION_TESTS
+from codemode_mcp.config.source import file_states, parse
 from codemode_mcp.rules.policy.rules import Effects, matches
 
 RANGES = ranges(CodeModeSettings)
@@ -215,155 +216,15 @@ def test_ten_mistakes_give_ten_messages(folder: Folder) -> None:
                 "web": {"type": "htttp", "url": "https://x.example"},
                 "old": {"url": "ftp://x.example"},
             },
-            "tools": {
-                "codeMode": {"timeoutMS": 5000, "runtime": "v8", "memoryLimitBytes": "64M"},
-            },
+            "tools": {"codeMode": {"timeoutMS": 5000, "runtime": "v8", "memoryLimitBytes": "64M"}},
             "store": {"kind": "sqllite"},
         }
     )
     assert [problem.split(": ")[0] for problem in problems] == [
-        "mcpServers.github.args[1]",
-        "mcpServers.github.env.TOKEN",
-        "mcpServers.docs.comand",
-        "mcpServers.both",
-        "mcpServers.web.type",
-        "mcpServers.old.url",
-        "tools.codeMode.timeoutMS",
-        "tools.codeMode.runtime",
-        "tools.codeMode.memoryLimitBytes",
-        "store.kind",
+        *("mcpServers.github.args[1]", "mcpServers.github.env.TOKEN", "mcpServers.docs.comand", "mcpServers.both"),
+        *("mcpServers.web.type", "mcpServers.old.url", "tools.codeMode.timeoutMS", "tools.codeMode.runtime"),
+        *("tools.codeMode.memoryLimitBytes", "store.kind"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ({"tols": {}}, 'tols: unknown key (did you mean "tools"?); allowed: mcpServers, servers, plugins, tools, '),
-        ({"tools": []}, "tools: expected an object, got an array"),
-        ({"tools": {"allow": "mcp:*"}}, 'tools.allow: expected an array of strings, got "mcp:*"'),
-        ({"tools": {"allow": [1]}}, "tools.allow[0]: expected a string, got 1"),
-        ({"tools": {"resultFormat": "html"}}, 'tools.resultFormat: expected "markdown" or "plain", got "html"'),
-        ({"tools": {"esbuild": ""}}, "tools.esbuild: must not be empty"),
-        ({"tools": {"deny": ["a\0"]}}, "tools.deny[0]: the string contains NUL"),
-        ({"tools": {"codeMode": "on"}}, 'tools.codeMode: expected an object, true or false, got "on"'),
-        ({"tools": {"codeMode": {"timeoutMs": True}}}, "tools.codeMode.timeoutMs: expected an integer, got true"),
-        ({"tools": {"codeMode": {"timeoutMs": 1.5}}}, "tools.codeMode.timeoutMs: expected an integer, got 1.5"),
-        ({"tools": {"codeMode": {"timeoutMs": None}}}, "tools.codeMode.timeoutMs: expected an integer, got null"),
-        ({"tools": {"codeMode": {"timeoutMs": float("nan")}}}, "tools.codeMode.timeoutMs: expected an integer"),
-        ({"tools": {"codeMode": {"languages": []}}}, "tools.codeMode.languages: must not be empty; allowed: "),
-        (
-            {"tools": {"codeMode": {"languages": ["typscript"]}}},
-            'tools.codeMode.languages[0]: expected "javascript" or "typescript", got "typscript" '
-            '(did you mean "typescript"?)',
-        ),
-        ({"tools": {"codeMode": {"mode": "all"}}}, 'tools.codeMode.mode: expected "only", got "all"'),
-        (
-            {"tools": {"codeMode": {"onOutputLimit": "drop"}}},
-            'tools.codeMode.onOutputLimit: expected "offload" or "fail", got "drop"',
-        ),
-        (
-            {"tools": {"codeMode": {"check": "refuse"}}},
-            'tools.codeMode.check: "refuse" is not available; use "note", and codemode-mcp run --check to fail on type '
-            "errors",
-        ),
-        ({"log": {"level": "INFO"}}, 'log.level: expected "debug" or "info" or "warning" or "error", got "INFO"'),
-        ({"log": {"file": 3}}, "log.file: expected a string, got 3"),
-        (
-            {"mcpServers": []},
-            'mcpServers: expected an object such as {"files": {"command": "npx", "args": ["-y", "PACKAGE"]}}, '
-            "got an array",
-        ),
-        (
-            {"mcpServers": {"s": "npx thing"}},
-            'mcpServers.s: expected an object such as {"command": "npx", "args": ["-y", "PACKAGE"]}, got a string',
-        ),
-        ({"mcpServers": {"": {"command": "x"}}}, 'mcpServers[""]: a server needs a name'),
-        ({"mcpServers": {"a:b": {"command": "x"}}}, 'mcpServers["a:b"]: a server name cannot contain `:`'),
-        ({"mcpServers": {"a*": {"command": "x"}}}, 'mcpServers["a*"]: a server name cannot contain `:`, `*`'),
-        (
-            {"mcpServers": {"a": {"command": "x"}}, "servers": {"a": {"command": "y"}}},
-            "servers.a: `mcpServers` has a server with the same name",
-        ),
-        ({"x" * 100: 1}, f"{'x' * 100}: unknown key; allowed: "),
-        ({"a\nb\x1b[2J": 1}, "unknown key; allowed: "),
-    ],
-    ids=lambda value: json.dumps(value)[:60],
-)
-def test_a_mistake_is_named_with_its_path_the_value_seen_and_what_is_allowed(
-    folder: Folder, content: object, problem: str
-) -> None:
-    (message,) = folder.problems(content)
-    assert problem in message
-
-
-@pytest.mark.parametrize(
-    ("entry", "problem"),
-    [
-        ({}, "s: needs `command` for a local server, `url` for a remote server, or `openapi` for an API"),
-        ({"command": "x", "serverUrl": "http://h"}, "s: has `command` and `url`; keep"),
-        ({"command": ["x"]}, "s.command: expected a string, got an array"),
-        ({"command": " "}, "s.command: must not be empty"),
-        ({"command": "x", "args": "a b"}, "s.args: expected an array of strings, got a string"),
-        ({"command": "x", "headers": {"A": "b"}}, "s.headers: `headers` is only for a server with `url`"),
-        ({"command": "x", "type": "http"}, 's.type: "http" contradicts `command`; allowed: "stdio"'),
-        ({"url": "http://h", "transport": "stdio"}, 's.transport: "stdio" contradicts `url`; allowed: "http", "sse"'),
-        ({"url": "http://h", "type": "http", "transport": "sse"}, "s: `type` and `transport` contradict each other"),
-        ({"url": "http://h", "type": "streamableHttp"}, '(did you mean "streamable-http"?)'),
-        ({"url": "http://h", "serverUrl": "http://i"}, "s: `url` and `serverUrl` differ; keep one"),
-        ({"url": "http://h", "args": ["x"]}, "s.args: `args` is only for a server with `command`"),
-        ({"url": "http://h", "env": {"A": "b"}}, "s.env: `env` is only for a server with `command`"),
-        ({"url": "localhost:80/mcp"}, "s.url: expected a URL like https://host/path"),
-        ({"url": "https://"}, "s.url: expected a URL"),
-        ({"url": "https://[::1"}, "s.url: expected a URL"),
-        ({"url": "https://h:99999"}, "s.url: expected a URL"),
-        ({"url": "https://h /mcp"}, "s.url: expected a URL"),
-        ({"url": "http://h", "headers": {"A b": "c"}}, "s.headers: the name of a header is empty, or has a character"),
-        (
-            {"url": "http://h", "headers": {"A": "b\nc"}},
-            "s.headers.A: the value has a character that is not allowed in headers",
-        ),
-        ({"command": "x", "env": ["A=b"]}, "s.env: expected an object, got an array"),
-        ({"command": "x", "env": {"PORT": 8080}}, 's.env.PORT: expected a string, {"command": [...]} or {"keyring"'),
-        ({"command": "x", "env": {"A=b": "c"}}, "s.env: the name of a variable is empty, or has a character"),
-        ({"command": "x", "env": {"A": {}}}, "s.env.A: expected a string"),
-        ({"command": "x", "env": {"A": {"comand": []}}}, 's.env.A.comand: unknown key (did you mean "command"?)'),
-        ({"command": "x", "env": {"A": {"command": []}}}, "s.env.A.command: names no program"),
-        ({"command": "x", "env": {"A": {"command": "echo"}}}, "s.env.A.command: expected an array of strings"),
-        ({"command": "x", "timeoutMs": 0}, "s.timeoutMs: expected a positive integer, got 0"),
-        ({"command": "x", "timeoutMs": "5s"}, 's.timeoutMs: expected a positive integer, got "5s"'),
-        ({"command": "x", "start": "lasy"}, 's.start: expected "lazy" or "eager", got "lasy" (did you mean "lazy"?)'),
-        (
-            {"command": "x", "share": "clients"},
-            's.share: expected "user" or "client", got "clients"',
-        ),
-        ({"command": "x", "idleSeconds": -1}, "s.idleSeconds: expected an integer of 0 or more, got -1"),
-        ({"command": "x", "idleSeconds": True}, "s.idleSeconds: expected an integer of 0 or more, got true"),
-        ({"command": "x", "maxConcurrentCalls": 0}, "s.maxConcurrentCalls: expected a positive integer, got 0"),
-        ({"command": "x", "connectTimeoutMs": 1.5}, "s.connectTimeoutMs: expected a positive integer, got 1.5"),
-        ({"command": "x", "disabled": "no"}, 's.disabled: expected true or false, got "no"'),
-        ({"command": "x", "trustAnnotations": 0}, "s.trustAnnotations: expected true or false, got 0"),
-        ({"command": "x", "description": 1}, "s.description: expected a string, got a number; write it in quotes"),
-        ({"command": "x", "timeout": 5}, 's.timeout: unknown key (did you mean "timeoutMs"?)'),
-        ({"command": "x", "allow": [""]}, "s.allow[0]: must not be empty"),
-        ({"command": "x", "deny": ["destructive"]}, 's.deny[0]: "destructive" is an annotation test'),
-        ({"command": "x", "deny": ["mcp:s:drop"]}, 's.deny[0]: "mcp:s:drop" is an id; write the tool name alone'),
-        ({"command": "x", "args": ["\ud800"]}, "s.args[0]: the string contains NUL or half of a surrogate pair"),
-    ],
-    ids=lambda value: json.dumps(value)[:60],
-)
-def test_a_mistake_in_a_server_entry_is_named(folder: Folder, entry: object, problem: str) -> None:
-    (message,) = folder.server_problems(entry)
-    assert message.startswith("mcpServers.s")
-    assert problem in message
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["the program", "The Program", " the  program ", "[the program]", "the pro\u200bgram", "the\u3164program"],
-)
-def test_no_server_can_be_called_what_questions_of_programs_are_shown_under(folder: Folder, name: str) -> None:
-    (message,) = folder.problems({"mcpServers": {name: {"command": "x"}}})
-    assert 'a server cannot be named "the program"' in message
 
 
 @pytest.mark.parametrize(
@@ -426,21 +287,6 @@ def test_the_fate_of_repeated_calls_is_read(folder: Folder, given: object, expec
         if (key, value) == ("max", 0) or value == 10**9
     ]
     assert [note[: len(begin)] for note, begin in zip(config.notes, clamped, strict=True)] == clamped
-
-
-@pytest.mark.parametrize(
-    ("given", "path"),
-    [
-        (3, "tools.duplicates"),
-        ({"max": "3"}, "tools.duplicates.max"),
-        ({"action": "ask"}, "tools.duplicates.action"),
-        ({"windowSeconds": "1 h"}, "tools.duplicates.windowSeconds"),
-        ({"most": 3}, "tools.duplicates.most"),
-    ],
-)
-def test_what_says_nothing_of_repeated_calls_is_refused(folder: Folder, given: object, path: str) -> None:
-    (problem,) = folder.problems({"tools": {"duplicates": given}})
-    assert problem.startswith(f"{path}: ")
 
 
 def test_every_field_of_code_mode_is_read(folder: Folder) -> None:
@@ -698,10 +544,7 @@ def test_a_variable_that_is_not_set_disables_its_server_alone(folder: Folder, ke
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "${input:token}",
-            '"${input:token}" asks a person for the value, which is not possible here',
-        ),
+        ("${input:token}", '"${input:token}" asks a person for the value, which is not possible here'),
         ("${}", "`${...}` does not contain the name of a variable; allowed: ${VAR}, ${VAR:-default}, ${env:VAR}"),
         ("${a b}", "`${...}` does not contain the name of a variable"),
         ("${NOPE", "`${` has no closing `}`"),
@@ -965,23 +808,6 @@ def test_the_trajectory_is_beside_the_configuration_unless_its_path_is_absolute(
     assert folder.load({"audit": None}).audit == folder.load({"audit": {"trajectory": None}}).audit == AuditSettings()
 
 
-@pytest.mark.parametrize(
-    ("section", "path", "words"),
-    [
-        ({"includeInputs": 0}, "audit.includeInputs", "expected true or false, got 0"),
-        ({"trajectory": ""}, "audit.trajectory", "must not be empty"),
-        ({"trajectory": ["a"]}, "audit.trajectory", "expected a string, got an array"),
-        ({"maxBytes": "1"}, "audit.maxBytes", "expected an integer"),
-        ({"includeInput": True}, "audit.includeInput", 'did you mean "includeInputs"?'),
-        ([], "audit", "expected an object"),
-    ],
-)
-def test_a_mistake_in_the_section_of_the_audit_is_named(folder: Folder, section: object, path: str, words: str) -> None:
-    (problem,) = folder.problems({"audit": section})
-    assert problem.startswith(f"{path}: ")
-    assert words in problem
-
-
 def test_limits_of_the_trajectory_are_moved_into_their_range_and_told(folder: Folder) -> None:
     config = folder.load({"audit": {"maxBytes": 1, "files": 0}})
     assert (config.audit.max_bytes, config.audit.files) == (65536, 1)
@@ -1002,40 +828,14 @@ def outcome(folder: Folder, content: object) -> tuple[str, ...]:
 
 KEYS = st.sampled_from(
     [
-        *(
-            "mcpServers",
-            "servers",
-            "tools",
-            "codeMode",
-            "store",
-            "kind",
-            "http",
-            "auth",
-            "audit",
-            "log",
-            "level",
-            "plugins",
-        ),
-        *(
-            "command",
-            "args",
-            "env",
-            "headers",
-            "url",
-            "type",
-            "cwd",
-            "envFile",
-            "timeoutMs",
-            "disabled",
-            "allow",
-            "deny",
-        ),
-        *("languages", "maxOutputBytes", "file", "esbuild", "keyring", "type", "clientId", "clientSecret", "scopes"),
+        *("mcpServers", "servers", "tools", "codeMode", "store", "kind", "http", "auth", "audit", "log", "level"),
+        *("plugins", "command", "args", "env", "headers", "url", "type", "cwd", "envFile", "timeoutMs", "disabled"),
+        *("allow", "deny", "languages", "maxOutputBytes", "file", "esbuild", "keyring", "clientId", "clientSecret"),
+        "scopes",
     ]
 )
 TEXTS = st.one_of(
-    st.text(),
-    st.sampled_from(["stdio", "http", "memory", "http://h/", "${A}", "${B:-x}", "mcp:*", "info", "python"]),
+    st.text(), st.sampled_from(["stdio", "http", "memory", "http://h/", "${A}", "${B:-x}", "mcp:*", "info", "python"])
 )
 JSON_VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXTS),
@@ -1131,3 +931,31 @@ def test_values_of_home_and_its_like_are_never_hidden(folder: Folder) -> None:
     spec = folder.server(entry, HOME="/home/ada", TOKEN="hunter22", USER="ada-lovelace", TMPDIR="/var/tmp")
     text = "/home/ada/.cache /opt/bin ada-lovelace"
     assert spec.redact(f"{text} hunter22") == f"{text} ***"
+
+
+# what a configuration file looks like from outside.
+
+
+@pytest.mark.parametrize("comment", ["", "// said\n"])
+def test_an_escaped_character_is_the_same_in_a_file_with_comments(comment: str) -> None:
+    text = '{"k\\ud83d\\ude00": ["a\\uD83D\\uDE00b", {"half": "\\ud83d"}]}'
+    assert parse(comment + text) == {"k\U0001f600": ["a\U0001f600b", {"half": "\ud83d"}]}
+
+
+def test_keys_that_are_there_twice_are_remembered_in_a_file_with_comments() -> None:
+    assert parse('// said\n{"a": {"b": 1, "b": 2}}')["a"].repeated == ["b"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
+def test_what_is_no_file_counts_as_not_there(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert file_states([tmp_path / "pipe", tmp_path, tmp_path / "nothing"]) == (None, None, None)
+
+
+def test_a_file_that_was_written_again_is_another_one(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text("{}", "utf-8")
+    (before,) = file_states([file])
+    assert file_states([file]) == (before,)
+    file.write_text("{ }", "utf-8")
+    assert file_states([file]) != (before,)

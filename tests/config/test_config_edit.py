@@ -18,59 +18,38 @@ from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, backup_folder, replace_file
 from codemode_mcp.config.edit_json import with_items
 from codemode_mcp.config.source import SourceError, parse
+from tests.config.test_edit_json import before_and_after
 
 KEYS = ("tools", "approved")
 
 CASES = {
-    "an empty object": ("{}", '{"tools": { "approved": ["mcp:a:b"] }}'),
-    "an empty list": ('{"tools": {"approved": []}}', '{"tools": {"approved": ["mcp:a:b"]}}'),
-    "one line": ('{"tools": {"approved": ["mcp:x:y"]}}', '{"tools": {"approved": ["mcp:x:y", "mcp:a:b"]}}'),
-    "null": ('{"tools": {"approved": null, "deny": []}}', '{"tools": {"approved": ["mcp:a:b"], "deny": []}}'),
-    "no tools but null": ('{"tools": null}', '{"tools": { "approved": ["mcp:a:b"] }}'),
-    "a trailing comma on one line": (
-        '{"tools": {"approved": ["x:y",],},}',
-        '{"tools": {"approved": ["x:y", "mcp:a:b",],},}',
-    ),
-    "lines": (
-        '{\n  "tools": {\n    "approved": [\n      "mcp:x:y" // why\n    ]\n  }\n}\n',
-        '{\n  "tools": {\n    "approved": [\n      "mcp:x:y", // why\n      "mcp:a:b"\n    ]\n  }\n}\n',
-    ),
+    "an empty object": '{«→"tools": { "approved": ["mcp:a:b"] }»}',
+    "an empty list": '{"tools": {"approved": [«→"mcp:a:b"»]}}',
+    "one line": '{"tools": {"approved": ["mcp:x:y"«→, "mcp:a:b"»]}}',
+    "null": '{"tools": {"approved": «null→["mcp:a:b"]», "deny": []}}',
+    "no tools but null": '{"tools": «null→{ "approved": ["mcp:a:b"] }»}',
+    "a trailing comma on one line": '{"tools": {"approved": ["x:y",«→ "mcp:a:b",»],},}',
+    "lines": '{\n  "tools": {\n    "approved": [\n      "mcp:x:y"« // why→, // why\n      "mcp:a:b"»\n    ]\n  }\n}\n',
     "lines with a trailing comma": (
-        '{\n  "tools": {\n    "approved": [\n      "mcp:x:y", // why\n    ],\n  },\n}\n',
-        '{\n  "tools": {\n    "approved": [\n      "mcp:x:y", // why\n      "mcp:a:b",\n    ],\n  },\n}\n',
+        '{\n  "tools": {\n    "approved": [\n      "mcp:x:y", // why\n    «→  "mcp:a:b",\n    »],\n  },\n}\n'
     ),
-    "other keys": (
-        '{\n  // servers\n  "mcpServers": {}\n}\n',
-        '{\n  // servers\n  "mcpServers": {},\n  "tools": { "approved": ["mcp:a:b"] }\n}\n',
-    ),
+    "other keys": '{\n  // servers\n  "mcpServers": {}«→,\n  "tools": { "approved": ["mcp:a:b"] }»\n}\n',
     "lines that end as on Windows": (
-        '{\r\n\t"tools": {\r\n\t\t"ask": ["destructive"]\r\n\t}\r\n}\r\n',
-        '{\r\n\t"tools": {\r\n\t\t"ask": ["destructive"],\r\n\t\t"approved": ["mcp:a:b"]\r\n\t}\r\n}\r\n',
+        '{\r\n\t"tools": {\r\n\t\t"ask": ["destructive"]«→,\r\n\t\t"approved": ["mcp:a:b"]»\r\n\t}\r\n}\r\n'
     ),
     "brackets in texts and comments": (
-        '{"note": "]}", /* "tools": { */ "tools": {"approved": [/* ] */ "mcp:x:\\"]y" /* } */]}}',
-        '{"note": "]}", /* "tools": { */ "tools": {"approved": [/* ] */ "mcp:x:\\"]y", "mcp:a:b" /* } */]}}',
+        '{"note": "]}", /* "tools": { */ "tools": {"approved": [/* ] */ "mcp:x:\\"]y"«→, "mcp:a:b"» /* } */]}}'
     ),
-    "only a comment inside": (
-        '{"tools": {"approved": [ // none yet\n]}}',
-        '{"tools": {"approved": ["mcp:a:b" // none yet\n]}}',
-    ),
-    "keys without quotes": (
-        "{tools: {approved: ['mcp:x:y']}}",
-        "{tools: {approved: ['mcp:x:y', \"mcp:a:b\"]}}",
-    ),
-    "a key written with an escape": (
-        '{"\\u0074ools": {"approved": ["mcp:x:y"]}}',
-        '{"\\u0074ools": {"approved": ["mcp:x:y", "mcp:a:b"]}}',
-    ),
+    "only a comment inside": '{"tools": {"approved": [«→"mcp:a:b"» // none yet\n]}}',
+    "keys without quotes": "{tools: {approved: ['mcp:x:y'«→, \"mcp:a:b\"»]}}",
+    "a key written with an escape": '{"\\u0074ools": {"approved": ["mcp:x:y"«→, "mcp:a:b"»]}}',
     "the same words deeper": (
-        '{"a": {"tools": {"approved": ["no"]}}, "tools": {"contexts": {"approved": {}}}}',
-        '{"a": {"tools": {"approved": ["no"]}}, "tools": {"contexts": {"approved": {}}, "approved": ["mcp:a:b"]}}',
+        '{"a": {"tools": {"approved": ["no"]}}, "tools": {"contexts": {"approved": {}}«→, "approved": ["mcp:a:b"]»}}'
     ),
 }
 
 
-@pytest.mark.parametrize(("before", "after"), [(b, a) for b, a in CASES.values()], ids=CASES)
+@pytest.mark.parametrize(("before", "after"), [before_and_after(text) for text in CASES.values()], ids=CASES)
 def test_what_is_there_stays_as_it_was_written(before: str, after: str) -> None:
     assert with_items(before, KEYS, ["mcp:a:b"]) == after
 

@@ -8,7 +8,6 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config import load_config
 from codemode_mcp.config.confirmation import described_parts
 from codemode_mcp.config.literals import written_entry
@@ -40,13 +39,6 @@ def test_the_time_after_which_a_document_is_read_again_has_bounds_and_is_for_url
         assert config.upstreams[0].refresh_seconds == used
         expected = [] if note is None else [f"mcpServers.pets.refreshSeconds: {note}"]
         assert [each for each in config.notes if "refreshSeconds" in each] == expected
-
-
-def problem(folder: Path, entry: dict[str, Any], **environ: str) -> str:
-    with pytest.raises(ConfigError) as raised:
-        load(folder, entry, **environ)
-    (text,) = raised.value.problems
-    return text
 
 
 def test_a_document_is_a_file_beside_the_configuration_or_a_url(tmp_path: Path) -> None:
@@ -121,105 +113,6 @@ def test_a_login_of_an_api_may_name_its_endpoints(tmp_path: Path) -> None:
     assert spec.oauth == OAuthSettings("c", authorization_url="https://l.example/auth", token_url=TOKEN_URL)
     assert spec.may_log_in
     assert load(tmp_path, {"openapi": DOCUMENT, "auth": "oauth"}).oauth == OAuthSettings()
-
-
-@pytest.mark.parametrize(
-    ("entry", "expected"),
-    [
-        ({"openapi": "ftp://a.example/x"}, "expected a file or a URL like https://host/openapi.json"),
-        ({"openapi": " "}, "must not be empty"),
-        ({"openapi": DOCUMENT, "url": "https://a.example"}, "has `openapi` and `url`; keep `openapi` for an API"),
-        ({"openapi": DOCUMENT, "command": "x"}, "has `openapi` and `command`"),
-        ({"openapi": DOCUMENT, "cwd": "/x"}, "`cwd` is only for a server with `command`"),
-        ({"openapi": DOCUMENT, "type": "http"}, '"http" contradicts `openapi`'),
-        ({"url": "https://a.example", "type": "openapi"}, '"openapi" contradicts `url`'),
-        ({"url": "https://a.example", "baseUrl": "https://b.example"}, "`baseUrl` is only for a server with `openapi`"),
-        (
-            {"url": "https://a.example", "refreshSeconds": 9},
-            "`refreshSeconds` is only for a server with `openapi`",
-        ),
-        ({"openapi": DOCUMENT, "refreshSeconds": "9"}, "refreshSeconds: expected an integer"),
-        (
-            {"url": "https://a.example", "otherOrigins": ["https://b.example"]},
-            "`otherOrigins` is only for a server with `openapi`",
-        ),
-        *(
-            ({"openapi": DOCUMENT, "otherOrigins": [origin]}, 'expected an origin like "https://upload.example"')
-            for origin in (
-                "b.example",
-                "https://b.example/v1",
-                "https://*.b.example",
-                "https://u:p@b.example",
-                "https://",
-            )
-        ),
-        ({"openapi": DOCUMENT, "baseUrl": "a.example"}, "expected a URL like https://host/path"),
-        (
-            {"openapi": DOCUMENT, "baseUrl": "https://u:p@a.example"},
-            "has a user name or a password; write them in `auth`",
-        ),
-        ({"openapi": DOCUMENT, "baseUrl": "https://a.example/?k=1"}, "has a query or a fragment"),
-        (
-            {"openapi": DOCUMENT, "auth": {"token": "x"}},
-            "needs `type`: bearer, basic, apiKey, oauth, clientCredentials",
-        ),
-        ({"openapi": DOCUMENT, "auth": {"type": "Bearer", "token": "x"}}, 'expected "bearer" or "basic"'),
-        ({"openapi": DOCUMENT, "auth": {"type": "bearer"}}, "needs `token`"),
-        ({"openapi": DOCUMENT, "auth": {"type": "bearer", "token": "Bearer x"}}, "write it without `Bearer`"),
-        (
-            {"openapi": DOCUMENT, "auth": {"type": "basic", "username": "a:b", "password": ""}},
-            "the user name has a colon",
-        ),
-        (
-            {"openapi": DOCUMENT, "auth": {"type": "apiKey", "in": "body", "name": "k", "value": "v"}},
-            'expected "header"',
-        ),
-        (
-            {"openapi": DOCUMENT, "auth": {"type": "apiKey", "in": "cookie", "name": "k", "value": "a;b"}},
-            "is not allowed in cookies",
-        ),
-        (
-            {"openapi": DOCUMENT, "auth": {"type": "apiKey", "in": "header", "name": "k", "value": "a\r\nb: c"}},
-            "is not allowed in headers",
-        ),
-        (
-            {
-                "openapi": DOCUMENT,
-                "headers": {"X-Key": "a"},
-                "auth": {"type": "apiKey", "in": "header", "name": "x-key", "value": "v"},
-            },
-            "contradicts the header of the same name in `headers`",
-        ),
-        (
-            {"openapi": DOCUMENT, "headers": {"AUTHORIZATION": "a"}, "auth": {"type": "bearer", "token": "x"}},
-            "contradicts the Authorization header in `headers`",
-        ),
-        (
-            {
-                "openapi": DOCUMENT,
-                "auth": {
-                    "type": "clientCredentials",
-                    "tokenUrl": "http://login.example/token",
-                    "clientId": "c",
-                    "clientSecret": "s",
-                },
-            },
-            "http is allowed for this machine and for private addresses",
-        ),
-        (
-            {"openapi": DOCUMENT, "auth": {"type": "oauth", "tokenUrl": TOKEN_URL, "clientId": "c"}},
-            "needs both `authorizationUrl` and `tokenUrl`",
-        ),
-        (
-            {"url": "https://a.example", "auth": {"type": "bearer", "token": "x"}},
-            "the token of an MCP server belongs in `headers`",
-        ),
-    ],
-)
-def test_an_entry_that_cannot_be_used_says_why_and_quotes_no_secret(
-    tmp_path: Path, entry: dict[str, Any], expected: str
-) -> None:
-    assert expected in problem(tmp_path, entry)
 
 
 def test_a_person_who_confirms_a_file_sees_its_documents_and_addresses() -> None:

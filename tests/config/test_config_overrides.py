@@ -121,48 +121,6 @@ def test_an_object_of_several_members_is_a_value_and_no_program(tmp_path: Path) 
     assert found.fixed == {"a": {"command": ["x"], "cwd": "/"}}
 
 
-@pytest.mark.parametrize(
-    ("override", "problem"),
-    [
-        ([], "override: expected an object such as"),
-        ({"": {}}, 'override[""]: needs the name of a tool'),
-        ({"t": {"nam": "x"}}, 't.nam: unknown key (did you mean "name"?)'),
-        ({"t": {"name": "a b"}}, "t.name: expected 1 to 128 letters, digits"),
-        ({"t": {"name": ""}}, "t.name: expected 1 to 128 letters, digits"),
-        ({"t": {"title": 5}}, "t.title: expected a string, got 5"),
-        (
-            {"t": {"annotations": {"readOnly": True}}},
-            't.annotations.readOnly: unknown key (did you mean "readOnlyHint"?)',
-        ),
-        ({"t": {"annotations": {"readOnlyHint": "yes"}}}, "t.annotations.readOnlyHint: expected true or false"),
-        (
-            {"t": {"annotations": {"readOnlyHint": True, "destructiveHint": True}}},
-            "t.annotations: `readOnlyHint` and `destructiveHint` contradict each other; keep one",
-        ),
-        ({"t": {"arguments": {"fix": {}}}}, 't.arguments.fix: unknown key (did you mean "fixed"?)'),
-        ({"t": {"arguments": {"fixed": []}}}, "t.arguments.fixed: expected an object"),
-        ({"t": {"arguments": {"hidden": "a"}}}, "t.arguments.hidden: expected an array of strings"),
-        (
-            {"t": {"arguments": {"fixed": {"a": 1}, "hidden": ["a"]}}},
-            't.arguments: the argument "a" is in `fixed` and in `hidden`; keep it in one of them. An argument in',
-        ),
-        (
-            {"t": {"arguments": {"fixed": {"a": 1}, "default": {"a": 1}}}},
-            't.arguments: the argument "a" is in `fixed` and in `default`',
-        ),
-        ({"t": {"arguments": {"fixed": {"a": {"command": []}}}}}, "t.arguments.fixed.a.command: names no program"),
-        ({"t": {"name": "x"}, "u": {"name": "x"}}, 'u: gives the tool the same name as the override of "t"'),
-        ({"t": {"name": "list_it"}, "u": {"name": "listIt"}}, 'u: gives the tool the same name as the override of "t"'),
-        ({"t": {"name": "u"}, "u": {}}, 't: gives the tool the name of the tool "u"; choose another `name`'),
-    ],
-    ids=lambda value: json.dumps(value)[:60],
-)
-def test_a_mistake_is_named(tmp_path: Path, override: object, problem: str) -> None:
-    (message,) = problems(tmp_path, override)
-    assert message.startswith("mcpServers.hub.override")
-    assert problem in message
-
-
 def test_two_tools_may_swap_their_names(tmp_path: Path) -> None:
     assert len(load(tmp_path, {"t": {"name": "u"}, "u": {"name": "t"}}).tools.overrides) == 2
 

@@ -85,31 +85,6 @@ def test_what_is_neither_is_refused_with_the_two_forms(load: Callable[[Any], Con
     assert '"folder/file.py:function"' in found
 
 
-@pytest.mark.parametrize(
-    ("plugins", "words"),
-    [
-        ({"a:b": {}}, 'plugins["a:b"]: the name of a plugin must begin with a letter'),
-        ({"": {}}, "the name of a plugin must begin with a letter"),
-        ({"p" * 65: {}}, "the name of a plugin must begin with a letter"),
-        ({"p": {"modul": "x:y"}}, 'plugins.p.modul: unknown key (did you mean "module"?)'),
-        ({"p": {"module": 1}}, "plugins.p.module: expected a string, got a number; write it in quotes"),
-        ({"p": {"config": []}}, "plugins.p.config: expected an object with settings of the plugin, got an array"),
-        ({"p": {"enabled": "no"}}, "plugins.p.enabled: expected true or false"),
-        ({"p": {"hooks": "mcp:*"}}, "plugins.p.hooks: expected an array of strings"),
-        ({"p": {"hooks": ["github:*"]}}, '"github:*" can match no tool'),
-        ({"p": {"middleware": ["destructive"]}}, '"destructive" is an annotation test'),
-        ({"p": {"config": {"token": "${input:key}"}}}, "plugins.p.config.token: "),
-        ({"p": []}, "plugins.p: expected an object, got an array"),
-        ([], "plugins: expected an object, got an array"),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_a_mistake_is_named_with_the_path_of_its_key(
-    load: Callable[[Any], Config], plugins: object, words: str
-) -> None:
-    assert words in problem(load, plugins)
-
-
 def test_a_key_that_is_given_twice_is_a_mistake_also_inside_a_plugins_own_configuration(tmp_path: Path) -> None:
     path = tmp_path / "codemode-mcp.json"
     path.write_text('{"plugins": {"p": {"config": {"inner": {"a": 1, "a": 2}}}}}', "utf-8")
@@ -123,9 +98,7 @@ def test_a_variable_that_is_not_set_makes_its_plugin_unusable_alone(load: Callab
     assert (first.hooks, second.unusable) == (("mcp:*",), "")
 
 
-def test_variables_are_expanded_in_a_plugins_configuration_and_hidden_afterwards(
-    load: Callable[[Any], Config],
-) -> None:
+def test_variables_are_expanded_in_a_plugins_configuration_and_hidden_afterwards(load: Callable[[Any], Config]) -> None:
     config = load({"p": {"config": {"auth": {"token": "Bearer ${TOKEN}"}, "list": ["${MISSING:-none}"]}}})
     assert config.plugins[0].config == {"auth": {"token": f"Bearer {SECRET}"}, "list": ["none"]}
     assert SECRET not in repr(config.plugins[0].secrets and config)

@@ -1,6 +1,7 @@
 """Changes to JSON that people write: all that is not changed stays as it was written."""
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -17,75 +18,59 @@ VALUE = {"command": "c", "args": ["a"]}
 SHORT = {"a": 1}
 
 ADDED = {
-    "nothing": ("{}\n", '{\n  "servers": {\n    "me": {\n      "a": 1\n    }\n  }\n}\n'),
-    "one line": ('{"servers": {"x": {}}}', '{"servers": {"x": {}, "me": {"a": 1}}}'),
-    "one line without blanks": ('{"a":1}', '{"a":1,"servers":{"me":{"a":1}}}'),
-    "tabs": (
-        '{\n\t"servers": {\n\t\t"x": {}\n\t}\n}',
-        '{\n\t"servers": {\n\t\t"x": {},\n\t\t"me": {\n\t\t\t"a": 1\n\t\t}\n\t}\n}',
-    ),
+    "nothing": '{«→\n  "servers": {\n    "me": {\n      "a": 1\n    }\n  }\n»}\n',
+    "one line": '{"servers": {"x": {}«→, "me": {"a": 1}»}}',
+    "one line without blanks": '{"a":1«→,"servers":{"me":{"a":1}}»}',
+    "tabs": '{\n\t"servers": {\n\t\t"x": {}«→,\n\t\t"me": {\n\t\t\t"a": 1\n\t\t}»\n\t}\n}',
     "four blanks, from what is around it": (
-        '{\n    "servers": {}\n}',
-        '{\n    "servers": {\n        "me": {\n            "a": 1\n        }\n    }\n}',
+        '{\n    "servers": {«→\n        "me": {\n            "a": 1\n        }\n    »}\n}'
     ),
     "lines that end as on Windows": (
-        '{\r\n  "a": 1\r\n}\r\n',
-        '{\r\n  "a": 1,\r\n  "servers": {\r\n    "me": {\r\n      "a": 1\r\n    }\r\n  }\r\n}\r\n',
+        '{\r\n  "a": 1«→,\r\n  "servers": {\r\n    "me": {\r\n      "a": 1\r\n    }\r\n  }»\r\n}\r\n'
     ),
     "comments stay with what they are about": (
-        '{\n  "servers": {\n    "x": {} // x\n    // end\n  }\n}',
-        '{\n  "servers": {\n    "x": {}, // x\n    "me": {\n      "a": 1\n    }\n    // end\n  }\n}',
+        '{\n  "servers": {\n    "x": {}« // x→, // x\n    "me": {\n      "a": 1\n    }»\n    // end\n  }\n}'
     ),
-    "a trailing comma": (
-        '{\n  "servers": {\n    "x": {}, // x\n  },\n}',
-        '{\n  "servers": {\n    "x": {}, // x\n    "me": {\n      "a": 1\n    },\n  },\n}',
-    ),
-    "only a comment": (
-        '{\n  "servers": { // none yet\n  }\n}',
-        '{\n  "servers": { // none yet\n    "me": {\n      "a": 1\n    }\n  }\n}',
-    ),
-    "null": ('{"servers": null, "a": 1}', '{"servers": {"me": {"a": 1}}, "a": 1}'),
+    "a trailing comma": '{\n  "servers": {\n    "x": {}, // x\n  «→  "me": {\n      "a": 1\n    },\n  »},\n}',
+    "only a comment": '{\n  "servers": { // none yet\n  «→  "me": {\n      "a": 1\n    }\n  »}\n}',
+    "null": '{"servers": «null→{"me": {"a": 1}}», "a": 1}',
     "another value in its place": (
-        '{\n  "servers": {\n    /* 1 */ "me": /* 2 */ "x" /* 3 */,\n    "y": 1\n  }\n}',
-        '{\n  "servers": {\n    /* 1 */ "me": /* 2 */ {"a": 1} /* 3 */,\n    "y": 1\n  }\n}',
+        '{\n  "servers": {\n    /* 1 */ "me": /* 2 */ «"x"→{"a": 1}» /* 3 */,\n    "y": 1\n  }\n}'
     ),
 }
+"""Texts with the changed part as `«BEFORE→AFTER»`."""
 
 
-@pytest.mark.parametrize(("before", "after"), [(b, a) for b, a in ADDED.values()], ids=ADDED)
+def before_and_after(text: str) -> tuple[str, str]:
+    begin, change, end = re.split("[«»]", text)
+    before, after = change.split("→")
+    return begin + before + end, begin + after + end
+
+
+@pytest.mark.parametrize(("before", "after"), [before_and_after(text) for text in ADDED.values()], ids=ADDED)
 def test_what_is_added_looks_like_its_neighbours(before: str, after: str) -> None:
     assert with_members(before, ("servers",), {"me": SHORT}) == after
 
 
 REMOVED = {
-    "the only one": ('{"mcpServers": {"me": {}}}', '{"mcpServers": {}}'),
-    "the first": ('{"mcpServers": {"me": {}, "x": 1}}', '{"mcpServers": {"x": 1}}'),
-    "the last": ('{"mcpServers": {"x": 1, "me": {}}}', '{"mcpServers": {"x": 1}}'),
-    "the last, with a trailing comma": ('{"mcpServers": {"x": 1, "me": {},}}', '{"mcpServers": {"x": 1,}}'),
-    "one of several lines": (
-        '{"mcpServers": {\n  "x": 1, // x\n  // mine?\n  "me": {\n  }, // me\n  "y": 2 // y\n}}',
-        '{"mcpServers": {\n  "x": 1, // x\n  // mine?\n  "y": 2 // y\n}}',
-    ),
-    "the last of several lines": (
-        '{"mcpServers": {\n  "x": 1, // x\n  "me": 2 // me\n  // end\n}}',
-        '{"mcpServers": {\n  "x": 1 // x\n  // end\n}}',
-    ),
-    "two on one line": ('{"mcpServers": {\n  "me": 1, "y": 2\n}}', '{"mcpServers": {\n  "y": 2\n}}'),
-    "the last on the line of the brackets": (
-        '{"mcpServers": {\n  "x": 1,\n  "me": 2 }}',
-        '{"mcpServers": {\n  "x": 1 }}',
-    ),
+    "the only one": '{"mcpServers": {«"me": {}→»}}',
+    "the first": '{"mcpServers": {"«me": {}, "→»x": 1}}',
+    "the last": '{"mcpServers": {"x": 1«, "me": {}→»}}',
+    "the last, with a trailing comma": '{"mcpServers": {"x": 1,« "me": {},→»}}',
+    "one of several lines": '{"mcpServers": {\n  "x": 1, // x\n  // mine?\n  "«me": {\n  }, // me\n  "→»y": 2 // y\n}}',
+    "the last of several lines": '{"mcpServers": {\n  "x": 1«, // x\n  "me": 2 // me→ // x»\n  // end\n}}',
+    "two on one line": '{"mcpServers": {\n  "«me": 1, "→»y": 2\n}}',
+    "the last on the line of the brackets": '{"mcpServers": {\n  "x": 1«,\n  "me": 2→» }}',
     "the last behind a comment, on the line of the brackets": (
-        '{"mcpServers": {\n  "x": 1, // x\n  "me": 2 }}',
-        '{"mcpServers": {\n  "x": 1 // x\n   }}',
+        '{"mcpServers": {\n  "x": 1«, // x\n  "me": 2→ // x\n  » }}'
     ),
-    "a key written with an escape": ('{"mcpServers": {"\\u006de": 1, "x": 2}}', '{"mcpServers": {"x": 2}}'),
-    "nothing": ('{"mcpServers": {"x": 1}}', '{"mcpServers": {"x": 1}}'),
-    "of nothing": ("{}", "{}"),
+    "a key written with an escape": '{"mcpServers": {"«\\u006de": 1, "→»x": 2}}',
+    "nothing": '{"mcpServers": {"x": 1}}«→»',
+    "of nothing": "{}«→»",
 }
 
 
-@pytest.mark.parametrize(("before", "after"), [(b, a) for b, a in REMOVED.values()], ids=REMOVED)
+@pytest.mark.parametrize(("before", "after"), [before_and_after(text) for text in REMOVED.values()], ids=REMOVED)
 def test_what_is_removed_takes_its_comma_along_and_leaves_the_comments_of_others(before: str, after: str) -> None:
     assert with_members(before, KEYS, {}, ("me",)) == after
 

@@ -11,10 +11,7 @@ import pytest
 
 from codemode_mcp.config import Config, Reading, load_config, reload
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGHUP"),
-]
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGHUP")]
 
 
 async def test_every_application_reads_its_configuration_and_one_that_ends_takes_nothing_away(

@@ -604,10 +604,7 @@ def test_files_compile_alone_and_together(type_check: Callable[..., Any]) -> Non
         "guest.d.ts": GUEST,
         "index.d.ts": render_index([ServerSummary("github", "github", 2), ServerSummary("b", "B", 1, "down", "Other")]),
         "github.d.ts": render_server(
-            "github",
-            tools,
-            resources=["list", "read", "templates", "complete"],
-            prompts=["list", "get", "complete"],
+            "github", tools, resources=["list", "read", "templates", "complete"], prompts=["list", "get", "complete"]
         ),
         "b.d.ts": render_server("b", tools),
     }

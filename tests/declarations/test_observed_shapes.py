@@ -141,9 +141,7 @@ _SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False
 # Not `st.emails()`, which takes up to a second for one example on a busy machine.
 _KEYS = _NAMES | st.text(max_size=8) | st.from_regex(r"[a-z0-9.]{1,8}@[a-z]{1,8}\.com", fullmatch=True)
 VALUES = st.recursive(
-    _SCALARS,
-    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(_KEYS, inner, max_size=6),
-    max_leaves=20,
+    _SCALARS, lambda inner: st.lists(inner, max_size=6) | st.dictionaries(_KEYS, inner, max_size=6), max_leaves=20
 )
 # Values without maps, for which the order of merging does not matter.
 RECORDS = st.recursive(

@@ -23,7 +23,7 @@ def test_every_control_separator_direction_and_surrogate_is_hidden() -> None:
     for code in range(sys.maxunicode + 1):
         character = chr(code)
         turns = unicodedata.bidirectional(character) in {
-            *("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"),
+            *("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
         }
         if turns or unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp"):
             assert HIDDEN.match(character), hex(code)

@@ -110,17 +110,11 @@ async def test_the_flow_uses_registration_pkce_and_the_resource_indicator(logins
         assert [where] == kept_in(logins)
 
 
-async def test_openid_connect_discovery_suffices() -> None:
-    async with protected("--metadata", "oidc") as server:
-        spec = server.spec()
-        await log_in_with(spec)
-        async with UpstreamPool([spec]) as pool:
-            await pool.connect(None, 20)
-            assert await echo(pool) == "hi"
-
-
-async def test_login_to_a_server_of_2025_03_needs_no_metadata() -> None:
-    async with protected("--metadata", "none", "--unbound") as server:
+@pytest.mark.parametrize(
+    "flags", [("--metadata", "oidc"), ("--metadata", "none", "--unbound")], ids=["OpenID Connect", "MCP of 2025-03"]
+)
+async def test_discovery_of_openid_connect_or_none_at_all_suffices(flags: tuple[str, ...]) -> None:
+    async with protected(*flags) as server:
         spec = server.spec()
         await log_in_with(spec)
         async with UpstreamPool([spec]) as pool:

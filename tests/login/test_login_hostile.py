@@ -137,39 +137,15 @@ async def test_the_page_repeats_nothing_of_the_request() -> None:
 @pytest.mark.parametrize(
     "address",
     [
-        "http://auth.example/",
-        "http://127.0.0.1:8080/",
-        "https://127.0.0.1/",
-        "https://localhost/",
-        "https://anything.localhost/",
-        "https://[::1]/",
-        "https://[::ffff:127.0.0.1]/",
-        "https://169.254.169.254/latest/meta-data/",
-        "https://[fe80::1]/",
-        "https://10.0.0.1/",
-        "https://192.168.1.1/",
-        "https://0.0.0.0/",
-        "https://user:password@auth.example/",
-        "ftp://auth.example/",
-        "file:///etc/passwd",
-        "https://",
-        "https://auth.example:99999/",
-        "https://0xC0A80101/",
-        "https://3232235777/",
-        "https://192.168.257/",
-        "https://10.1/",
-        "https://100.64.0.1/",
-        "https://0x7f.1/",
-        "https://0xA9FEA9FE/latest/meta-data/",
-        "https://[fc00::1]/",
-        "https://[::127.0.0.1]/",
-        "https://[::192.168.1.1]/",
-        "https://[64:ff9b::7f00:1]/",
-        "https://[64:ff9b::192.168.1.1]/",
-        "https://[64:ff9b:1::10.0.0.1]/",
-        "https://[2002:7f00:1::]/",
-        "https://[2002:c0a8:101::1]/",
-        "nonsense",
+        *("http://auth.example/", "http://127.0.0.1:8080/", "https://127.0.0.1/", "https://localhost/"),
+        *("https://anything.localhost/", "https://[::1]/", "https://[::ffff:127.0.0.1]/"),
+        *("https://169.254.169.254/latest/meta-data/", "https://[fe80::1]/", "https://10.0.0.1/"),
+        *("https://192.168.1.1/", "https://0.0.0.0/", "https://user:password@auth.example/", "ftp://auth.example/"),
+        *("file:///etc/passwd", "https://", "https://auth.example:99999/", "https://0xC0A80101/"),
+        *("https://3232235777/", "https://192.168.257/", "https://10.1/", "https://100.64.0.1/", "https://0x7f.1/"),
+        *("https://0xA9FEA9FE/latest/meta-data/", "https://[fc00::1]/", "https://[::127.0.0.1]/"),
+        *("https://[::192.168.1.1]/", "https://[64:ff9b::7f00:1]/", "https://[64:ff9b::192.168.1.1]/"),
+        *("https://[64:ff9b:1::10.0.0.1]/", "https://[2002:7f00:1::]/", "https://[2002:c0a8:101::1]/", "nonsense"),
     ],
 )
 async def test_a_remote_server_cannot_point_a_login_at_this_machine_or_its_network(address: str) -> None:
@@ -260,8 +236,7 @@ async def test_the_connection_uses_the_checked_address_and_the_name_of_the_host(
 
     monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", send)
     resolving(
-        monkeypatch,
-        {"auth.example": [["93.184.216.34", "2606:2800:21f:cb07::1"]], "mcp.example": [["93.184.216.35"]]},
+        monkeypatch, {"auth.example": [["93.184.216.34", "2606:2800:21f:cb07::1"]], "mcp.example": [["93.184.216.35"]]}
     )
     async with Fetcher(REMOTE) as fetcher:
         assert await fetcher.get("https://auth.example/a?b=c", "the metadata") == (200, {"issuer": "x"})
@@ -359,10 +334,7 @@ async def test_an_endless_document_is_refused() -> None:
 
 
 async def test_an_occupied_port_is_named() -> None:
-    async with (
-        await anyio.create_tcp_listener(local_host="127.0.0.1") as taken,
-        protected() as server,
-    ):
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as taken, protected() as server:
         port = taken.extra(anyio.abc.SocketAttribute.local_port)
         with pytest.raises(LoginError, match=f"cannot listen on 127.0.0.1 port {port}"):
             await log_in_with(server.spec(oauth=OAuthSettings(redirect_port=port)))

@@ -28,12 +28,7 @@ const sent = await MCP.api.send({ case: "pets", text: "x" });
 const slow = unwrap(await MCP.api.fetch({ case: "slow" }));
 return { found: found.map((each) => each.call), sent: unwrap(sent), names: Object.keys(MCP.api), slow };
 """
-VALUE = {
-    "found": ["MCP.api.send"],
-    "sent": {"echo": "Bearer ***"},
-    "names": ["fetch", "send", "own"],
-    "slow": 7,
-}
+VALUE = {"found": ["MCP.api.send"], "sent": {"echo": "Bearer ***"}, "names": ["fetch", "send", "own"], "slow": 7}
 
 
 def write_documents(folder: Path, *, path: str, near: str, version: str, far: str) -> None:

@@ -62,9 +62,7 @@ def test_a_login_that_is_missing_is_shown_with_the_addresses_that_the_document_n
     flow = {"authorizationUrl": "https://l.example/auth", "tokenUrl": "https://l.example/token", "scopes": {}}
     scheme = {"type": "oauth2", "flows": {"implicit": {**flow, "tokenUrl": None}, "authorizationCode": flow}}
     _, login, addresses = checks(
-        tmp_path,
-        {"auth": "oauth", "baseUrl": "https://a.example"},
-        components={"securitySchemes": {"o": scheme}},
+        tmp_path, {"auth": "oauth", "baseUrl": "https://a.example"}, components={"securitySchemes": {"o": scheme}}
     )
     assert (login.status, login.advice) == ("fail", "run codemode-mcp login api")
     assert "OAuth 2, authorization at https://l.example/auth, token at https://l.example/token" in addresses.detail

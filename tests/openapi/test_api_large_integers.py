@@ -2,10 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from loopback_api import JSON, loopback_api, reply
+from loopback_api import loopback_api, reply
+from openapi_documents import document
 
 from tests.integration.harness import serve
 from upstream_clients.direct import THREAD_BYTES
@@ -13,53 +13,7 @@ from upstream_clients.direct import THREAD_BYTES
 pytestmark = pytest.mark.anyio
 
 ID = 725653563933458433
-INT64 = {"type": "integer", "format": "int64"}
-FORM = "application/x-www-form-urlencoded"
-
-
-def parameter(name: str, place: str, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"name": name, "in": place, "schema": schema, "required": place == "path", **more}
-
-
-def body(kind: str) -> dict[str, Any]:
-    members = {"owner": INT64, "all": {"type": "array", "items": INT64}}
-    return {"content": {kind: {"schema": {"type": "object", "properties": members}}}}
-
-
-ITEM = {"type": "object", "properties": {"id": INT64, "count": {"type": "integer"}}}
-DOCUMENT = {
-    "openapi": "3.0.3",
-    "info": {"title": "Ads", "version": "1"},
-    "paths": {
-        "/items/{id}": {
-            "get": {
-                "operationId": "read",
-                "parameters": [
-                    parameter("id", "path", INT64),
-                    parameter("after", "query", INT64),
-                    parameter("any", "query", {"type": "array", "items": INT64}),
-                    parameter("filter", "query", {"type": "object"}, style="deepObject"),
-                    parameter("X-Owner", "header", INT64),
-                    parameter("chat", "cookie", INT64),
-                    parameter("ratio", "query", {"type": "number"}),
-                ],
-                "responses": {"200": {"description": "An item.", "content": {JSON: {"schema": ITEM}}}},
-            },
-            "post": {
-                "operationId": "form",
-                "parameters": [parameter("id", "path", INT64)],
-                "requestBody": body(FORM),
-                "responses": {"200": {"description": "An item.", "content": {JSON: {"schema": ITEM}}}},
-            },
-            "put": {
-                "operationId": "replace",
-                "parameters": [parameter("id", "path", INT64)],
-                "requestBody": body(JSON),
-                "responses": {"200": {"description": "An item.", "content": {JSON: {"schema": ITEM}}}},
-            },
-        }
-    },
-}
+DOCUMENT = document("large_integers")
 
 PROGRAM = """
 const { id } = unwrap(await MCP.api.read({ id: 1 }));

@@ -163,6 +163,23 @@ async def test_an_answer_that_cannot_be_read_rejects_its_call_only(
     assert value_of(await call(pool, "fetch", "fine")) == {"n": 1}
 
 
+async def given_up(api: LoopbackApi, pool: UpstreamPool, case: str) -> None:
+    """Give a call up that gets no answer, and wait until its connection is closed."""
+    arrived = anyio.Event()
+
+    async def silent(_: Received) -> None:
+        arrived.set()
+        await anyio.sleep_forever()
+
+    api.script(f"/v1/{case}", silent)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call, pool, "send", case)
+        await arrived.wait()
+        tasks.cancel_scope.cancel()
+    with anyio.fail_after(10):
+        await api.requests(f"/v1/{case}")[0].left.wait()
+
+
 async def test_on_a_kept_connection_too_a_call_is_repeated_redirected_given_up_and_decompressed(
     api: LoopbackApi, pool: UpstreamPool
 ) -> None:
@@ -172,41 +189,17 @@ async def test_on_a_kept_connection_too_a_call_is_repeated_redirected_given_up_a
     api.script("/v1/busy-once", reply("503 Busy", b"", JSON, "Retry-After: 0"), reply(body={"n": 2}))
     api.script("/v1/from", reply("302 Found", b"", JSON, "Location: /v1/busy-once"))
     api.script("/v1/packed", reply("200 OK", body, JSON, "Content-Encoding: gzip"))
-    arrived = anyio.Event()
-
-    async def silent(_: Received) -> None:
-        arrived.set()
-        await anyio.sleep_forever()
-
-    api.script("/v1/quiet", silent)
     for case, expected in (("busy-once", 2), ("from", 2), ("packed", 3)):
         await call(pool, "fetch", "warm")
         assert value_of(await call(pool, "fetch", case)) == {"n": expected}
     await call(pool, "fetch", "warm")
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call, pool, "send", "quiet")
-        await arrived.wait()
-        tasks.cancel_scope.cancel()
-    with anyio.fail_after(10):
-        await api.requests("/v1/quiet")[0].left.wait()
+    await given_up(api, pool, "quiet")
     warm, quiet = api.requests("/v1/warm")[-1], api.requests("/v1/quiet")[0]
     assert warm.connection == quiet.connection
 
 
 async def test_a_call_that_is_given_up_or_times_out_closes_its_request(api: LoopbackApi, pool: UpstreamPool) -> None:
-    arrived = anyio.Event()
-
-    async def silent(request: Received) -> None:
-        arrived.set()
-        await anyio.sleep_forever()
-
-    api.script("/v1/silent", silent)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call, pool, "send", "silent")
-        await arrived.wait()
-        tasks.cancel_scope.cancel()
-    with anyio.fail_after(10):
-        await api.requests("/v1/silent")[0].left.wait()
+    await given_up(api, pool, "silent")
     with pytest.raises(UpstreamCallError, match=r"timed out after 0\.05 s"):
         await call(pool, "send", "silent", timeout=0.05)
     with anyio.fail_after(10):

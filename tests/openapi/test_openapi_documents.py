@@ -10,72 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from openapi_documents import PETSTORE, read, tools
+from openapi_documents import PETSTORE, SWAGGER, read, tools
 
 from tests.properties import examples
 from upstream_clients.openapi.api import Api, ArgumentProblem, DocumentError
 from upstream_clients.openapi.reading import read_document
 from upstream_clients.openapi.yaml_values import BoundedScanner
 from upstream_clients.schemas import compile_schema
-
-PET = {"$ref": "#/definitions/Pet"}
-
-SWAGGER: dict[str, Any] = {
-    "swagger": "2.0",
-    "info": {"title": "Old", "version": 1},
-    "host": "old.example",
-    "basePath": "/v1",
-    "schemes": ["http", "https"],
-    "consumes": ["application/json", "application/x-www-form-urlencoded"],
-    "produces": ["application/json", "application/xml"],
-    "parameters": {"page": {"name": "page", "in": "query", "type": "integer", "minimum": 1}},
-    "responses": {"Pets": {"description": "", "schema": {"type": "array", "items": {"$ref": "#/definitions/Pet"}}}},
-    "definitions": {"Pet": {"type": "object", "properties": {"name": {"type": "string", "x-nullable": True}}}},
-    "securityDefinitions": {
-        "basic": {"type": "basic"},
-        "oauth": {"type": "oauth2", "flow": "accessCode", "tokenUrl": "https://old.example/token"},
-        "key": {"type": "apiKey", "in": "query", "name": "key"},
-    },
-    "paths": {
-        "/pets": {
-            "parameters": [{"$ref": "#/parameters/page"}, {"name": "key", "in": "query", "type": "string"}],
-            "get": {
-                "operationId": "list",
-                "parameters": [
-                    {"name": "tags", "in": "query", "type": "array", "items": {"type": "string"}},
-                    {"name": "ids", "in": "query", "type": "array", "items": {}, "collectionFormat": "multi"},
-                    {"name": "ps", "in": "query", "type": "array", "items": {}, "collectionFormat": "pipes"},
-                ],
-                "responses": {"200": {"$ref": "#/responses/Pets"}},
-            },
-            "post": {
-                "operationId": "create",
-                "parameters": [
-                    {"name": "pet", "in": "body", "required": True, "schema": {"$ref": "#/definitions/Pet"}}
-                ],
-                "responses": {"201": {"description": "", "schema": PET}},
-            },
-            "put": {
-                "operationId": "fill",
-                "parameters": [
-                    {"name": "name", "in": "formData", "type": "string", "required": True},
-                    {"name": "list", "in": "formData", "type": "array", "items": {"type": "string"}},
-                ],
-            },
-        },
-        "/photo": {
-            "post": {
-                "operationId": "upload",
-                "parameters": [{"name": "photo", "in": "formData", "type": "file", "required": True}],
-                "responses": {"200": {"description": "", "schema": {"type": "file"}}},
-            },
-            "get": {
-                "operationId": "tsv",
-                "parameters": [{"name": "t", "in": "query", "type": "array", "collectionFormat": "tsv"}],
-            },
-        },
-    },
-}
 
 
 def test_swagger_2_is_read_as_openapi_3() -> None:

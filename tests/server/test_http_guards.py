@@ -23,15 +23,8 @@ def test_loopback_is_known(host: str) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        "0.0.0.0",
-        "::",
-        "",
-        "10.0.0.1",
-        "localhost.example",
-        "xlocalhost",
-        "127.0.0.1.example",
-        "2130706433",
-        "::ffff:10.0.0.1",
+        *("0.0.0.0", "::", "", "10.0.0.1", "localhost.example", "xlocalhost", "127.0.0.1.example"),
+        *("2130706433", "::ffff:10.0.0.1"),
     ],
 )
 def test_what_others_may_reach_is_not_loopback(host: str) -> None:
@@ -58,8 +51,7 @@ def test_the_port_of_http_need_not_be_said() -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
-    ["", ":", ":8808", "localhost:", "localhost:+8808", "localhost:\uff18\uff18\uff10\uff18", "localhost :1"],
+    "value", ["", ":", ":8808", "localhost:", "localhost:+8808", "localhost:\uff18\uff18\uff10\uff18", "localhost :1"]
 )
 def test_a_host_that_is_none_is_not_let_in(value: str) -> None:
     found = host_rules("127.0.0.1", 8808, (), (), None)

@@ -1,14 +1,25 @@
-"""The comparison of definitions: differences, and texts that mean the same."""
+"""The comparison of definitions: differences, texts that mean the same, and names of items as people type them."""
 
 import copy
 import random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.rules.trust.items import MAX_DEPTH, SERVER_KEY, item_of, items_of, listed_item, tool_item
+from codemode_mcp.rules.trust.items import (
+    MAX_DEPTH,
+    SERVER_KEY,
+    Key,
+    Kind,
+    item_of,
+    items_of,
+    listed_item,
+    parse_reference,
+    reference,
+    tool_item,
+)
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
@@ -235,3 +246,30 @@ def test_values_that_are_equal_in_python_are_still_told_apart() -> None:
     digests = [item_of("tool", "look", {"inputSchema": {"default": value}}).digest for value in (1, True, 1.0, "1")]
     assert digests[0] == digests[2]
     assert len(set(digests)) == 3
+
+
+# Names of items of servers, as people type them.
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("github", ("github", None)),
+        ("github.create_issue", ("github", ("tool", "create_issue"))),
+        ("github.prompts/greet", ("github", ("prompt", "greet"))),
+        ("github.templates/repo://{owner}", ("github", ("template", "repo://{owner}"))),
+        ("github.server/", ("github", ("server", ""))),
+        ("github.eu.list", ("github.eu", ("tool", "list"))),
+        ("github.eu", ("github.eu", None)),
+        ("gitlab.list", None),
+        ("git", None),
+    ],
+)
+def test_an_item_is_named_by_its_server_and_its_name(text: str, expected: tuple[str, Key | None] | None) -> None:
+    assert parse_reference(text, ["github", "github.eu"]) == expected
+
+
+@settings(deadline=None)
+@given(st.sampled_from(get_args(Kind)), st.text() | st.sampled_from(["prompts/x", "tools/x", "server/"]))
+def test_each_item_has_a_name_that_stands_for_nothing_else(kind: Kind, name: str) -> None:
+    assert parse_reference(reference("a.b", kind, name), ["a", "a.b"]) == ("a.b", (kind, name))

@@ -3,14 +3,7 @@
 import pytest
 
 from tests.properties import examples
-from tests.trust.mutations import (
-    CHANGES,
-    escapes,
-    false_alarms,
-    labelled_listings,
-    mutations,
-    recorded_listings,
-)
+from tests.trust.mutations import CHANGES, escapes, false_alarms, labelled_listings, mutations, recorded_listings
 
 LISTINGS = recorded_listings() | labelled_listings()
 

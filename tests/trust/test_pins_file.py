@@ -19,10 +19,7 @@ CHANGED = item_of("tool", "create", {"name": "create", "description": "\ud800 an
 SECRET = Item("tool", "secret", None, "0" * 64, "1" * 64)
 PINS = ServerPins(
     "github",
-    {
-        CREATE.key: Acceptance(CREATE, "a person at a terminal", 7.5),
-        SECRET.key: Acceptance(SECRET),
-    },
+    {CREATE.key: Acceptance(CREATE, "a person at a terminal", 7.5), SECRET.key: Acceptance(SECRET)},
     {"ab" * 32: "a person at the page"},
     Listing({CHANGED.key: CHANGED, SECRET.key: SECRET}, frozenset(("tool", "server")), 8.5),
     logged_in=True,

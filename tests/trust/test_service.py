@@ -2,6 +2,8 @@
 
 import json
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -46,6 +48,13 @@ class World:
         self.trust.apply({"s": mode}, self.specs)
         self.change = anyio.Event()
 
+    @classmethod
+    def with_look(cls, folder: Path) -> "World":
+        """Return a world whose server has listed one tool, which is thereby accepted."""
+        world = cls(folder)
+        world.lists(LOOK)
+        return world
+
     def _count(self) -> None:
         self.changes += 1
 
@@ -55,6 +64,27 @@ class World:
         self.change.set()
         self.change = anyio.Event()
         return self.trust.trusted(self.view)
+
+    async def end(self) -> None:
+        """Store what is to be stored, as a command that ends immediately."""
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await self.trust.run(lambda: self.change)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Store listings and read decisions of others, as a process that serves."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.trust.run, lambda: self.change)
+            yield
+            group.cancel_scope.cancel()
+
+    async def decide(self, kind: str, name: str | None = None, *, accept: bool = True) -> None:
+        """Accept or reject the only item of a kind, or the one with this name."""
+        (report,) = [each for each in self.trust.reports("s") if each.kind == kind and name in (None, each.name)]
+        assert report.present is not None
+        decision = self.trust.accept if accept else self.trust.reject
+        await decision("s", {report.present.key: report.present.digest}, PERSON)
 
     async def until_stored(self) -> None:
         assert self.folder is not None
@@ -76,8 +106,7 @@ async def test_the_first_listing_is_what_programs_see(tmp_path: Path) -> None:
 
 
 async def test_a_changed_tool_is_neither_listed_nor_admitted(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.lists(LOOK)
+    world = World.with_look(tmp_path)
     for changed in (WIDER, LIES):
         seen = world.lists(changed, EXTRA)
         assert seen.tools == ()
@@ -152,9 +181,7 @@ async def test_follow_shows_what_the_server_lists(tmp_path: Path) -> None:
 async def test_in_mode_ask_a_person_accepts_the_first_listing(tmp_path: Path) -> None:
     world = World(tmp_path, "ask")
     assert world.lists(LOOK).tools == ()
-    (report,) = [each for each in world.trust.reports("s") if each.kind == "tool"]
-    assert report.present is not None
-    await world.trust.accept("s", {("tool", "look"): report.present.digest}, PERSON)
+    await world.decide("tool")
     assert world.trust.trusted(world.view).tools == (LOOK,)
     assert world.changes == 1
     (event,) = [each for each in world.events if each.kind == "item_accepted"]
@@ -178,8 +205,7 @@ async def test_prompts_and_templates_are_pinned_from_their_own_first_list(tmp_pa
 
 
 async def test_prompts_that_come_with_a_later_version_of_the_server_are_held(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.lists(LOOK)
+    world = World.with_look(tmp_path)
     world.lists(LOOK, prompts=True, prompt_list=({"name": "greet"},))
     assert "is held" in (world.trust.why_held("s", "prompt", [{"name": "greet"}])[0] or "")
 
@@ -198,18 +224,14 @@ async def test_a_list_that_was_refused_at_first_is_held_when_it_comes_later(
     world.lists(LOOK, refused_lists=frozenset({name}))
     assert world.lists(LOOK) is world.view, "nothing else is held"
     if restarted:
-        with anyio.CancelScope() as scope:
-            scope.cancel()
-            await world.trust.run(lambda: world.change)
+        await world.end()
         world = World(tmp_path)
         world.trust.load()
         world.lists(LOOK, prompts=True, resources=True)
     seen = world.lists(LOOK, refused_lists=frozenset(), **{field: (item,)})
     assert getattr(seen, field) == ()
     assert "is held: no person has accepted this new item" in (world.trust.why_held("s", kind, [item])[0] or "")
-    (report,) = [each for each in world.trust.reports("s") if each.kind == kind]
-    assert report.present is not None
-    await world.trust.accept("s", {(kind, report.name): report.present.digest}, PERSON)
+    await world.decide(kind)
     assert getattr(world.trust.trusted(world.view), field) == (item,)
 
 
@@ -228,8 +250,7 @@ async def test_a_list_that_was_refused_without_a_login_is_accepted_with_the_firs
 
 
 async def test_the_first_listing_with_a_login_replaces_the_one_before(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.lists(LOOK)
+    world = World.with_look(tmp_path)
     assert world.lists(WIDER, EXTRA, logged_in=True) is world.view
     assert world.lists(LOOK).tools == ()
 
@@ -276,9 +297,7 @@ async def test_a_template_keeps_its_age_when_a_person_logs_in(tmp_path: Path) ->
     world.now = 90.0
     world.lists(LOOK, logged_in=True, template_list=None)
     world.lists(LOOK, template_list=(template, {"uriTemplate": "c:{d}", "name": "n"}))
-    with anyio.CancelScope() as scope:
-        scope.cancel()
-        await world.trust.run(lambda: world.change)
+    await world.end()
     other = World(tmp_path)
     other.trust.load()
     since = other.trust.accepted_since("s")
@@ -287,32 +306,24 @@ async def test_a_template_keeps_its_age_when_a_person_logs_in(tmp_path: Path) ->
 
 
 async def test_pins_are_stored_and_hold_for_the_next_process(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.lists(LOOK)
-    async with anyio.create_task_group() as group:
-        group.start_soon(world.trust.run, lambda: world.change)
+    world = World.with_look(tmp_path)
+    async with world.running():
         await world.until_stored()
-        group.cancel_scope.cancel()
     again = World(tmp_path)
     assert again.lists(WIDER).tools == ()
 
 
 async def test_pins_are_stored_when_a_command_ends_immediately(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.lists(LOOK)
-    with anyio.CancelScope() as scope:
-        scope.cancel()
-        await world.trust.run(lambda: world.change)
+    world = World.with_look(tmp_path)
+    await world.end()
     assert world.folder is not None
     assert world.folder.load("s") is not None
 
 
 async def test_a_decision_of_another_process_takes_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "POLL_SECONDS", 0.02)
-    world = World(tmp_path)
-    world.lists(LOOK)
-    async with anyio.create_task_group() as group:
-        group.start_soon(world.trust.run, lambda: world.change)
+    world = World.with_look(tmp_path)
+    async with world.running():
         await world.until_stored()
         world.lists(WIDER, EXTRA)
         await world.until_stored()
@@ -325,7 +336,6 @@ async def test_a_decision_of_another_process_takes_effect(tmp_path: Path, monkey
         with anyio.fail_after(10):
             while world.trust.trusted(world.view).tools != (WIDER,):  # noqa: ASYNC110 - the files have no events
                 await anyio.sleep(0.01)
-        group.cancel_scope.cancel()
     assert world.trust.admits("s", WIDER) is None
     assert world.changes == 1
     assert [(each.id, each.fields["by"]) for each in world.events if each.kind == "item_accepted"] == [
@@ -337,10 +347,8 @@ async def test_a_file_that_vanishes_is_written_again_and_holds_what_it_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "POLL_SECONDS", 0.02)
-    world = World(tmp_path)
-    world.lists(LOOK)
-    async with anyio.create_task_group() as group:
-        group.start_soon(world.trust.run, lambda: world.change)
+    world = World.with_look(tmp_path)
+    async with world.running():
         await world.until_stored()
         assert world.folder is not None
         path = world.folder.path("s")
@@ -350,12 +358,10 @@ async def test_a_file_that_vanishes_is_written_again_and_holds_what_it_held(
                 await anyio.sleep(0.01)
         world.lists(WIDER)
         assert world.trust.trusted(world.view).tools == ()
-        group.cancel_scope.cancel()
 
 
 async def test_a_decision_about_a_definition_that_has_changed_is_refused(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.lists(LOOK)
+    world = World.with_look(tmp_path)
     world.lists(WIDER)
     shown = world.trust.reports("s")[1].present
     assert shown is not None
@@ -367,11 +373,8 @@ async def test_a_decision_about_a_definition_that_has_changed_is_refused(tmp_pat
 
 
 async def test_a_rejection_is_stored_and_recorded(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.lists(LOOK)
-    look = world.trust.reports("s")[1].present
-    assert look is not None
-    await world.trust.reject("s", {look.key: look.digest}, PERSON)
+    world = World.with_look(tmp_path)
+    await world.decide("tool", accept=False)
     assert world.trust.trusted(world.view).tools == ()
     assert "the user has rejected it" in (world.trust.admits("s", LOOK) or "")
     assert [each.kind for each in world.events] == ["item_rejected", "item_held"]
@@ -381,10 +384,8 @@ async def test_a_listing_that_quotes_a_secret_is_compared_and_never_stored(tmp_p
     world = World(tmp_path, env={"TOKEN": "tok-123456789"})
     quoting = replace(LOOK, description="Use tok-123456789.")
     assert world.lists(quoting, EXTRA) is world.view
-    async with anyio.create_task_group() as group:
-        group.start_soon(world.trust.run, lambda: world.change)
+    async with world.running():
         await world.until_stored()
-        group.cancel_scope.cancel()
     assert world.folder is not None
     assert "tok-123456789" not in world.folder.path("s").read_text()
     again = World(tmp_path, env={"TOKEN": "tok-123456789"})
@@ -417,12 +418,8 @@ async def test_damaged_pins_are_replaced_and_can_be_accepted(tmp_path: Path) -> 
     world.folder.path("s").write_text("{")
     world.folder.path("s").chmod(0o600)
     world.lists(LOOK)
-    with anyio.CancelScope() as scope:
-        scope.cancel()
-        await world.trust.run(lambda: world.change)
-    (look,) = [each.present for each in world.trust.reports("s") if each.kind == "tool"]
-    assert look is not None
-    await world.trust.accept("s", {look.key: look.digest}, PERSON)
+    await world.end()
+    await world.decide("tool")
     assert World(tmp_path).lists(LOOK).tools == (LOOK,)
 
 
@@ -433,17 +430,14 @@ async def test_without_a_folder_that_can_be_written_changes_are_held_in_this_pro
     world = World(tmp_path)
     assert world.lists(LOOK) is world.view
     for _ in range(2):
-        with anyio.CancelScope() as scope:
-            scope.cancel()
-            await world.trust.run(lambda: world.change)
+        await world.end()
     assert world.lists(WIDER).tools == ()
     warned = [each for each in caplog.records if "changes are held in this process only" in each.message]
     assert len(warned) == 1
 
 
 async def test_a_lock_file_replaces_the_pins(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.lists(LOOK)
+    world = World.with_look(tmp_path)
     accepted = {each.present.key: each.present for each in world.trust.reports("s") if each.present is not None}
     world.trust.apply({}, world.specs, LockFile({"s": accepted}))
     assert world.trust.trusted(world.view) is world.view
@@ -456,8 +450,7 @@ async def test_a_lock_file_replaces_the_pins(tmp_path: Path) -> None:
 
 
 async def test_held_items_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    world = World(tmp_path)
-    world.lists(LOOK)
+    world = World.with_look(tmp_path)
     for _ in range(3):
         world.lists(WIDER, replace(EXTRA, name="x\n\u202ey"))
         world.lists(LOOK, replace(EXTRA, name="x\n\u202ey"))
@@ -482,14 +475,12 @@ async def test_a_definition_that_is_nested_too_deeply_is_held_with_the_reason(tm
     other = replace(deep, name="other")
     world = World(tmp_path, env={"KEY": "sk-0123456789"})
     world.lists(LOOK)
-    async with anyio.create_task_group() as group:
-        group.start_soon(world.trust.run, lambda: world.change)
+    async with world.running():
         shown = world.lists(deep, other)
         reason = "is held: its definition is nested deeper than 200 levels, or has a number of thousands of digits"
         assert [why.partition(", so")[0] for why in shown.withheld.values()] == [reason, reason]
         assert world.trust.admits("s", deep) == shown.withheld["look"]
         await world.until_stored()
-        group.cancel_scope.cancel()
     with pytest.raises(Stale):
         await world.trust.accept("s", {("tool", "look"): ""}, PERSON)
     assert world.folder is not None
@@ -545,9 +536,7 @@ async def test_in_mode_ask_a_list_of_a_process_for_one_client_can_be_accepted(tm
     world.lists(LOOK, prompts=True)
     world.trust.note_list("s", "prompt", [PROMPT])
     assert world.trust.usable("s", "prompt", [PROMPT]) == []
-    (report,) = [each for each in world.trust.reports() if each.kind == "prompt"]
-    assert report.present is not None
-    await world.trust.accept("s", {("prompt", "review"): report.present.digest}, PERSON)
+    await world.decide("prompt")
     assert world.trust.usable("s", "prompt", [PROMPT]) == [PROMPT]
 
 
@@ -560,8 +549,7 @@ async def test_no_tool_is_admitted_before_a_list_was_seen(tmp_path: Path) -> Non
 
 
 async def test_a_tool_of_a_process_for_one_client_is_compared_too(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.lists(LOOK)
+    world = World.with_look(tmp_path)
     assert world.trust.admits("s", replace(LOOK)) is None
     assert world.trust.admits("s", replace(WORSE)) is None
     assert "is held" in (world.trust.admits("s", replace(WIDER)) or "")
@@ -600,9 +588,7 @@ async def test_another_command_is_noticed_by_the_next_process_before_it_has_list
     world = World(tmp_path, "strict")
     world.trust.apply({"s": "strict"}, world.specs, None, {"s": {"command": "a"}})
     world.lists(LOOK)
-    with anyio.CancelScope() as scope:
-        scope.cancel()
-        await world.trust.run(lambda: world.change)
+    await world.end()
     again = World(tmp_path, "strict")
     again.view = replace(again.view, era=None, tools=())
     again.trust.apply({"s": "strict"}, again.specs, None, {"s": {"command": "b"}})
@@ -614,9 +600,7 @@ async def test_another_command_is_noticed_by_the_next_process_before_it_has_list
 async def test_a_rejected_tool_is_held_also_if_its_server_leaves_it_out_of_its_list(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lists(LOOK, EXTRA)
-    (report,) = [each for each in world.trust.reports("s") if each.name == "look"]
-    assert report.present is not None
-    await world.trust.reject("s", {("tool", "look"): report.present.digest}, PERSON)
+    await world.decide("tool", "look", accept=False)
     world.lists()
     assert "its server no longer lists it, and no person has accepted it" in (
         world.trust.admits_unlisted("s", "look") or ""

@@ -191,12 +191,7 @@ def test_values_that_are_not_equal_are_never_shown_alike(one: object, other: obj
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [
-        ("a-b", "a\u2010b"),
-        ("a/b", "a\u2215b"),
-        ("a b: it's", "a b: it\u2019s"),
-        ('a "b"', "a \u201cb\u201d"),
-    ],
+    [("a-b", "a\u2010b"), ("a/b", "a\u2215b"), ("a b: it's", "a b: it\u2019s"), ('a "b"', "a \u201cb\u201d")],
 )
 def test_punctuation_that_looks_alike_is_shown_in_ascii(one: str, other: str) -> None:
     for accepted, present in ((one, other), (other, one)):

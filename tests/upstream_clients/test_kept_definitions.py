@@ -1,6 +1,7 @@
 """Tests that no definition of a server loses a member of MCP between the wire and its view, in both eras."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,55 +18,8 @@ pytestmark = pytest.mark.anyio
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 ICONS = [{"src": "data:image/png;base64,AA==", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}]
-WHOLE: dict[str, Any] = {
-    "tools/list": [
-        {
-            "name": "look",
-            "title": "Look",
-            "description": "Looks.",
-            "inputSchema": {"type": "object", "properties": {"a": {"type": "string"}}},
-            "outputSchema": {"type": "object"},
-            "annotations": {"title": "Shown", **dict.fromkeys(HINTS, True)},
-            "icons": ICONS,
-            "_meta": {"ui": {"resourceUri": "ui://a/b"}, "vendor.example/x": [1]},
-        }
-    ],
-    "prompts/list": [
-        {
-            "name": "greet",
-            "title": "Greet",
-            "description": "Greets.",
-            "arguments": [{"name": "who", "title": "Who", "description": "A name.", "required": True}],
-            "icons": ICONS,
-            "_meta": {"a": 1},
-        }
-    ],
-    "resources/list": [
-        {
-            "uri": "note:///a",
-            "name": "a",
-            "title": "A",
-            "description": "A note.",
-            "mimeType": "text/plain",
-            "size": 3,
-            "annotations": {"audience": ["user"], "priority": 0.5, "lastModified": "2026-01-01T00:00:00Z"},
-            "icons": ICONS,
-            "_meta": {"a": 1},
-        }
-    ],
-    "resources/templates/list": [
-        {
-            "uriTemplate": "note:///{name}",
-            "name": "note",
-            "title": "Note",
-            "description": "A note.",
-            "mimeType": "text/plain",
-            "annotations": {"audience": ["assistant"]},
-            "icons": ICONS,
-            "_meta": {"a": 1},
-        }
-    ],
-}
+WHOLE: dict[str, Any] = json.loads((Path(__file__).parent / "whole_definitions.json").read_text("utf-8"))
+"""Definitions of each kind with every field that MCP has, by the method that lists them."""
 INFO = {"name": "whole", "title": "Whole", "version": "1", "websiteUrl": "https://example.com/", "icons": ICONS}
 
 

@@ -1,7 +1,9 @@
 """Schemas that contradict themselves, or that the validator refuses: what is enforced of them."""
 
+import json
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -45,135 +47,19 @@ def accepted(part: Any, candidates: list[Any], **more: Any) -> list[Any]:
     return [each for each in candidates if validator.is_valid({"v": each})]
 
 
-@pytest.mark.parametrize(
-    ("part", "taken", "refused"),
-    [
-        # a type against listed values
-        ({"type": "string", "enum": [256, 512]}, [256, 512, "256", "x"], [5, None, True]),
-        ({"type": "boolean", "enum": ["true", "false"]}, [True, "true", "false"], ["yes", 1]),
-        ({"type": "integer", "enum": ["1", "2"]}, [1, 7, "1"], ["3", 1.5]),
-        ({"type": "integer", "enum": [1.5]}, [1, 1.5], [2.5]),
-        ({"type": "string", "const": 5}, [5, "5"], [6]),
-        ({"type": "array", "items": TEXT, "enum": ["a", "b"]}, ["a", ["a"], ["x"]], ["c", [1]]),
-        ({"anyOf": [{"type": "string", "enum": [1, 2]}, {"type": "null"}]}, [1, "1", None], [3]),
-        ({"oneOf": [{"type": "string", "enum": [1, 2]}, NUMBER]}, [1, "1", 5], [None]),
-        ({"items": {"type": "string", "enum": [1]}, "type": "array"}, [[1], ["1"], []], [[2], 1]),
-        ({"$ref": "#/$defs/Text", "enum": [1, 2]}, [1, "x"], [3]),
-        # listed values against the rest
-        ({"const": "c", "enum": ["a", "b"]}, ["a", "c"], ["d"]),
-        ({"type": "string", "enum": ["ab"], "minLength": 3}, ["ab", "abc"], ["a", 1]),
-        ({"type": "string", "enum": ["ab"], "pattern": "^x"}, ["ab", "xa"], ["a", 1]),
-        ({"type": "integer", "enum": [1], "minimum": 5}, [1, 5], [2]),
-        ({"allOf": [{"enum": ["a"]}, {"enum": ["b"]}]}, ["a", "b"], ["c"]),
-        ({"type": "string", "enum": []}, ["a"], [1]),
-        # null
-        ({"type": "string", "nullable": True}, ["a", None], [1]),
-        ({"type": "string", "enum": ["a"], "nullable": True}, ["a", None], ["b"]),
-        ({"type": "string", "enum": [1], "nullable": True}, ["a", None, 1], [2]),
-        ({"$ref": "#/$defs/Text", "nullable": True}, ["a", None], [1]),
-        ({"allOf": [TEXT], "nullable": True}, ["a", None], [1]),
-        ({"anyOf": [TEXT, NUMBER], "nullable": True}, ["a", 1, None], [[]]),
-        ({"const": "x", "nullable": True}, ["x", None], ["y"]),
-        ({"oneOf": [{"type": "string", "nullable": True}, {"type": "null"}]}, ["a", None], [1]),
-        ({"type": "string", "nullable": False}, ["a"], [None]),
-        ({"type": "array", "items": {"type": "string", "nullable": True}}, [["a", None]], [[1], None]),
-        ({"nullable": True}, [None, 1], []),
-        # bounds
-        ({"type": "number", "minimum": 10, "maximum": 5}, [7, 1, 20], ["a"]),
-        ({"type": "integer", "exclusiveMinimum": 5, "exclusiveMaximum": 6}, [5, 6], [5.5]),
-        ({"type": "number", "minimum": 5, "exclusiveMaximum": 5}, [5], ["a"]),
-        ({"type": "integer", "minimum": 1.2, "maximum": 1.8}, [1, 2], [1.5]),
-        ({"type": "string", "minLength": 10, "maxLength": 5}, ["abc"], [5]),
-        ({"type": "array", "minItems": 3, "maxItems": 1}, [[1], [1, 2]], [5]),
-        ({"type": "array", "prefixItems": [TEXT], "items": False, "minItems": 2}, [["a"]], [["a", "b"], [1]]),
-        ({"type": "object", "minProperties": 3, "maxProperties": 1}, [{}, {"a": 1, "b": 2}], [5]),
-        ({"type": "object", "required": ["a", "b"], "maxProperties": 1}, [{"a": 1, "b": 2}], [{"a": 1}]),
-        # members that are required and forbidden
-        (A | {"required": ["a", "x"]}, [{"a": "1"}, {"a": "1", "x": 2}], [{"x": 1}, {"a": "1", "y": 1}, {"a": 1}]),
-        ({"type": "object", "properties": {"x": False}, "required": ["x"]}, [{}, {"x": 1}], [5]),
-        ({"type": "object", "properties": {"x": {"not": {}}}, "required": ["x"]}, [{}, {"x": 1}], [5]),
-        (
-            {"type": "object", "properties": {"a": {}}, "required": ["x"], "unevaluatedProperties": False},
-            [{}, {"x": 1, "a": 2}],
-            [{"y": 1}],
-        ),
-        ({"type": "object", "propertyNames": {"pattern": "^a"}, "required": ["x"]}, [{}, {"x": 1, "a": 1}], [{"y": 1}]),
-        ({"allOf": [A, B]}, [{"a": "1", "b": "2"}], [{"a": "1"}, {"a": 1, "b": "2"}]),
-        ({"allOf": [{"$ref": "#/$defs/A"}, B]}, [{"a": "1", "b": "2"}], [{"a": "1"}, {"a": 1, "b": "2"}]),
-        ({"$ref": "#/$defs/A", "required": ["b"]}, [{"a": "1", "b": "2"}], [{"a": "1"}, {"a": 1, "b": "2"}]),
-        (
-            {"allOf": [{"type": "object", "required": ["x"]}, {"properties": {"x": False, "y": TEXT}}]},
-            [{"x": 1}, {"x": 1, "y": "a"}],
-            [{}, {"x": 1, "y": 1}],
-        ),
-        (
-            {"$ref": "#/$defs/NoX", "type": "object", "required": ["x"]},
-            [{"x": 1}, {"x": 1, "y": "a"}],
-            [{}, {"x": 1, "y": 1}],
-        ),
-        # equal alternatives
-        (
-            {"oneOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]},
-            ["2026-01-01"],
-            [5],
-        ),
-        ({"oneOf": [TEXT, TEXT | {"description": "more"}, NUMBER]}, ["a", 5], [None]),
-        ({"oneOf": [{"const": 1}, {"const": True}, {"const": 1}]}, [1, True], [2]),
-        ({"oneOf": [{"type": "integer"}, {"type": "integer", "minimum": 5}]}, [1], [5]),
-        # members that require themselves without end
-        (
-            {"type": "object", "properties": {"v": {"$ref": "#/properties/v"}, "a": TEXT}, "required": ["v", "a"]},
-            [{"a": "x"}, {"a": "x", "v": {"a": "y"}}],
-            [{}, {"a": "x", "v": {}}],
-        ),
-        (
-            {
-                "type": "object",
-                "properties": {
-                    "rows": {"type": "array", "items": {"allOf": [{"$ref": "#/properties/v"}]}, "minItems": 1}
-                },
-                "required": ["rows"],
-            },
-            [{}, {"rows": [{}]}],
-            [{"rows": []}, {"rows": [5]}],
-        ),
-        # parts without a common type
-        ({"allOf": [TEXT, NUMBER]}, ["a", 5], [None, []]),
-        ({"type": "object", "allOf": [{"$ref": "#/$defs/Text"}]}, ["a", {}], [5]),
-        ({"type": "number", "anyOf": [TEXT, {"type": "null"}]}, ["a", 5, None], [[]]),
-        ({"type": "string", "not": {}}, ["a"], [5]),
-        ({"type": "string", "not": {"type": "string"}}, ["a"], [5]),
-        # what the validator cannot read
-        ({"type": "string", "pattern": "(?<!a)b", "minLength": 2}, ["xx"], ["x", 5]),
-        ({"type": "string", "pattern": "([a-z"}, ["b"], [5]),
-        ({"type": "string", "pattern": "^.{1,10000}$"}, ["b"], [5]),
-        ({"type": "string", "not": {"pattern": "(?=b)b"}}, ["b"], [5]),
-        ({"oneOf": [{"type": "string", "pattern": "(?=b)b"}, {"type": "string", "pattern": "^x"}]}, ["b", "x"], [5]),
-        ({"type": "string", "if": {"pattern": "(?=b)b"}, "then": {"minLength": 9}}, ["b"], [5]),
-        (
-            {"type": "object", "patternProperties": {"(?=x)y": TEXT, "^n": NUMBER}, "additionalProperties": False},
-            [{"y": "a", "n": 1}],
-            [{"y": 1}, {"n": "a"}],
-        ),
-        ({"type": "array", "items": [TEXT, NUMBER]}, [["a", 1], ["a"], ["a", 1, []]], [[1], ["a", "b"]]),
-        ({"type": "array", "items": [TEXT], "additionalItems": False}, [["a"]], [[1], ["a", 1]]),
-        ({"type": "number", "minimum": 5, "exclusiveMinimum": True}, [6], [5]),
-        ({"type": "number", "maximum": 5, "exclusiveMaximum": False}, [5], [6]),
-        ({"type": "object", "properties": {"a": TEXT}, "required": "a"}, [{}, {"a": "x"}], [{"a": 1}]),
-        ({"type": "object", "properties": {"a": TEXT}, "required": ["a", "a", 5]}, [{"a": "x"}], [{}, {"a": 1}]),
-        ({"type": "object", "properties": {"a": TEXT | {"required": True}}}, [{}, {"a": "x"}], [{"a": 1}]),
-        ({"type": "object", "properties": None, "required": ["a"]}, [{"a": 1}], [{}]),
-        ({"type": "object", "properties": {"a": None, "b": TEXT}}, [{"a": 1}], [{"b": 1}]),
-        ({"type": ["string", "text"], "minLength": 2}, ["ab", 5], ["a"]),
-        ({"type": "string", "minLength": "3", "maxLength": -1, "description": 5}, ["a"], [5]),
-        ({"$ref": "#/$defs/Missing", "type": "string"}, ["a"], [5]),
-        ({"$ref": "https://schemas.example/a.json", "minLength": 2, "type": "string"}, ["ab"], ["a", 5]),
-        ({"$id": "#text", "type": "string"}, ["a"], [5]),
-        ({"$schema": "draft 7", "type": "string"}, ["a"], [5]),
-        ({"allOf": None, "type": "string", "anyOf": []}, ["a"], [5]),
-    ],
-    ids=repr,
-)
+def parts_in(name: str) -> list[Any]:
+    """Return the values of a file, which has one a line, and comments."""
+    lines = (Path(__file__).parent / name).read_text("utf-8").splitlines()
+    return [json.loads(line) for line in lines if not line.startswith("#")]
+
+
+def unsatisfiable_schemas() -> list[list[Any]]:
+    """Return schemas, each with the values that are taken, and those that are refused."""
+    parts = parts_in("unsatisfiable_schemas.txt")
+    return [parts[at : at + 3] for at in range(0, len(parts), 3)]
+
+
+@pytest.mark.parametrize(("part", "taken", "refused"), unsatisfiable_schemas(), ids=repr)
 def test_what_nothing_can_satisfy_is_not_enforced_and_the_rest_is(
     part: Any, taken: list[Any], refused: list[Any]
 ) -> None:
@@ -209,39 +95,7 @@ def test_schemas_of_older_drafts_are_read_by_their_own_rules(
     assert [each for each in taken + refused if validator.is_valid({"v": each})] == taken
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"type": "object", "properties": {"x": {"not": {}}}},
-        {"type": "object", "properties": {"x": False}, "required": ["y"]},
-        {"anyOf": [{"not": {}}, TEXT]},
-        {"type": "array", "items": {"not": {}}},
-        {"not": {"type": "string", "enum": [1]}},
-        {"type": ["string", "number"], "enum": [1, True]},
-        {"type": ["string", "null"], "enum": ["a"]},
-        {"type": ["string", "null"], "enum": [1, None]},
-        {"type": "object", "patternProperties": {"^x": {}}, "required": ["x"], "additionalProperties": False},
-        {"type": "object", "properties": {"v": {"type": ["object", "null"], "$ref": "#/properties/v"}}},
-        {"type": ["object", "null"], "properties": {"v": {"$ref": "#/properties/v"}}, "required": ["v"]},
-        {
-            "type": "object",
-            "properties": {"v": {"anyOf": [{"$ref": "#/properties/v"}, {"type": "null"}]}},
-            "required": ["v"],
-        },
-        {
-            "type": "object",
-            "properties": {"v": {"type": "array", "items": {"$ref": "#/properties/v"}}},
-            "required": ["v"],
-        },
-        {"type": "number", "minimum": 5, "maximum": 5},
-        {"type": "string", "minLength": 2, "maxLength": 2, "enum": ["ab", "c"]},
-        {"allOf": [A, {"properties": {"a": {"minLength": 2}}}]},
-        {"$ref": "#/$defs/A", "properties": {"b": TEXT}},
-        {"if": {"type": "string", "const": 5}, "then": False},
-        False,
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("part", parts_in("satisfiable_schemas.txt"), ids=repr)
 def test_what_can_be_satisfied_and_what_an_author_forbids_is_unchanged(part: Any) -> None:
     schema = around(part)
     assert relax(schema) == (schema, ())

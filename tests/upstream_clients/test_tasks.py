@@ -350,33 +350,33 @@ async def test_the_limit_of_a_call_counts_on_in_a_later_process(tmp_path: Path) 
 # hostile servers
 
 
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ({"create": {"taskId": 7}}, "taskId is not a string"),
-        ({"create": {"taskId": "x" * 2000}}, "taskId has 2000 characters"),
-        ({"create": {"status": "dreaming"}}, "status is not one of working"),
-        ({"state": {"taskId": "another"}}, "taskId is that of another task"),
-        ({"state": {"status": "done"}}, "status is not one of"),
-        ({"state": {"status": ["completed"]}}, "status is not one of"),
-        ({"state": {"status": "completed", "result": None}}, "a completed task has no result"),
-        ({"state": {"result": {"resultType": "task", "taskId": "x"}}}, "a completed task has no result"),
-        ({"state": {"result": [1]}}, "a completed task has no result"),
-        ({"state": {"status": "input_required", "inputRequests": [1]}}, "inputRequests is not an object"),
-        ({"state": {"status": "input_required", "inputRequests": {"a": {"method": "tools/call"}}}}, "is not one of"),
-        ({"state": {"status": "failed", "error": "no"}}, "answered tools/call with error -32000: no"),
-        ({"state": {"status": "failed"}}, "an error without a message"),
-        ({"state": {"status": "failed", "error": {"code": True}, "statusMessage": "x" * 9999}}, "an error: xxx"),
-    ],
-)
-async def test_a_malformed_task_is_an_error_of_its_call(tmp_path: Path, script: dict[str, Any], message: str) -> None:
+MALFORMED: list[tuple[dict[str, Any], str]] = [
+    ({"create": {"taskId": 7}}, "taskId is not a string"),
+    ({"create": {"taskId": "x" * 2000}}, "taskId has 2000 characters"),
+    ({"create": {"status": "dreaming"}}, "status is not one of working"),
+    ({"state": {"taskId": "another"}}, "taskId is that of another task"),
+    ({"state": {"status": "done"}}, "status is not one of"),
+    ({"state": {"status": ["completed"]}}, "status is not one of"),
+    ({"state": {"status": "completed", "result": None}}, "a completed task has no result"),
+    ({"state": {"result": {"resultType": "task", "taskId": "x"}}}, "a completed task has no result"),
+    ({"state": {"result": [1]}}, "a completed task has no result"),
+    ({"state": {"status": "input_required", "inputRequests": [1]}}, "inputRequests is not an object"),
+    ({"state": {"status": "input_required", "inputRequests": {"a": {"method": "tools/call"}}}}, "is not one of"),
+    ({"state": {"status": "failed", "error": "no"}}, "answered tools/call with error -32000: no"),
+    ({"state": {"status": "failed"}}, "an error without a message"),
+    ({"state": {"status": "failed", "error": {"code": True}, "statusMessage": "x" * 9999}}, "an error: xxx"),
+]
+
+
+async def test_a_malformed_task_is_an_error_of_its_call(tmp_path: Path) -> None:
     async with served(tmp_path) as server:
-        with pytest.raises(UpstreamCallError) as raised:
-            await server.work(script, asking=Person().asking)
-        assert message in raised.value.message
-        assert len(raised.value.message) < 2000
-        # The connection still works.
-        assert text(await server.work({}))["label"] == "one"
+        for script, message in MALFORMED:
+            with pytest.raises(UpstreamCallError) as raised:
+                await server.work(script, asking=Person().asking)
+            assert message in raised.value.message
+            assert len(raised.value.message) < 2000
+            # The connection still works.
+            assert text(await server.work({}))["label"] == "one"
 
 
 async def test_errors_and_secrets_in_a_failed_task_are_the_error_of_the_tool_alone(tmp_path: Path) -> None:
@@ -393,25 +393,25 @@ async def test_errors_and_secrets_in_a_failed_task_are_the_error_of_the_tool_alo
     assert len(server.requests("server/discover")) == 1
 
 
-@pytest.mark.parametrize("interval", [0, -1, None, "soon", True])
-async def test_no_interval_makes_us_ask_too_often(tmp_path: Path, interval: Any) -> None:
-    limits = {"pollIntervalMs": interval}
-    began = time.monotonic()
+async def test_no_interval_makes_us_ask_too_often(tmp_path: Path) -> None:
     async with served(tmp_path) as server:
-        await server.work({"polls": 3, "create": limits, "state": limits})
-        assert len(server.requests("tasks/get")) == 4
-    assert time.monotonic() - began > 4 * tasks.MIN_INTERVAL
+        for number, interval in enumerate((0, -1, None, "soon", True), 1):
+            limits = {"pollIntervalMs": interval}
+            began = time.monotonic()
+            await server.work({"polls": 3, "create": limits, "state": limits})
+            assert len(server.requests("tasks/get")) == 4 * number
+            assert time.monotonic() - began > 4 * tasks.MIN_INTERVAL
 
 
-@pytest.mark.parametrize("interval", [1e12, 10**400, 1e308])
-async def test_a_huge_interval_is_bounded_and_a_call_still_times_out(tmp_path: Path, interval: Any) -> None:
-    state = {"taskId": "x", "status": "working", "pollIntervalMs": interval}
-    assert tasks.read_task(state).interval <= tasks.MAX_INTERVAL
-    if isinstance(interval, float):
-        async with served(tmp_path) as server:
+async def test_a_huge_interval_is_bounded_and_a_call_still_times_out(tmp_path: Path) -> None:
+    for interval in (1e12, 10**400, 1e308):
+        state = {"taskId": "x", "status": "working", "pollIntervalMs": interval}
+        assert tasks.read_task(state).interval <= tasks.MAX_INTERVAL
+    async with served(tmp_path) as server:
+        for number, interval in enumerate((1e12, 1e308), 1):
             with pytest.raises(UpstreamCallError, match="timed out"):
                 await server.work({"create": {"pollIntervalMs": interval}}, timeout=0.3)
-            await server.until_requested("tasks/cancel")
+            await server.until_requested("tasks/cancel", number)
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
@@ -429,11 +429,7 @@ async def test_a_time_to_live_that_grows_with_each_answer_does_not_make_us_ask_m
 
     server = Renewing([{"status": "working"} for _ in range(20)])
     seed = tasks.read_task({"taskId": "t", "status": "working"})
-    handle = tasks.new_handle(seed, UpstreamSpec("srv", command="x"), modern=True, left=None, wall=server.now)
-    call = CallQuestions("srv", "tool 'work'", None, Unlimited())
-    following = tasks.Following(
-        handle, server, call, sleep=server.sleep, clock=lambda: server.now, wall=lambda: server.now
-    )
+    following = server.following(seed)
     with suppress(TaskLost):
         await following.result(seed)
     for before, after in pairwise(server.gets):
@@ -450,19 +446,8 @@ async def test_a_secret_at_the_end_of_a_long_status_message_is_not_passed_on_in_
     message = "x" * 10 + " " + "y " * 487 + secret + " and more"
     server = Script([{"status": "working", "statusMessage": message}])
     seed = tasks.read_task({"taskId": "t", "status": "working", "statusMessage": message})
-    call = CallQuestions("srv", "tool 'work'", None, Unlimited())
-    handle = tasks.new_handle(seed, UpstreamSpec("srv", command="x"), modern=True, left=None, wall=server.now)
-    following = tasks.Following(
-        handle,
-        server,
-        call,
-        on_progress,
-        redact=lambda text: text.replace(secret, "***"),
-        sleep=server.sleep,
-        clock=lambda: server.now,
-        wall=lambda: server.now,
-    )
-    await following.result(seed)
+    options = {"on_progress": on_progress, "redact": lambda text: text.replace(secret, "***")}
+    await server.following(seed, **options).result(seed)
     assert len(said) == 1
     assert len(said[0]) <= tasks.MAX_MESSAGE
     assert "correct" not in said[0]
@@ -518,6 +503,13 @@ class Script:
         self.gets: list[float] = []
         self.updates: list[JsonObject] = []
         self.cancelled = 0
+
+    def following(self, seed: tasks.Task, asking: Asking | None = None, **more: Any) -> tasks.Following:
+        call = CallQuestions("srv", "tool 'work'", asking, Unlimited())
+        handle = tasks.new_handle(seed, UpstreamSpec("srv", command="x"), modern=True, left=None, wall=self.now)
+        assert tasks.handle_of(handle.text()) == handle
+        clock = {"sleep": self.sleep, "clock": lambda: self.now, "wall": lambda: self.now}
+        return tasks.Following(handle, self, call, **clock, **more)
 
     async def request(self, method: str, params: Any) -> JsonObject:
         assert params["taskId"] == "t"
@@ -575,12 +567,7 @@ async def test_any_server_gives_one_end_of_a_call_and_is_never_asked_too_often(
 ) -> None:
     server, person = Script(states), Person()
     seed = tasks.read_task({"taskId": "t", "status": status, **limits})
-    call = CallQuestions("srv", "tool 'work'", person.asking, Unlimited())
-    handle = tasks.new_handle(seed, UpstreamSpec("srv", command="x"), modern=True, left=None, wall=server.now)
-    assert tasks.handle_of(handle.text()) == handle
-    following = tasks.Following(
-        handle, server, call, sleep=server.sleep, clock=lambda: server.now, wall=lambda: server.now
-    )
+    following = server.following(seed, person.asking)
     ends: list[Any] = []
     try:
         ends.append((await following.result(seed))["content"])

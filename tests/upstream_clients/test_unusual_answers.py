@@ -122,19 +122,9 @@ async def test_over_http_an_answer_needs_neither_a_version_nor_an_id(answer: Any
 
 
 STRAY = [
-    '{"type": "heartbeat"}',
-    "not json",
-    '"ping"',
-    "123",
-    "[]",
-    "null",
-    "{}",
-    '{"id": 12, "half": ',
-    '{"jsonrpc": "2.0", "id": 12}',
-    '{"jsonrpc": "2.0", "id": 12, "result": null}',
-    '{"jsonrpc": "1.0", "method": "notifications/message"}',
-    '{"status": "ok", "error": null}',
-    "<html>",
+    *('{"type": "heartbeat"}', "not json", '"ping"', "123", "[]", "null", "{}", '{"id": 12, "half": '),
+    *('{"jsonrpc": "2.0", "id": 12}', '{"jsonrpc": "2.0", "id": 12, "result": null}'),
+    *('{"jsonrpc": "1.0", "method": "notifications/message"}', '{"status": "ok", "error": null}', "<html>"),
 ]
 
 

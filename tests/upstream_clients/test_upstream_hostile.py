@@ -1,4 +1,4 @@
-"""Servers over stdio that misbehave, each a real process."""
+"""Servers over stdio that misbehave, each a real process, and limits of unsolicited messages."""
 
 import logging
 import os
@@ -22,6 +22,7 @@ from upstream_clients import (
 )
 from upstream_clients.backoff import Backoff
 from upstream_clients.connection import Connection
+from upstream_clients.line_messages import MESSAGES_BURST, MESSAGES_PER_SECOND, ReadingAllowance
 from upstream_clients.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
@@ -283,10 +284,7 @@ async def test_a_child_that_floods_its_stderr_does_not_stall(pool_of: Any) -> No
 
 async def test_the_chatter_of_npm_is_not_taken_for_a_reason(pool_of: Any) -> None:
     noise = "npm notice\\nnpm notice New minor version of npm!\\nnpm warn old\\nnpm WARN old\\n"
-    for said, quoted in [
-        ("Error: no key\\n" + noise, "its stderr says: Error: no key"),
-        (noise, "why"),
-    ]:
+    for said, quoted in [("Error: no key\\n" + noise, "its stderr says: Error: no key"), (noise, "why")]:
         script = f"import sys; sys.exit('{said}')"
         async with pool_of(UpstreamSpec("srv", command=sys.executable, args=("-c", script))) as pool:
             assert str(pool.views()[0].error).endswith(quoted)
@@ -410,3 +408,59 @@ async def test_a_server_that_announces_changes_without_end_is_listed_once_in_a_w
             await source.call_tool("grow", {})
         listings = await source.call_tool("listings", {})
         assert int(listings.result["content"][0]["text"]) <= 5
+
+
+# Limits of unsolicited messages.
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def note(text: str = "") -> dict[str, Any]:
+    params = {"level": "info", "data": {"lines": [text]}}
+    return {"jsonrpc": "2.0", "method": "notifications/message", "params": params}
+
+
+def test_a_server_that_says_little_is_never_held_up() -> None:
+    clock = Clock()
+    allowance = ReadingAllowance(clock)
+    for _ in range(5000):
+        clock.now += 0.01
+        assert allowance.spend(note()) == 0.0
+
+
+def test_a_flood_is_read_at_the_rate_of_the_allowance() -> None:
+    clock = Clock()
+    allowance = ReadingAllowance(clock)
+    count = 3 * int(MESSAGES_BURST)
+    for _ in range(count):
+        clock.now += allowance.spend(note())
+    assert clock.now == pytest.approx((count - MESSAGES_BURST) / MESSAGES_PER_SECOND, rel=0.05)
+
+
+def test_junk_counts_too() -> None:
+    clock = Clock()
+    allowance = ReadingAllowance(clock)
+    for _ in range(int(MESSAGES_BURST + 2 * MESSAGES_PER_SECOND)):
+        clock.now += allowance.spend(ValueError("no JSON"))
+    assert clock.now > 1
+
+
+def test_thousands_of_log_messages_before_an_answer_are_read_without_a_pause() -> None:
+    allowance = ReadingAllowance(Clock())
+    assert sum(allowance.spend(note("a line of a log")) for _ in range(20_000)) == 0.0
+
+
+def test_a_large_message_counts_for_many_but_holds_its_server_up_for_a_second_at_most() -> None:
+    clock = Clock()
+    allowance = ReadingAllowance(clock)
+    pauses = []
+    for _ in range(40):
+        pauses.append(allowance.spend(note("x" * 16_000_000)))
+        clock.now += pauses[-1]
+    assert sum(pauses) > 5
+    assert max(pauses) <= 1.01

@@ -81,10 +81,7 @@ async def test_a_connection_notices_a_peer_that_is_gone_without_a_word_and_goes_
         monkeypatch.setenv("http_proxy", address if proxied else "")
         url = "http://mcp.example/mcp" if proxied else f"{address}/mcp"
         spec = UpstreamSpec("srv", transport="http", url=url)
-        async with (
-            http.McpHttpClient(spec, HttpWatch()) as client,
-            client.stream("GET", url) as response,
-        ):
+        async with http.McpHttpClient(spec, HttpWatch()) as client, client.stream("GET", url) as response:
             connection = response.extensions["network_stream"].get_extra_info("socket")
             assert proxied or connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             if sys.platform == "linux" and not proxied:
@@ -96,9 +93,7 @@ async def test_a_connection_notices_a_peer_that_is_gone_without_a_word_and_goes_
     assert asked == [url if proxied else "/mcp"]
 
 
-async def test_a_notification_without_a_reader_holds_no_later_message_for_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_notification_without_a_reader_holds_no_later_message_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()

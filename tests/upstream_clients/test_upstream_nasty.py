@@ -20,10 +20,7 @@ from upstream_clients.line_messages import LineBuffer, TooLong, error_for_long_l
 from upstream_clients.live_connection import LivenessMonitor
 from upstream_clients.upstream import Upstream
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(os.name == "nt", reason="signals and process groups are POSIX"),
-]
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name == "nt", reason="signals and process groups are POSIX")]
 
 
 def text(outcome: Any) -> str:

@@ -4,14 +4,15 @@ ones."""
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio.abc import TaskGroup
 from fake_link import admitted
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +43,7 @@ APPS = {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"
 ELICIT = ["elicitation/create", FORM]
 SAMPLE = ["sampling/createMessage", {"messages": [], "maxTokens": 9}]
 ROOTS = ["roots/list", {}]
+ASKS_ROOTS = {"inputRequests": {"a": {"method": "roots/list"}}}
 LINK = {"mode": "url", "message": "Log in", "url": "https://example.com/login", "elicitationId": "e1"}
 ACCEPT = {"action": "accept", "content": {"name": "Ada"}}
 
@@ -122,16 +124,46 @@ class Started:
         return json.loads(self.result) if self.result.startswith(("[", "{")) else self.result
 
 
+def rounds(*each: Any) -> dict[str, Any]:
+    return {"rounds": list(each)}
+
+
 @pytest.fixture
 def asking_server() -> Callable[..., UpstreamSpec]:
     script = str(Path(__file__).parent / "servers" / "asking_server.py")
     return lambda *flags, **more: UpstreamSpec("srv", command=sys.executable, args=(script, *flags), **more)
 
 
+@pytest.fixture
+def scene(asking_server: Any, pool_of: Any) -> Callable[..., Any]:
+    """`async with scene("modern") as (source, tasks)`: a server that asks, and a group for calls to it."""
+
+    @asynccontextmanager
+    async def opened(*flags: str, **more: Any) -> AsyncIterator[tuple[ToolSource, TaskGroup]]:
+        async with pool_of(asking_server(*flags, **more)) as pool, anyio.create_task_group() as tasks:
+            yield pool.source("srv"), tasks
+
+    return opened
+
+
 def ask(source: ToolSource, user: User | None, *wanted: Any, **arguments: Any) -> Callable[[], Awaitable[ToolOutcome]]:
     """Return a call of the legacy server's tool that asks these questions."""
     asking = None if user is None else user.asking
     return lambda: source.call_tool("ask", {"questions": wanted, **arguments}, asking=asking)
+
+
+def begin(tasks: TaskGroup, call: Callable[[], Awaitable[ToolOutcome]]) -> Started:
+    started = Started()
+    tasks.start_soon(started.run, call)
+    return started
+
+
+async def asked(tasks: TaskGroup, source: ToolSource, user: User, *wanted: Any) -> Started:
+    """Begin a call that asks these questions, and return when its person has been asked them."""
+    already = len(user.seen)
+    started = begin(tasks, ask(source, user, *wanted))
+    await user.until_asked(already + len(wanted))
+    return started
 
 
 async def log_of(source: ToolSource) -> Any:
@@ -141,15 +173,15 @@ async def log_of(source: ToolSource) -> Any:
 # Legacy servers: questions as requests.
 
 
-async def test_a_question_reaches_its_call_unread_and_so_does_the_answer(asking_server: Any, pool_of: Any) -> None:
+async def test_a_question_reaches_its_call_unread_and_so_does_the_answer(scene: Any) -> None:
     wanted = {**FORM, "_meta": {"x": 1}, "fromTheFuture": {"deep": [None, 1.5]}}
     answer = {**ACCEPT, "alsoNew": {"a": [None]}}
     user = User(answer=answer)
-    async with pool_of(asking_server()) as pool:
-        outcome = await ask(pool.source("srv"), user, ["elicitation/create", wanted])()
+    async with scene() as (source, _):
+        outcome = await ask(source, user, ["elicitation/create", wanted])()
         assert json.loads(text(outcome)) == [{"result": answer}]
         assert user.seen == [Question("srv", "elicitation/create", wanted)]
-        assert (await log_of(pool.source("srv")))["capabilities"] == {
+        assert (await log_of(source))["capabilities"] == {
             "elicitation": {"form": {}, "url": {}},
             "sampling": {},
             "roots": {"listChanged": True},
@@ -157,55 +189,39 @@ async def test_a_question_reaches_its_call_unread_and_so_does_the_answer(asking_
         }
 
 
-async def test_questions_of_one_call_are_open_at_the_same_time(asking_server: Any, pool_of: Any) -> None:
+async def test_questions_of_one_call_are_open_at_the_same_time(scene: Any) -> None:
     user = User(hold=True)
-    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
-        started = Started()
-        tasks.start_soon(started.run, ask(pool.source("srv"), user, ELICIT, SAMPLE, ROOTS))
-        await user.until_asked(3)
+    async with scene() as (source, tasks):
+        started = await asked(tasks, source, user, ELICIT, SAMPLE, ROOTS)
         assert {question.method for question in user.seen} == {ELICIT[0], SAMPLE[0], ROOTS[0]}
         user.free.set()
         assert await started.outcome() == [{"result": ACCEPT}] * 3
 
 
-async def test_what_is_refused_is_an_error_that_says_why(asking_server: Any, pool_of: Any) -> None:
-    user = User(answer=QuestionRefused("no person is there"))
-    async with pool_of(asking_server()) as pool:
-        assert json.loads(text(await ask(pool.source("srv"), user, ELICIT)())) == [{"error": "no person is there"}]
+async def test_what_cannot_be_answered_is_an_error_that_says_why_and_nothing_of_ours(scene: Any) -> None:
+    async with scene() as (source, _):
+        for user, error in (
+            (User(answer=QuestionRefused("no person is there")), "no person is there"),
+            (User(answer=RuntimeError("secret of ours")), "the client could not ask, because of an internal error"),
+            (None, "no person can be asked on behalf of this call"),
+        ):
+            assert json.loads(text(await ask(source, user, ELICIT)())) == [{"error": error}]
 
 
-async def test_a_failure_in_asking_tells_the_server_nothing(asking_server: Any, pool_of: Any) -> None:
-    user = User(answer=RuntimeError("secret of ours"))
-    async with pool_of(asking_server()) as pool:
-        ((answer),) = json.loads(text(await ask(pool.source("srv"), user, ELICIT)()))
-    assert answer == {"error": "the client could not ask, because of an internal error"}
-
-
-async def test_a_call_for_which_no_user_can_be_asked_gets_an_error(asking_server: Any, pool_of: Any) -> None:
-    async with pool_of(asking_server()) as pool:
-        ((answer),) = json.loads(text(await ask(pool.source("srv"), None, ELICIT)()))
-    assert answer == {"error": "no person can be asked on behalf of this call"}
-
-
-async def test_while_no_call_is_in_flight_there_are_no_roots_and_no_user_is_asked(
-    asking_server: Any, pool_of: Any
-) -> None:
-    async with pool_of(asking_server("roots")) as pool:
-        seen = await log_of(pool.source("srv"))
+async def test_while_no_call_is_in_flight_there_are_no_roots_and_no_user_is_asked(scene: Any) -> None:
+    async with scene("roots") as (source, _):
+        seen = await log_of(source)
         assert seen["answers"] == {seen["early"]: {"result": {"roots": []}}}
     connection = ConnectionQuestions()
     with pytest.raises(QuestionRefused, match="answered only while a call is in flight"):
         await connection.answer(*ELICIT, None)  # type: ignore[arg-type]
 
 
-async def test_a_question_that_names_no_call_goes_to_the_run_of_all_calls(asking_server: Any, pool_of: Any) -> None:
+async def test_a_question_that_names_no_call_goes_to_the_run_of_all_calls(scene: Any) -> None:
     older, newer = User(hold=True), User(hold=True)
-    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
-        source = pool.source("srv")
-        first, second = Started(), Started()
-        tasks.start_soon(first.run, ask(source, older, ELICIT))
-        await older.until_asked()
-        tasks.start_soon(second.run, ask(source, newer, SAMPLE))
+    async with scene() as (source, tasks):
+        first = await asked(tasks, source, older, ELICIT)
+        second = begin(tasks, ask(source, newer, SAMPLE))
         await older.until_asked(2)
         assert newer.seen == []
         # The first call ends. The second question stays open, since it may belong to the second call.
@@ -216,23 +232,17 @@ async def test_a_question_that_names_no_call_goes_to_the_run_of_all_calls(asking
         assert older.taken_back == 1
 
 
-async def test_a_question_that_may_be_another_runs_is_refused_and_then_runs_take_turns(
-    asking_server: Any, pool_of: Any
-) -> None:
-    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
-        source = pool.source("srv")
+async def test_a_question_that_may_be_another_runs_is_refused_and_then_runs_take_turns(scene: Any) -> None:
+    async with scene() as (source, tasks):
         ada, bob = User("ada", hold=True), User("bob", {"action": "decline"})
-        first, second = Started(), Started()
-        tasks.start_soon(first.run, ask(source, ada, ELICIT))
-        await ada.until_asked()
-        tasks.start_soon(second.run, ask(source, bob, ELICIT))
+        first = await asked(tasks, source, ada, ELICIT)
+        second = begin(tasks, ask(source, bob, ELICIT))
         ((refused),) = await second.outcome()
         assert "no person was asked" in refused["error"]
         assert "repeat" in refused["error"]
         assert bob.seen == []
         # Ada's run was alone when the question came. Bob's call waits for the end of hers, and then asks him.
-        again = Started()
-        tasks.start_soon(again.run, ask(source, bob, ELICIT))
+        again = begin(tasks, ask(source, bob, ELICIT))
         with pytest.raises(UpstreamUnavailable, match="was still busy with calls of other programs"):
             await source.call_tool("log", {}, asking=Asking("cleo", bob.asking.ask), timeout=0.2)
         assert bob.seen == []
@@ -244,14 +254,11 @@ async def test_a_question_that_may_be_another_runs_is_refused_and_then_runs_take
 
 @pytest.mark.parametrize("limit", [None, 1], ids=["taking turns", "maxConcurrentCalls"])
 async def test_a_person_who_thinks_delays_a_call_of_another_owner_by_a_second_at_most(
-    limit: int | None, asking_server: Any, pool_of: Any
+    limit: int | None, scene: Any
 ) -> None:
-    async with pool_of(asking_server(max_concurrent_calls=limit)) as pool, anyio.create_task_group() as tasks:
-        source = pool.source("srv")
+    async with scene(max_concurrent_calls=limit) as (source, tasks):
         ada, bob = User("ada", owner="ada", hold=True), User("bob", owner="bob")
-        first = Started()
-        tasks.start_soon(first.run, ask(source, ada, ELICIT))
-        await ada.until_asked()
+        first = await asked(tasks, source, ada, ELICIT)
         # From here on runs take turns.
         ((refused),) = json.loads(text(await ask(source, bob, ELICIT)()))
         assert "no person was asked" in refused["error"]
@@ -263,15 +270,10 @@ async def test_a_person_who_thinks_delays_a_call_of_another_owner_by_a_second_at
         assert (len(ada.seen), ada.taken_back, bob.seen) == (1, 0, [])
 
 
-async def test_a_question_that_no_client_can_answer_is_refused_when_another_run_waits(
-    asking_server: Any, pool_of: Any
-) -> None:
-    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
-        source = pool.source("srv")
+async def test_a_question_that_no_client_can_answer_is_refused_when_another_run_waits(scene: Any) -> None:
+    async with scene() as (source, tasks):
         ada, bob = User("ada", hold=True, able=False), User("bob")
-        first = Started()
-        tasks.start_soon(first.run, ask(source, ada, ELICIT))
-        await ada.until_asked()
+        first = await asked(tasks, source, ada, ELICIT)
         json.loads(text(await ask(source, bob, ELICIT)()))
         assert ada.taken_back == 0, "with no call waiting it stays open"
         with anyio.fail_after(question_routing.SAME_CALLER_SECONDS / 4):
@@ -314,35 +316,27 @@ async def test_a_call_that_steps_out_lets_the_next_one_in_and_counts_again_after
 
 
 @pytest.mark.parametrize("how", ["cancelled", "answered"])
-async def test_a_call_that_ends_while_its_question_is_open_frees_one_place_and_no_more(
-    how: str, asking_server: Any, pool_of: Any
-) -> None:
-    async with pool_of(asking_server(max_concurrent_calls=1)) as pool, anyio.create_task_group() as tasks:
-        source, user = pool.source("srv"), User(hold=True)
-        first, second = Started(), Started()
-        tasks.start_soon(first.run, ask(source, user, ELICIT))
-        await user.until_asked()
+async def test_a_call_that_ends_while_its_question_is_open_frees_one_place_and_no_more(how: str, scene: Any) -> None:
+    async with scene(max_concurrent_calls=1) as (source, tasks):
+        user = User(hold=True)
+        first = await asked(tasks, source, user, ELICIT)
         if how == "cancelled":
             first.scope.cancel()
         else:
             await source.call_tool("finish", {}, asking=user.asking)
         with anyio.fail_after(20):
             await first.ended.wait()
-        tasks.start_soon(second.run, lambda: source.call_tool("ask_late", {}, asking=user.asking))
+        second = begin(tasks, lambda: source.call_tool("ask_late", {}, asking=user.asking))
         await anyio.wait_all_tasks_blocked()
         with pytest.raises(UpstreamUnavailable, match="had 1 other calls in flight"):
             await source.call_tool("answer_late", {}, asking=user.asking, timeout=0.3)
         second.scope.cancel()
 
 
-async def test_a_call_for_which_no_user_can_be_asked_makes_a_question_ambiguous(
-    asking_server: Any, pool_of: Any
-) -> None:
-    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
-        source, ada = pool.source("srv"), User("ada", hold=True)
-        first = Started()
-        tasks.start_soon(first.run, ask(source, ada, ELICIT))
-        await ada.until_asked()
+async def test_a_call_for_which_no_user_can_be_asked_makes_a_question_ambiguous(scene: Any) -> None:
+    async with scene() as (source, tasks):
+        ada = User("ada", hold=True)
+        first = await asked(tasks, source, ada, ELICIT)
         ((refused),) = json.loads(text(await ask(source, None, ELICIT)()))
         assert "no person was asked" in refused["error"]
         assert len(ada.seen) == 1
@@ -351,10 +345,10 @@ async def test_a_call_for_which_no_user_can_be_asked_makes_a_question_ambiguous(
 
 
 async def test_a_call_that_was_given_up_may_still_ask_but_never_another_run(
-    asking_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
+    scene: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with pool_of(asking_server()) as pool:
-        source, ada, bob = pool.source("srv"), User("ada"), User("bob")
+    async with scene() as (source, _):
+        ada, bob = User("ada"), User("bob")
 
         async def proceed(user: User) -> str:
             return text(await source.call_tool("proceed", {}, asking=user.asking))
@@ -376,12 +370,10 @@ async def test_a_call_that_was_given_up_may_still_ask_but_never_another_run(
         assert json.loads(await proceed(bob)) == [{"result": ACCEPT}]
 
 
-async def test_a_server_that_dies_takes_its_questions_along(asking_server: Any, pool_of: Any) -> None:
+async def test_a_server_that_dies_takes_its_questions_along(scene: Any) -> None:
     user = User(hold=True)
-    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
-        source, started = pool.source("srv"), Started()
-        tasks.start_soon(started.run, ask(source, user, ELICIT))
-        await user.until_asked()
+    async with scene() as (source, tasks):
+        started = await asked(tasks, source, user, ELICIT)
         with pytest.raises(UpstreamCallError):
             await source.call_tool("die", {}, asking=user.asking)
         with pytest.raises(UpstreamCallError, match="closed the connection") as caught:
@@ -390,25 +382,19 @@ async def test_a_server_that_dies_takes_its_questions_along(asking_server: Any, 
         assert user.taken_back == 1
 
 
-async def test_a_server_takes_its_question_back(asking_server: Any, pool_of: Any) -> None:
+async def test_a_server_takes_its_question_back(scene: Any) -> None:
     user = User(hold=True)
-    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
-        source, started = pool.source("srv"), Started()
-        tasks.start_soon(started.run, ask(source, user, ELICIT))
-        await user.until_asked()
+    async with scene() as (source, tasks):
+        started = await asked(tasks, source, user, ELICIT)
         await source.call_tool("take_back", {}, asking=user.asking)
         assert await started.outcome() == "taken back"
         assert user.taken_back == 1
 
 
-async def test_a_call_that_is_cancelled_or_times_out_takes_its_questions_along(
-    asking_server: Any, pool_of: Any
-) -> None:
+async def test_a_call_that_is_cancelled_or_times_out_takes_its_questions_along(scene: Any) -> None:
     user = User(hold=True)
-    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
-        source, started = pool.source("srv"), Started()
-        tasks.start_soon(started.run, ask(source, user, ELICIT, SAMPLE))
-        await user.until_asked(2)
+    async with scene() as (source, tasks):
+        started = await asked(tasks, source, user, ELICIT, SAMPLE)
         started.scope.cancel()
         with anyio.fail_after(20):
             await started.ended.wait()
@@ -417,18 +403,15 @@ async def test_a_call_that_is_cancelled_or_times_out_takes_its_questions_along(
         assert len((await log_of(source))["cancelled"]) == 1
 
 
-async def test_progress_continues_while_a_question_is_open(asking_server: Any, pool_of: Any) -> None:
+async def test_progress_continues_while_a_question_is_open(scene: Any) -> None:
     user, reported = User(hold=True), anyio.Event()
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         reported.set()
 
-    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
-        source, started = pool.source("srv"), Started()
-        tasks.start_soon(
-            started.run,
-            lambda: source.call_tool("ask", {"questions": [ELICIT]}, on_progress=on_progress, asking=user.asking),
-        )
+    async with scene() as (source, tasks):
+        call = {"questions": [ELICIT]}
+        started = begin(tasks, lambda: source.call_tool("ask", call, on_progress=on_progress, asking=user.asking))
         await user.until_asked()
         await source.call_tool("progress", {}, asking=user.asking)
         with anyio.fail_after(20):
@@ -438,27 +421,24 @@ async def test_progress_continues_while_a_question_is_open(asking_server: Any, p
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_the_time_of_a_call_stands_still_while_its_question_is_open(
-    era: str, asking_server: Any, pool_of: Any
-) -> None:
+async def test_the_time_of_a_call_stands_still_while_its_question_is_open(era: str, scene: Any) -> None:
     async def think(question: Question) -> JsonObject:
         await anyio.sleep(1.2)
         return ACCEPT
 
-    one = {"inputRequests": {"a": {"method": "roots/list"}}, "requestState": "1:"}
     calls: dict[str, tuple[str, Any]] = {
         "legacy": ("ask", {"questions": [ELICIT, SAMPLE]}),
-        "modern": ("rounds", {"rounds": [one]}),
+        "modern": ("rounds", rounds({**ASKS_ROOTS, "requestState": "1:"})),
     }
-    async with pool_of(asking_server(era)) as pool:
-        await pool.source("srv").call_tool(*calls[era], timeout=1, asking=Asking("run", think))
+    async with scene(era) as (source, _):
+        await source.call_tool(*calls[era], timeout=1, asking=Asking("run", think))
 
 
-async def test_a_call_that_hangs_after_its_question_times_out(asking_server: Any, pool_of: Any) -> None:
+async def test_a_call_that_hangs_after_its_question_times_out(scene: Any) -> None:
     user = User()
-    async with pool_of(asking_server()) as pool:
+    async with scene() as (source, _):
         with pytest.raises(UpstreamCallError, match=r"tool 'ask_and_hang' timed out after 0\.5 s"):
-            await pool.source("srv").call_tool("ask_and_hang", {}, timeout=0.5, asking=user.asking)
+            await source.call_tool("ask_and_hang", {}, timeout=0.5, asking=user.asking)
     assert len(user.seen) == 1
 
 
@@ -475,19 +455,19 @@ async def test_a_call_has_its_limit_again_when_the_question_is_answered() -> Non
     assert 0 < scope.deadline - anyio.current_time() <= 100
 
 
-async def test_a_flood_of_questions_is_cut_off(asking_server: Any, pool_of: Any) -> None:
+async def test_a_flood_of_questions_is_cut_off(scene: Any) -> None:
     user = User()
-    async with pool_of(asking_server()) as pool:
-        outcome = await ask(pool.source("srv"), user, ELICIT, times=300)()
+    async with scene() as (source, _):
+        outcome = await ask(source, user, ELICIT, times=300)()
     answers = json.loads(text(outcome))
     assert len(user.seen) == MAX_QUESTIONS == answers.count({"result": ACCEPT})
     assert answers.count({"error": "more than 100 questions were asked within one call; ask for less"}) == 200
 
 
-async def test_a_question_of_many_megabytes_is_refused(asking_server: Any, pool_of: Any) -> None:
+async def test_a_question_of_many_megabytes_is_refused(scene: Any) -> None:
     user = User()
-    async with pool_of(asking_server()) as pool:
-        outcome = await pool.source("srv").call_tool("ask_large", {"bytes": 5_000_000}, asking=user.asking)
+    async with scene() as (source, _):
+        outcome = await source.call_tool("ask_large", {"bytes": 5_000_000}, asking=user.asking)
     ((answer),) = json.loads(text(outcome))
     assert "4194304 are allowed" in answer["error"]
     assert user.seen == []
@@ -498,15 +478,14 @@ async def test_a_question_of_many_megabytes_is_refused(asking_server: Any, pool_
 
 @pytest.mark.parametrize("told", [True, False], ids=["told when done", "not told"])
 async def test_a_call_is_repeated_when_its_user_has_been_to_a_url(
-    told: bool, asking_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
+    told: bool, scene: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not told:
         monkeypatch.setattr(questions, "URL_WAIT", 0.05)
     user = User(answer={"action": "accept"})
-    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
-        source, started = pool.source("srv"), Started()
+    async with scene() as (source, tasks):
         call = {"elicitations": [LINK, {**LINK, "elicitationId": "e2", "url": "https://example.com/2"}]}
-        tasks.start_soon(started.run, lambda: source.call_tool("url", call, asking=user.asking))
+        started = begin(tasks, lambda: source.call_tool("url", call, asking=user.asking))
         await user.until_asked(2)
         assert user.seen[0] == Question("srv", "elicitation/create", LINK)
         if told:
@@ -519,40 +498,28 @@ async def test_a_call_is_repeated_when_its_user_has_been_to_a_url(
                 await started.outcome()
 
 
-@pytest.mark.parametrize(
-    ("elicitation", "action", "complaint"),
-    [
-        (LINK, "decline", "needs the user to open https://example.com/login first, and the user declined"),
-        (LINK, "cancel", "needs the user to open https://example.com/login first, and the user did not answer"),
-        ({**LINK, "mode": "form"}, "accept", "not in a way that is valid MCP"),
-        ({"url": "https://example.com"}, "accept", "not in a way that is valid MCP"),
-    ],
-)
-async def test_a_url_that_is_not_gone_to_fails_the_call(
-    elicitation: Any, action: str, complaint: str, asking_server: Any, pool_of: Any
-) -> None:
-    async with pool_of(asking_server()) as pool:
-        with pytest.raises(UpstreamCallError, match=complaint):
-            await pool.source("srv").call_tool(
-                "url", {"elicitations": [elicitation]}, asking=User(answer={"action": action}).asking
-            )
-
-
-async def test_a_url_is_told_as_the_servers_error_where_no_user_can_be_asked(asking_server: Any, pool_of: Any) -> None:
-    async with pool_of(asking_server()) as pool:
+async def test_a_url_that_is_not_gone_to_fails_the_call(scene: Any) -> None:
+    first = "needs the user to open https://example.com/login first, and the user"
+    async with scene() as (source, _):
+        for elicitation, action, complaint in (
+            (LINK, "decline", f"{first} declined"),
+            (LINK, "cancel", f"{first} did not answer"),
+            ({**LINK, "mode": "form"}, "accept", "not in a way that is valid MCP"),
+            ({"url": "https://example.com"}, "accept", "not in a way that is valid MCP"),
+        ):
+            user = User(answer={"action": action})
+            with pytest.raises(UpstreamCallError, match=complaint):
+                await source.call_tool("url", {"elicitations": [elicitation]}, asking=user.asking)
+        # Where no user can be asked, it is the server's own error.
         with pytest.raises(UpstreamCallError, match="log in first") as caught:
-            await pool.source("srv").call_tool("url", {"elicitations": [LINK]})
-    assert caught.value.code == -32042
+            await source.call_tool("url", {"elicitations": [LINK]})
+        assert caught.value.code == -32042
 
 
 # Modern servers: questions in answers.
 
 
-def rounds(*each: Any) -> dict[str, Any]:
-    return {"rounds": list(each)}
-
-
-async def test_a_call_is_repeated_with_all_answers_and_the_state_as_it_was(asking_server: Any, pool_of: Any) -> None:
+async def test_a_call_is_repeated_with_all_answers_and_the_state_as_it_was(scene: Any) -> None:
     state = '1:{"a": 1.0}\u2028 \u00e9\U0001f600'
     first = {"b": {"method": ELICIT[0], "params": {**FORM, "new": 1}}, "a": {"method": "roots/list"}}
     arguments = rounds(
@@ -560,9 +527,8 @@ async def test_a_call_is_repeated_with_all_answers_and_the_state_as_it_was(askin
         {"inputRequests": {"c": {"method": SAMPLE[0], "params": SAMPLE[1]}}, "requestState": "2:"},
     )
     user = User(hold=True)
-    async with pool_of(asking_server("modern")) as pool, anyio.create_task_group() as tasks:
-        source, started = pool.source("srv"), Started()
-        tasks.start_soon(started.run, lambda: source.call_tool("rounds", arguments, asking=user.asking))
+    async with scene("modern") as (source, tasks):
+        started = begin(tasks, lambda: source.call_tool("rounds", arguments, asking=user.asking))
         await user.until_asked(2)
         assert user.seen == [
             Question("srv", "elicitation/create", {**FORM, "new": 1}),
@@ -581,26 +547,25 @@ async def test_a_call_is_repeated_with_all_answers_and_the_state_as_it_was(askin
     assert (calls[2]["inputResponses"], calls[2]["requestState"]) == ({"c": ACCEPT}, "2:")
 
 
-async def test_a_server_that_asks_for_nothing_but_time_is_called_again(asking_server: Any, pool_of: Any) -> None:
-    async with pool_of(asking_server("modern")) as pool:
-        source, user = pool.source("srv"), User()
+async def test_a_server_that_asks_for_nothing_but_time_is_called_again(scene: Any) -> None:
+    async with scene("modern") as (source, _):
+        user = User()
         waits = [{"requestState": "1:"}, {"requestState": "2:", "inputRequests": {}}, {"requestState": "3:"}]
         assert text(await source.call_tool("rounds", rounds(*waits), asking=user.asking)) == "through"
         assert [call.get("inputResponses") for call in (await log_of(source))["calls"]] == [None] * 5
     assert user.seen == []
 
 
-async def test_a_server_that_never_has_enough_is_given_up(asking_server: Any, pool_of: Any) -> None:
+async def test_a_server_that_never_has_enough_is_given_up(scene: Any) -> None:
     user = User()
-    async with pool_of(asking_server("modern")) as pool:
-        endless = {"inputRequests": {"a": {"method": "roots/list"}}}
+    async with scene("modern") as (source, _):
         with pytest.raises(UpstreamCallError, match="asks for further input again after 25 rounds") as caught:
-            await pool.source("srv").call_tool("rounds", rounds(endless), asking=user.asking)
+            await source.call_tool("rounds", rounds(ASKS_ROOTS), asking=user.asking)
     assert caught.value.dispatched
     assert len(user.seen) == MAX_ROUNDS + 1
 
 
-async def test_one_refused_answer_takes_the_other_questions_of_its_round_back(asking_server: Any, pool_of: Any) -> None:
+async def test_one_refused_answer_takes_the_other_questions_of_its_round_back(scene: Any) -> None:
     user, both = User(hold=True), anyio.Event()
 
     async def one_refuses(question: Question) -> JsonObject:
@@ -611,52 +576,41 @@ async def test_one_refused_answer_takes_the_other_questions_of_its_round_back(as
         return await user.asking.ask(question)
 
     two = {"a": {"method": ELICIT[0], "params": FORM}, "b": {"method": "roots/list"}}
-    async with pool_of(asking_server("modern")) as pool:
+    async with scene("modern") as (source, _):
         with pytest.raises(UpstreamCallError) as caught:
-            await pool.source("srv").call_tool(
-                "rounds", rounds({"inputRequests": two}), asking=Asking("run", one_refuses)
-            )
+            await source.call_tool("rounds", rounds({"inputRequests": two}), asking=Asking("run", one_refuses))
     assert caught.value.message == "server 'srv': tool 'rounds' needs input that it cannot get: no roots here"
     assert user.taken_back == 1
 
 
-@pytest.mark.parametrize(
-    ("round_", "complaint"),
-    [
-        ({}, "has neither inputRequests nor requestState"),
-        ({"inputRequests": []}, "inputRequests is not an object"),
-        ({"inputRequests": {"a": 7}}, "inputRequests.a names no method"),
-        ({"inputRequests": {"a": {"method": "roots/list", "params": 7}}}, "params of inputRequests.a is not an object"),
-        (
-            {"inputRequests": {"a": {"method": "tools/call"}}},
-            "'tools/call' is not one of elicitation/create, roots/list",
-        ),
-        (
-            {"inputRequests": {str(number): {"method": "roots/list"} for number in range(101)}},
-            "more than 100 questions",
-        ),
-        (
-            {"inputRequests": {"a": {"method": "elicitation/create", "params": {"message": "x" * 5_000_000}}}},
-            "4194304 are allowed",
-        ),
-    ],
-)
-async def test_an_answer_that_asks_wrongly_fails_its_call_and_no_user_is_asked(
-    round_: Any, complaint: str, asking_server: Any, pool_of: Any
-) -> None:
+async def test_an_answer_that_asks_wrongly_fails_its_call_and_no_user_is_asked(scene: Any) -> None:
     user = User()
-    async with pool_of(asking_server("modern")) as pool:
-        with pytest.raises(UpstreamCallError, match=complaint):
-            await pool.source("srv").call_tool("rounds", rounds(round_), asking=user.asking)
+    many = {str(number): {"method": "roots/list"} for number in range(101)}
+    large = {"a": {"method": "elicitation/create", "params": {"message": "x" * 5_000_000}}}
+    async with scene("modern") as (source, _):
+        for wrong, complaint in (
+            ({}, "has neither inputRequests nor requestState"),
+            ({"inputRequests": []}, "inputRequests is not an object"),
+            ({"inputRequests": {"a": 7}}, "inputRequests.a names no method"),
+            (
+                {"inputRequests": {"a": {"method": "roots/list", "params": 7}}},
+                "params of inputRequests.a is not an obj",
+            ),
+            ({"inputRequests": {"a": {"method": "tools/call"}}}, "'tools/call' is not one of elicitation/create, roo"),
+            ({"inputRequests": many}, "more than 100 questions"),
+            ({"inputRequests": large}, "4194304 are allowed"),
+        ):
+            with pytest.raises(UpstreamCallError, match=complaint):
+                await source.call_tool("rounds", rounds(wrong), asking=user.asking)
     assert user.seen == []
 
 
-async def test_an_answer_outlives_the_process_that_asked(asking_server: Any, pool_of: Any) -> None:
+async def test_an_answer_outlives_the_process_that_asked(scene: Any) -> None:
     user = User(hold=True)
-    one = {"inputRequests": {"a": {"method": "roots/list"}}, "requestState": "1:"}
-    async with pool_of(asking_server("modern")) as pool, anyio.create_task_group() as tasks:
-        source, started = pool.source("srv"), Started()
-        tasks.start_soon(started.run, lambda: source.call_tool("rounds", rounds(one), asking=user.asking))
+    async with scene("modern") as (source, tasks):
+        started = begin(
+            tasks, lambda: source.call_tool("rounds", rounds({**ASKS_ROOTS, "requestState": "1:"}), asking=user.asking)
+        )
         await user.until_asked()
         with pytest.raises(UpstreamCallError):
             await source.call_tool("die", {})
@@ -666,12 +620,10 @@ async def test_an_answer_outlives_the_process_that_asked(asking_server: Any, poo
         assert [call["name"] for call in (await log_of(source))["calls"]] == ["rounds", "log"]
 
 
-async def test_cancelling_a_modern_call_takes_its_question_back(asking_server: Any, pool_of: Any) -> None:
+async def test_cancelling_a_modern_call_takes_its_question_back(scene: Any) -> None:
     user = User(hold=True)
-    one = {"inputRequests": {"a": {"method": "roots/list"}}}
-    async with pool_of(asking_server("modern")) as pool, anyio.create_task_group() as tasks:
-        source, started = pool.source("srv"), Started()
-        tasks.start_soon(started.run, lambda: source.call_tool("rounds", rounds(one), asking=user.asking))
+    async with scene("modern") as (source, tasks):
+        started = begin(tasks, lambda: source.call_tool("rounds", rounds(ASKS_ROOTS), asking=user.asking))
         await user.until_asked()
         started.scope.cancel()
         with anyio.fail_after(20):
@@ -679,10 +631,9 @@ async def test_cancelling_a_modern_call_takes_its_question_back(asking_server: A
     assert user.taken_back == 1
 
 
-async def test_prompts_may_ask_too_and_completions_are_asked_for(asking_server: Any, pool_of: Any) -> None:
+async def test_prompts_may_ask_too_and_completions_are_asked_for(scene: Any) -> None:
     user = User(answer={"roots": []})
-    async with pool_of(asking_server("modern")) as pool:
-        source = pool.source("srv")
+    async with scene("modern") as (source, _):
         prompt = await source.request("prompts/get", {"name": "p"}, asking=user.asking)
         seen = json.loads(prompt["description"])
         assert (seen["name"], seen["inputResponses"], seen["requestState"]) == ("p", {"r": {"roots": []}}, "s")

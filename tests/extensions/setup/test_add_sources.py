@@ -86,10 +86,7 @@ def test_an_api_is_known_by_its_document_and_any_other_address_is_a_server(web: 
             {"type": "apiKey", "in": "header", "name": "X-Key", "value": "${BOOK_KEY}"},
         ),
         ("bearer=${env:BOOK_KEY}", {"type": "bearer", "token": "${env:BOOK_KEY}"}),
-        (
-            "basic=${BOOK_USER}:${BOOK_KEY}",
-            {"type": "basic", "username": "${BOOK_USER}", "password": "${BOOK_KEY}"},
-        ),
+        ("basic=${BOOK_USER}:${BOOK_KEY}", {"type": "basic", "username": "${BOOK_USER}", "password": "${BOOK_KEY}"}),
         ("basic=alice:${BOOK_KEY}", {"type": "basic", "username": "alice", "password": "${BOOK_KEY}"}),
         (
             "basic=${NO_USER:-alice}:${BOOK_KEY}",
@@ -223,59 +220,16 @@ def variable(**of: Any) -> dict[str, Any]:
     return {**PACKAGE, "environmentVariables": [{"name": "A", **of}]}
 
 
-def argument(**of: Any) -> dict[str, Any]:
-    return {**PACKAGE, "packageArguments": [{"type": "positional", "valueHint": "a", **of}]}
+def hostile_packages() -> list[tuple[dict[str, Any], str]]:
+    """Return packages with the reasons to refuse them: those of a file, and two that are too large for it."""
+    lines = (Path(__file__).parent / "hostile_packages.txt").read_text("utf-8").splitlines()
+    found = [(json.loads(change), reason.strip()) for change, reason in zip(lines[::2], lines[1::2], strict=True)]
+    found.append((variable(value="x" * 3000), "too long"))
+    found.append(({"packageArguments": [{}] * 51}, "it has 51 packageArguments"))
+    return [({**PACKAGE, **change}, reason) for change, reason in found]
 
 
-@pytest.mark.parametrize(
-    ("package", "reason"),
-    [
-        ({**PACKAGE, "identifier": "--registry=https://evil.example"}, "is no name of a package"),
-        ({**PACKAGE, "identifier": "https://evil.example/a.tgz"}, "is no name of a package"),
-        ({**PACKAGE, "version": "latest"}, "is no exact version"),
-        ({**PACKAGE, "version": "1.2.3 --eval"}, "is no exact version"),
-        ({**PACKAGE, "version": "1.2"}, "is no exact version"),
-        (
-            {**PACKAGE, "registryBaseUrl": "https://evil.example/"},
-            "it comes from https://evil.example, and npm uses https://npm.example",
-        ),
-        ({**PACKAGE, "registryBaseUrl": "https://npm.example@evil.example"}, "it comes from https://evil.example,"),
-        ({**PACKAGE, "registryBaseUrl": "file:///npm"}, "it comes from an index without a host"),
-        (
-            {**PACKAGE, "registryType": "pypi", "identifier": "a", "registryBaseUrl": "https://pypi.example"},
-            "and uv uses https://pypi.example and https://extra.example",
-        ),
-        ({**PACKAGE, "runtimeHint": "sh"}, "it needs 'sh' to start"),
-        ({**PACKAGE, "runtimeArguments": [{"type": "named", "name": "--registry", "value": "x"}]}, "options to npx"),
-        ({**PACKAGE, "registryType": "mcpb"}, "are not supported"),
-        ({**PACKAGE, "transport": {"type": "streamable-http", "url": "http://x"}}, "started as an HTTP server"),
-        (variable(name="NODE_OPTIONS", value="--require /tmp/x"), "it wants to set NODE_OPTIONS"),
-        (variable(name="LD_PRELOAD", isRequired=True), "it wants to set LD_PRELOAD"),
-        (variable(name="PS4", value="$(id)"), "it wants to set PS4"),
-        (variable(name="SSLKEYLOGFILE", value="/tmp/keys"), "it wants to set SSLKEYLOGFILE"),
-        (variable(name="path", value="/tmp"), "it wants to set path"),
-        (variable(name="A=B"), "is no name of a variable"),
-        (variable(value="${AWS_SECRET_ACCESS_KEY}"), "refers to a variable of this machine"),
-        (variable(default="${HOME}"), "refers to a variable of this machine"),
-        (variable(value="\u202e"), "cannot be printed"),
-        (variable(value="x" * 3000), "too long"),
-        (argument(value="${TOKEN}"), "refers to a variable of this machine"),
-        (argument(value="a\nb"), "cannot be printed"),
-        (argument(isRequired=True, isSecret=True), "takes a secret as the argument"),
-        (argument(type="named", name="-e --eval"), "is no name of an option"),
-        ({**PACKAGE, "packageArguments": [{}] * 51}, "it has 51 packageArguments"),
-        ({**PACKAGE, "registryType": "oci", "identifier": "--privileged"}, "is no name of an image"),
-        ({**PACKAGE, "registryType": "oci", "identifier": "acme/w", "version": "latest"}, "is no exact version"),
-        (
-            {**PACKAGE, "registryType": "oci", "identifier": "a.example/w", "registryBaseUrl": "https://b.example"},
-            "it comes from b.example, and its image from a.example",
-        ),
-        (
-            {**PACKAGE, "registryType": "oci", "identifier": "w", "registryBaseUrl": "https://b.example/acme"},
-            "is not the address of a host alone",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("package", "reason"), hostile_packages())
 def test_hostile_packages_of_a_registry_are_refused_with_the_reason(package: dict[str, Any], reason: str) -> None:
     options, reasons = options_of({"packages": [package]}, indexes)
     assert options == []
@@ -524,3 +478,123 @@ def test_servers_are_only_added_and_changed_by_a_person(
         assert reason in " ".join(done.stderr.split())
         monkeypatch.setenv("CODEMODE_MCP_DEPTH", "1")
     assert path.read_text() == '{"mcpServers": {"s": {"command": "a", "disabled": true}}}'
+
+
+# Packages in `codemode-mcp add`: their versions and indexes, which npm and uv know.
+
+
+def test_packages_are_found_by_their_names_in_the_latest_version(web: Web, managers: Managers, tmp_path: Path) -> None:
+    config = tmp_path / "c.json"
+    web.lists()
+    managers.has("files-mcp", deprecated="Use \x1b[2J another.")
+    entries, said = would_add("files-mcp", config=config)
+    assert entries == {"files": {"command": "npx", "args": ["-y", "files-mcp@2.0.1"]}}
+    assert "npm package files-mcp 2.0.1 from https://npm.example " in said
+    assert "CAUTION: npm says that it is deprecated: Use \\x1b[2J another." in said
+    assert "PLANTED" not in said
+    managers.answers(
+        "uv files-mcp", "--index-url https://a.example\n\nfiles-mcp==1.10\n    # from https://u:PLANTED@b.example/"
+    )
+    _, said = would_add("files-mcp", config=config, code=2)
+    assert "npm and PyPI both have a package 'files-mcp'; write npm:files-mcp or pypi:files-mcp" in said
+    entries, said = would_add("pypi:files-mcp", "--", "/notes", config=config)
+    assert entries == {"files": {"command": "uvx", "args": ["files-mcp==1.10", "/notes"]}}
+    assert "PyPI package files-mcp 1.10 from https://b.example " in said
+    _, said = would_add("file-mcp", config=config, code=2)
+    assert "the registry and npm and PyPI do not have 'file-mcp'" in said
+    managers.has("@acme/files@next")
+    managers.answers(
+        "npm @acme/files@next", json.dumps({"name": "@acme/files", "version": "3.0.0-1", "bin": {"f": "f"}})
+    )
+    entries, said = would_add("npm:@acme/files@next", config=config)
+    assert entries["files"]["args"] == ["-y", "@acme/files@3.0.0-1"]
+    assert "from https://acme.example " in said
+
+
+def test_answers_of_package_managers_that_name_no_package_are_refused(managers: Managers, tmp_path: Path) -> None:
+    of_other = {"name": "evil", "version": "1.0.0", "bin": {"a": "a"}}
+    for source, output, code, message in (
+        ("npm:a", json.dumps(of_other), 0, "npm answers with another package than 'a'"),
+        ("npm:a", json.dumps({"name": "a", "version": "1.0.0"}), 0, "a 1.0.0 has no command, so npx cannot start it"),
+        ("npm:a", json.dumps({**of_other, "version": "1 --eval"}), 0, "npm names no released version of 'a'"),
+        ("npm:a", json.dumps([of_other, of_other]), 0, "cannot look up 'a' (exit code 0)"),
+        ("npm:a", "[" * 100_000, 0, "name the version yourself: npm:a@VERSION"),
+        (
+            "npm:a",
+            json.dumps({"error": {"code": "ECONNREFUSED", "summary": "https://u:PLANTED@h"}}),
+            1,
+            "(ECONNREFUSED)",
+        ),
+        ("npm:a", json.dumps({"error": {"code": "https://u:PLANTED@h"}}), 1, "(exit code 1)"),
+        ("pypi:a", "a==--eval", 0, "PyPI names no released version of 'a'"),
+        ("pypi:a", "", 1, "uv finds no version of 'a' that this machine can use without building it"),
+        ("pypi:a", "", 2, "cannot look up 'a' (exit code 2); its index may be unreachable; name the version yourself"),
+    ):
+        managers.answers(f"{'npm' if source.startswith('npm') else 'uv'} a", output, code, "https://u:PLANTED@h")
+        _, said = would_add(source, config=tmp_path / "c.json", code=2)
+        assert message in said
+        assert "PLANTED" not in said
+    managers.answers("uv a", "", 2, "error: No interpreter found in search path or managed installations")
+    _, said = would_add("pypi:a", config=tmp_path / "c.json", code=2)
+    assert "uv finds no Python on this machine; uv python install gets one; name the version yourself" in said
+
+
+def test_an_exact_version_needs_no_package_manager(
+    web: Web, managers: Managers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "c.json"
+    web.lists()
+    managers.answers("npm registry", "", 1, "npm error The registry option is protected")
+    _, said = would_add("npm:a@1.0.0", config=config)
+    assert "npm package a 1.0.0 from an index of which no host is shown" in said
+    managers.has("a")
+    (managers.folder / "uv.py").unlink()
+    for each in (managers.folder / "uv", managers.folder / "uv.cmd"):
+        each.unlink(missing_ok=True)
+    entries, said = would_add("a", config=config)
+    assert entries == {"a": {"command": "npx", "args": ["-y", "a@2.0.1"]}}
+    assert "PyPI is not asked: uv is not installed, or not on PATH; install uv" in said
+    monkeypatch.setenv("PATH", ".")
+    monkeypatch.chdir(managers.folder)
+    _, said = would_add("npm:a", config=config, code=2)
+    assert "npm is not installed, or not on PATH; install Node.js, which has it, or name the version" in said
+    entries, _ = would_add("npm:a@1.0.0", config=config)
+    assert entries == {"a": {"command": "npx", "args": ["-y", "a@1.0.0"]}}
+
+
+def test_an_index_that_a_project_names_for_npx_is_shown(
+    managers: Managers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / ".npmrc").write_text("https://u:PLANTED@evil.example/PLANTED")
+    managers.has("a")
+    monkeypatch.chdir(folder)
+    for source in ("npm:a", "npm:a@1.0.0"):
+        _, said = would_add(source, config=tmp_path / "c.json")
+        assert "from https://npm.example " in said
+        assert "CAUTION: a .npmrc of this folder has npx fetch the package from https://evil.example;" in said
+        assert "PLANTED" not in said
+
+
+def test_packages_of_the_registry_come_from_the_index_that_their_entry_names(
+    web: Web, managers: Managers, tmp_path: Path
+) -> None:
+    def adds(base: str, **more: Any) -> tuple[list[str], str]:
+        web.lists(server(packages=[{**PACKAGE, "registryBaseUrl": base, **more}]))
+        entries, said = would_add("io.github.acme/weather", config=tmp_path / "c.json")
+        return entries["weather"]["args"], said
+
+    args, said = adds("https://acme.example:443/any")
+    assert args == ["-y", "@acme/weather@1.2.3"]
+    assert "npx fetches it from https://acme.example " in said
+    args, said = adds("https://pypi.example", registryType="pypi", identifier="weather")
+    assert args == ["weather==1.2.3"]
+    assert "uvx fetches it from https://pypi.example " in said
+    for base, identifier, image in (
+        ("https://images.example/", "acme/weather", "images.example/acme/weather:1.2.3"),
+        ("https://images.example:5000", "weather:2.0.0", "images.example:5000/weather:2.0.0"),
+        ("https://images.example", "images.example/weather", "images.example/weather:1.2.3"),
+    ):
+        args, _ = adds(base, registryType="oci", identifier=identifier)
+        assert args == ["run", "-i", "--rm", image]

@@ -55,15 +55,19 @@ async def check_everything(config: Config) -> list[Check]:
     return checkup.checks
 
 
+async def checks_by_name(path: Path) -> dict[str, list[Check]]:
+    found: dict[str, list[Check]] = {}
+    for check in await check_everything(load_config(path, environ={})):
+        found.setdefault(check.name, []).append(check)
+    return found
+
+
 async def checks(folder: Path, server: dict[str, Any] | None = None, **tools: Any) -> dict[str, list[Check]]:
     """Return all checks of an installation with one server, by name."""
     servers = {"tracker": server or listing(folder)}
     path = folder / "codemode-mcp.json"
     path.write_text(json.dumps({"mcpServers": servers, "tools": tools}), "utf-8")
-    found: dict[str, list[Check]] = {}
-    for check in await check_everything(load_config(path, environ={})):
-        found.setdefault(check.name, []).append(check)
-    return found
+    return await checks_by_name(path)
 
 
 @pytest.mark.anyio
@@ -143,19 +147,13 @@ def register(api):
 
 
 async def plugin_checks(folder: Path, **plugins: Any) -> dict[str, list[Check]]:
-    servers = {
-        "tracker": listing(folder),
-        "off": {"command": "x", "disabled": True},
-    }
+    servers = {"tracker": listing(folder), "off": {"command": "x", "disabled": True}}
     (folder / "guard.py").write_text(GUARD, "utf-8")
     (folder / "broken.py").write_text("import no_such_module_at_all\n", "utf-8")
     (folder / "torn.py").write_text("def register(api:\n", "utf-8")
     path = folder / "codemode-mcp.json"
     path.write_text(json.dumps({"mcpServers": servers, "plugins": plugins, "audit": {"trajectory": "t"}}), "utf-8")
-    found: dict[str, list[Check]] = {}
-    for check in await check_everything(load_config(path, environ={})):
-        found.setdefault(check.name, []).append(check)
-    return found
+    return await checks_by_name(path)
 
 
 @pytest.mark.anyio
@@ -202,10 +200,7 @@ async def test_setup_has_every_server_list_its_tools_and_keeps_what_they_say(
         "codemode_mcp.extensions.setup.doctor.checkup.listings_dir",
     ):
         monkeypatch.setattr(place, lambda: listings)
-    servers = {
-        "tracker": listing(tmp_path),
-        "down": {"command": "no-such-command-anywhere"},
-    }
+    servers = {"tracker": listing(tmp_path), "down": {"command": "no-such-command-anywhere"}}
     path = tmp_path / "codemode-mcp.json"
     path.write_text(json.dumps({"mcpServers": servers}), "utf-8")
     config = load_config(path, environ={})

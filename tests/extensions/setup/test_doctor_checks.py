@@ -416,10 +416,7 @@ def test_parts_of_schemas_that_are_not_enforced_are_named_with_their_reasons() -
             "arguments of 't1' are not checked against all of its schema: "
             'properties.tag: "pattern" cannot be read and is left out',
         ),
-        (
-            "warn",
-            "arguments of 't2' are not checked before they are sent: it expands to more than 50000 subschemas",
-        ),
+        ("warn", "arguments of 't2' are not checked before they are sent: it expands to more than 50000 subschemas"),
     ]
 
 
@@ -556,8 +553,7 @@ def test_lines_fit_escape_what_is_foreign_and_give_advice_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("statuses", "valid", "code"),
-    [(["ok", "info", "warn"], True, 0), (["ok", "fail"], True, 1), (["fail"], False, 2)],
+    ("statuses", "valid", "code"), [(["ok", "info", "warn"], True, 0), (["ok", "fail"], True, 1), (["fail"], False, 2)]
 )
 def test_exit_codes(statuses: list[Any], valid: bool, code: int) -> None:
     assert check.exit_code([Check("a", status, "") for status in statuses], config_is_valid=valid) == code

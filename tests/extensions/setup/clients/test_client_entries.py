@@ -122,12 +122,8 @@ def test_notes_say_what_is_not_imported() -> None:
 
 def test_references_resolve_outside_the_client() -> None:
     args = [
-        "${workspaceFolder}/a",
-        "${userHome}",
-        "${workspaceFolderBasename}",
-        "${pathSeparator}${/}",
-        "${env:X}",
-        "${Y}",
+        *("${workspaceFolder}/a", "${userHome}", "${workspaceFolderBasename}", "${pathSeparator}${/}"),
+        *("${env:X}", "${Y}"),
     ]
     project = source("vscode", "/srv/project")
     assert entry_of({"command": "x", "args": args}, project) == {

@@ -17,88 +17,15 @@ from codemode_mcp.config.edit import backup_folder
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the folders of Linux")
 
 FILES = {
-    ".config/Claude/claude_desktop_config.json": """{
-  "mcpServers": {
-    "filesystem": {
-      "command": "npx",
-      "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/notes"]
-    },
-    "postgres": {
-      "command": "npx",
-      "args": ["-y", "@modelcontextprotocol/server-postgres", "postgresql://me:PLANTED-1-password@localhost/db"]
-    },
-    "slack": {
-      "command": "npx",
-      "args": ["-y", "@modelcontextprotocol/server-slack", "--token", "PLANTED-2-option"],
-      "env": {"SLACK_BOT_TOKEN": "PLANTED-3-env", "SLACK_TEAM_ID": "PLANTED-4-plain"}
-    },
-    "codemode": {"command": "/opt/codemode-mcp/bin/codemode-mcp", "args": ["serve"]}
-  },
-  "globalShortcut": "Ctrl+Space"
+    ".config/Claude/claude_desktop_config.json": "claude_desktop.json",
+    ".claude.json": "claude_code.json",
+    ".cursor/mcp.json": "cursor.json",
+    ".config/Code/User/mcp.json": "vscode.json",
+    ".codeium/windsurf/mcp_config.json": "windsurf.json",
+    "work/.mcp.json": "project.json",
+    "work/.vscode/mcp.json": "vscode_project.json",
 }
-""",
-    ".claude.json": """{
-  "numStartups": 312,
-  "mcpServers": {
-    "linear": {"type": "http", "url": "https://mcp.linear.app/mcp"},
-    "sentry": {
-      "type": "http",
-      "url": "https://mcp.sentry.example/mcp?access_token=PLANTED-5-query",
-      "headers": {"Authorization": "Bearer PLANTED-6-bearer", "X-Team": "PLANTED-7-header"}
-    }
-  },
-  "projects": {
-    "FOLDER": {
-      "allowedTools": [],
-      "history": [{"display": "my password is PLANTED-8-history"}],
-      "mcpServers": {
-        "tickets": {"type": "stdio", "command": "python", "args": ["server.py"], "env": {"DB_PASS": "PLANTED-9-local"}}
-      }
-    }
-  }
-}
-""",
-    ".cursor/mcp.json": """{
-\t// by hand
-\t"mcpServers": {
-\t\t"github": {
-\t\t\t"command": "docker",
-\t\t\t"args": ["run", "-i", "--rm", "-e", "GITHUB_TOKEN=PLANTED-10-docker", "images.example/github/github-mcp-server"],
-\t\t},
-\t\t"stripe": {
-\t\t\t"url": "https://mcp.stripe.com",
-\t\t\t"auth": {"CLIENT_ID": "mine", "CLIENT_SECRET": "PLANTED-11-client"},
-\t\t},
-\t\t"broken": {"command": ["PLANTED-12-list"]},
-\t},
-}
-""",
-    ".config/Code/User/mcp.json": """{
-\t"servers": {
-\t\t"perplexity": {
-\t\t\t"type": "stdio",
-\t\t\t"command": "npx",
-\t\t\t"args": ["-y", "server-perplexity-ask"],
-\t\t\t"env": {"PERPLEXITY_API_KEY": "${input:perplexity-key}", "FALLBACK_KEY": "${env:FALLBACK:-PLANTED-13-default}"}
-\t\t}
-\t},
-\t"inputs": [
-\t\t{"type": "promptString", "id": "perplexity-key", "description": "Perplexity API Key", "password": true,
-\t\t "default": "PLANTED-14-input"}
-\t]
-}
-""",
-    ".codeium/windsurf/mcp_config.json": """{
-  "mcpServers": {
-    "zapier": {"serverUrl": "https://mcp.zapier.example/s/PLANTED-15Zz9Xx8Yy7Ww6Vv5Uu4/sse", "disabledTools": ["send"]}
-  }
-}
-""",
-    "work/.mcp.json": """{"mcpServers": {
-  "shared": {"command": "sh", "args": ["-c", "exec x --api-key PLANTED-16-shell"]}
-}}""",
-    "work/.vscode/mcp.json": """{"servers": {"api": {"url": "https://u:PLANTED-17-info@api.example/mcp"}}}""",
-}  # fmt: skip
+"""The files of clients in a home folder, each with its file in the folder `files`."""
 
 IN_SERVERS = {1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 13, 15, 16, 17}
 """The planted texts that a file of ours may hold where secrets are kept."""
@@ -109,8 +36,8 @@ HELD = re.compile(r"PLANTED-(\d+)")
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "home"
-    for name, text in FILES.items():
-        path = home / name
+    for name, file in FILES.items():
+        path, text = home / name, (Path(__file__).parent / "files" / file).read_text("utf-8")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.replace("FOLDER", str(home / "work")), "utf-8")
     monkeypatch.setenv("HOME", str(home))

@@ -19,110 +19,80 @@ from codemode_mcp.extensions.setup.mcp_clients.dialects import (
 TOKEN = "ghp_" + "Ab3dE5fG7hI9jK1lM3nO5p"
 RANDOM = "aB3dE5fG7hI9jK1lM3nO5pQ7"
 
-HOLDERS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
-    "a variable by name": (
-        {"command": "x", "env": {"GITHUB_TOKEN": "hunter2"}},
-        {"command": "x", "env": {"GITHUB_TOKEN": "${GITHUB_TOKEN}"}},
-        ["GITHUB_TOKEN"],
-    ),
-    "a variable whose name says too little": (
-        {"command": "x", "env": {"TOKEN": "hunter2"}},
-        {"command": "x", "env": {"TOKEN": "${MY_TOKEN}"}},
-        ["MY_TOKEN"],
-    ),
+
+def env(**variables: str) -> dict[str, Any]:
+    return {"command": "x", "env": variables}
+
+
+def run_with(*args: str, command: str = "x") -> dict[str, Any]:
+    return {"command": command, "args": list(args)}
+
+
+def remote(url: str = "https://x/mcp", **more: Any) -> dict[str, Any]:
+    return {"url": url, **more}
+
+
+LOGIN = {"type": "oauth", "clientId": "me", "clientSecret": "hunter2"}
+HOLDERS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a variable by name": (env(GITHUB_TOKEN="hunter2"), "hunter2", "GITHUB_TOKEN"),
+    "a variable whose name says too little": (env(TOKEN="hunter2"), "hunter2", "MY_TOKEN"),
     "a variable by form": (
-        {"command": "x", "env": {"DATABASE_URL": "postgres://me:hunter2@db/x"}},
-        {"command": "x", "env": {"DATABASE_URL": "${DATABASE_URL}"}},
-        ["DATABASE_URL"],
+        env(DATABASE_URL="postgres://me:hunter2@db/x"),
+        "postgres://me:hunter2@db/x",
+        "DATABASE_URL",
     ),
-    "the default of a reference": (
-        {"command": "x", "env": {"TOKEN": "${GH:-hunter2}"}},
-        {"command": "x", "env": {"TOKEN": "${GH}"}},
-        [],
-    ),
-    "a bearer": (
-        {"url": "https://x/mcp", "headers": {"Authorization": "Bearer hunter2"}},
-        {"url": "https://x/mcp", "headers": {"Authorization": "Bearer ${MY_TOKEN}"}},
-        ["MY_TOKEN"],
-    ),
-    "a header": (
-        {"url": "https://x/mcp", "headers": {"X-Api-Key": "hunter2"}},
-        {"url": "https://x/mcp", "headers": {"X-Api-Key": "${MY_API_KEY}"}},
-        ["MY_API_KEY"],
-    ),
-    "an option and its value": (
-        {"command": "x", "args": ["--api-key", "hunter2", "--port", "80"]},
-        {"command": "x", "args": ["--api-key", "${MY_API_KEY}", "--port", "80"]},
-        ["MY_API_KEY"],
-    ),
-    "an option with its value": (
-        {"command": "x", "args": ["--token=hunter2"]},
-        {"command": "x", "args": ["--token=${MY_TOKEN}"]},
-        ["MY_TOKEN"],
-    ),
+    "a bearer": (remote(headers={"Authorization": "Bearer hunter2"}), "hunter2", "MY_TOKEN"),
+    "a header": (remote(headers={"X-Api-Key": "hunter2"}), "hunter2", "MY_API_KEY"),
+    "an option and its value": (run_with("--api-key", "hunter2", "--port", "80"), "hunter2", "MY_API_KEY"),
+    "an option with its value": (run_with("--token=hunter2"), "hunter2", "MY_TOKEN"),
     "a variable of docker": (
-        {"command": "docker", "args": ["run", "-e", "GITHUB_PAT=hunter2", "image"]},
-        {"command": "docker", "args": ["run", "-e", "GITHUB_PAT=${GITHUB_PAT}", "image"]},
-        ["GITHUB_PAT"],
+        run_with("run", "-e", "GITHUB_PAT=hunter2", "image", command="docker"),
+        "hunter2",
+        "GITHUB_PAT",
     ),
     "a header among arguments": (
-        {"command": "npx", "args": ["mcp-remote", "https://x", "--header", "Authorization: Bearer hunter2"]},
-        {"command": "npx", "args": ["mcp-remote", "https://x", "--header", "Authorization: Bearer ${MY_TOKEN}"]},
-        ["MY_TOKEN"],
+        run_with("mcp-remote", "https://x", "--header", "Authorization: Bearer hunter2", command="npx"),
+        "hunter2",
+        "MY_TOKEN",
     ),
     "credentials in a URL": (
-        {"command": "npx", "args": ["server-postgres", "postgresql://me:hunter2@localhost/db"]},
-        {"command": "npx", "args": ["server-postgres", "postgresql://me:${MY_PASSWORD}@localhost/db"]},
-        ["MY_PASSWORD"],
+        run_with("server-postgres", "postgresql://me:hunter2@localhost/db", command="npx"),
+        "hunter2",
+        "MY_PASSWORD",
     ),
-    "JSON among arguments": (
-        {"command": "npx", "args": ["--config", '{"braveApiKey":"hunter2"}']},
-        {"command": "npx", "args": ["--config", '{"braveApiKey":"${MY_BRAVE_API_KEY}"}']},
-        ["MY_BRAVE_API_KEY"],
-    ),
+    "JSON among arguments": (run_with("--config", '{"braveApiKey":"hunter2"}'), "hunter2", "MY_BRAVE_API_KEY"),
     "a command line in one argument": (
-        {"command": "sh", "args": ["-c", "exec server --password hunter2 --verbose"]},
-        {"command": "sh", "args": ["-c", "exec server --password ${MY_PASSWORD} --verbose"]},
-        ["MY_PASSWORD"],
+        run_with("-c", "exec server --password hunter2 --verbose", command="sh"),
+        "hunter2",
+        "MY_PASSWORD",
     ),
-    "the query of a URL": (
-        {"url": "https://x/mcp?region=eu&api_key=hunter2"},
-        {"url": "https://x/mcp?region=eu&api_key=${MY_API_KEY}"},
-        ["MY_API_KEY"],
-    ),
-    "the path of a URL": (
-        {"url": f"https://x/mcp/{RANDOM}/sse"},
-        {"url": "https://x/mcp/${MY_KEY}/sse"},
-        ["MY_KEY"],
-    ),
-    "a token anywhere": (
-        {"command": "x", "args": [TOKEN]},
-        {"command": "x", "args": ["${MY_KEY}"]},
-        ["MY_KEY"],
-    ),
-    "the secret of a login": (
-        {"url": "https://x", "auth": {"type": "oauth", "clientId": "me", "clientSecret": "hunter2"}},
-        {"url": "https://x", "auth": {"type": "oauth", "clientId": "me", "clientSecret": "${MY_CLIENT_SECRET}"}},
-        ["MY_CLIENT_SECRET"],
-    ),
+    "the query of a URL": (remote("https://x/mcp?region=eu&api_key=hunter2"), "hunter2", "MY_API_KEY"),
+    "the path of a URL": (remote(f"https://x/mcp/{RANDOM}/sse"), RANDOM, "MY_KEY"),
+    "a token anywhere": (run_with(TOKEN), TOKEN, "MY_KEY"),
+    "the secret of a login": (remote(auth=LOGIN), "hunter2", "MY_CLIENT_SECRET"),
 }
+"""Entries with a secret, the text that is replaced, and the variable in its place."""
 
 
-@pytest.mark.parametrize(
-    ("entry", "expected", "names"), [pytest.param(*each, id=name) for name, each in HOLDERS.items()]
-)
-def test_a_secret_is_hidden_and_becomes_a_variable(
-    entry: dict[str, Any], expected: dict[str, Any], names: list[str]
-) -> None:
+@pytest.mark.parametrize("case", HOLDERS)
+def test_a_secret_is_hidden_and_becomes_a_variable(case: str) -> None:
+    entry, secret, variable = HOLDERS[case]
     before = json.dumps(entry)
-    changed, given_names = with_variables(entry, "my", VariableNames())
-    assert (changed, [name for name, _ in given_names]) == (expected, names)
+    changed, names = with_variables(entry, "my", VariableNames())
+    assert changed == json.loads(before.replace(secret, f"${{{variable}}}"))
+    assert [name for name, _ in names] == [variable]
     assert secrets_of(changed) == []
     shown = json.dumps(without_secrets(entry))
-    for secret in ("hunter2", TOKEN, RANDOM):
-        assert secret not in shown
+    assert not any(each in shown for each in ("hunter2", TOKEN, RANDOM))
     assert "***" in shown
     assert json.dumps(entry) == before
+
+
+def test_the_default_of_a_reference_is_left_out() -> None:
+    entry = env(TOKEN="${GH:-hunter2}")
+    assert with_variables(entry, "my", VariableNames()) == (env(TOKEN="${GH}"), ())
+    assert json.dumps(without_secrets(entry)).count("***") == 1
+    assert "hunter2" not in json.dumps(without_secrets(entry))
 
 
 PLAIN: list[dict[str, Any]] = [

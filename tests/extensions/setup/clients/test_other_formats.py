@@ -1,5 +1,6 @@
 """Tests of install, undo and import for clients with other keys or another format than most."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -22,66 +23,15 @@ SECRET = "sk-0123456789-verysecret"
 LAUNCH = Launch("/bin/codemode-mcp", ("serve",))
 ARGS = ["serve", "--config", "/c.json"]
 
+FOLDER = Path(__file__).parent / "files"
 FILES: dict[ClientName, str] = {
-    "codex": f"""# mine
-model = "o3"  # fast
-
-[mcp_servers.tracker]   # the tracker
-command = "python"
-args = [
-  "/srv/[t].py", # a bracket in a text
-]
-disabled_tools = ["drop"]
-
-[mcp_servers.tracker.env]
-API_KEY = "{SECRET}"
-
-# about the project
-[projects."/x"]
-trust_level = '''
-[mcp_servers.tracker]
-'''
-""",
+    "codex": (FOLDER / "codex.toml").read_text("utf-8"),
     "gemini-cli": '{"theme": "x", "mcpServers": {"tracker": {"command": "python", "args": ["/t.py"]}}}',
     "qwen-code": '{\r\n  "mcpServers": {\r\n    "tracker": {"command": "python", "trust": true}\r\n  }\r\n}\r\n',
-    "opencode": """{
-  // mine
-  "mcp": {
-    "tracker": {"type": "local", "command": ["python", "/t.py"], "environment": {"A": "b"}}, // first
-  },
-}
-""",
+    "opencode": (FOLDER / "opencode.jsonc").read_text("utf-8"),
     "copilot-cli": '{"mcpServers": {"tracker": {"type": "local", "command": "python", "tools": ["a"]}}}',
-    "zed": """{
-  // mine
-  "context_servers": {
-    "tracker": {"command": {"path": "python", "args": ["/t.py"]}}
-  }
-}""",
-    "goose": f"""# mine
-GOOSE_PROVIDER: openai
-extensions:
-  developer: {{bundled: true, enabled: true, name: developer, type: builtin}}
-  # the tracker
-  tracker:
-    enabled: true
-    type: stdio
-    name: tracker
-    cmd: python
-    args:
-    - /t.py
-    envs:
-      API_KEY: {SECRET}
-
-  # a remote one
-  docs:
-    type: streamable_http
-    name: docs
-    uri: https://docs.example/mcp
-    enabled: false
-# the end
-GOOSE_MODEL: 'x'
-""",
+    "zed": (FOLDER / "zed.jsonc").read_text("utf-8"),
+    "goose": (FOLDER / "goose.yaml").read_text("utf-8"),
 }
 
 
@@ -216,13 +166,7 @@ WRITTEN: dict[ClientName, dict[str, Any]] = {
     "qwen-code": {"command": LAUNCH.command, "args": ARGS},
     "zed": {"command": LAUNCH.command, "args": ARGS},
     "opencode": {"type": "local", "command": [LAUNCH.command, *ARGS], "enabled": True},
-    "copilot-cli": {
-        "type": "local",
-        "command": LAUNCH.command,
-        "args": ARGS,
-        "tools": ["*"],
-        "deferTools": "never",
-    },
+    "copilot-cli": {"type": "local", "command": LAUNCH.command, "args": ARGS, "tools": ["*"], "deferTools": "never"},
 }
 
 
@@ -249,99 +193,20 @@ def test_variables_are_passed_on_by_name_where_the_client_supports_it() -> None:
     assert new_entry("gemini-cli", LAUNCH, "/c.json", None, "x", handed)["env"] == handed
 
 
-READ: list[tuple[ClientName, dict[str, Any], dict[str, Any]]] = [
-    (
-        "codex",
-        {
-            "url": "https://x.y/mcp",
-            "bearer_token_env_var": "T",
-            "http_headers": {"A": "b"},
-            "env_http_headers": {"C": "D"},
-            "tool_timeout_sec": 2.5,
-            "startup_timeout_sec": 3,
-            "enabled": False,
-            "enabled_tools": ["read"],
-            "disabled_tools": ["drop"],
-        },
-        {
-            "url": "https://x.y/mcp",
-            "headers": {"A": "b", "C": "${D}", "Authorization": "Bearer ${T}"},
-            "timeoutMs": 2500,
-            "connectTimeoutMs": 3000,
-            "disabled": True,
-            "allow": ["read"],
-            "deny": ["drop"],
-        },
-    ),
-    (
-        "codex",
-        {"command": "x", "env": {"A": "b"}, "env_vars": ["T", {"name": "U", "source": "local"}], "cwd": "/srv"},
-        {"command": "x", "env": {"T": "${T:-}", "U": "${U:-}", "A": "b"}, "cwd": "/srv"},
-    ),
-    (
-        "opencode",
-        {"type": "local", "command": ["x", "y"], "environment": {"A": "{env:B}"}, "enabled": False, "timeout": 9000},
-        {"command": "x", "args": ["y"], "env": {"A": "${B:-}"}, "disabled": True, "connectTimeoutMs": 9000},
-    ),
-    (
-        "opencode",
-        {"type": "remote", "url": "https://x.y", "headers": {"A": "{env:B}"}, "oauth": False},
-        {"url": "https://x.y", "headers": {"A": "${B:-}"}},
-    ),
-    ("gemini-cli", {"httpUrl": "https://x.y"}, {"url": "https://x.y", "type": "http"}),
-    ("gemini-cli", {"url": "https://x.y"}, {"url": "https://x.y", "type": "sse"}),
-    (
-        "qwen-code",
-        {"command": "x", "env": {"A": "$B"}, "timeout": 500, "includeTools": ["a"], "excludeTools": ["b"]},
-        {"command": "x", "env": {"A": "${B:-}"}, "timeoutMs": 500, "allow": ["a"], "deny": ["b"]},
-    ),
-    ("copilot-cli", {"type": "local", "command": "x", "tools": ["a"]}, {"command": "x", "allow": ["a"]}),
-    ("copilot-cli", {"type": "stdio", "command": "x", "tools": ["*"]}, {"command": "x"}),
-    ("copilot-cli", {"type": "http", "url": "https://x.y", "tools": ["*"]}, {"type": "http", "url": "https://x.y"}),
-    ("zed", {"source": "custom", "command": "x", "args": ["y"], "enabled": True}, {"command": "x", "args": ["y"]}),
-    (
-        "zed",
-        {"command": {"path": "x", "args": ["y"], "env": {"A": "b"}}, "settings": {}},
-        {"command": "x", "args": ["y"], "env": {"A": "b"}},
-    ),
-    (
-        "goose",
-        {
-            "type": "stdio",
-            "name": "n",
-            "cmd": "x",
-            "args": ["y"],
-            "envs": {"A": "b"},
-            "env_keys": ["K"],
-            "timeout": 300,
-            "enabled": True,
-            "bundled": None,
-            "available_tools": ["a"],
-        },
-        {
-            "command": "x",
-            "args": ["y"],
-            "env": {"A": "b", "K": "${K:-}"},
-            "timeoutMs": 300_000,
-            "allow": ["a"],
-        },
-    ),
-    (
-        "goose",
-        {"type": "streamable_http", "name": "n", "uri": "https://x.y", "headers": {"A": "b"}, "enabled": False},
-        {"type": "http", "url": "https://x.y", "headers": {"A": "b"}, "disabled": True},
-    ),
-]
-
-
 def converted(client: ClientName, given: dict[str, Any]) -> Any:
     here = Machine("linux", Path("/home/me"), {}, Path("/home/me"))
     return convert("x", given, Source(client, "user", Path("/f")), here, VariableNames())
 
 
-@pytest.mark.parametrize(("client", "given", "ours"), READ)
-def test_the_keys_of_each_client_become_ours(client: ClientName, given: dict[str, Any], ours: dict[str, Any]) -> None:
-    assert converted(client, given).entry == ours
+def entries_read() -> list[list[str]]:
+    """Return the cases of a file: a client with an entry of it on one line, and ours below."""
+    lines = (FOLDER / "entries_read.txt").read_text("utf-8").splitlines()
+    return [[*line.split(" ", 1), ours] for line, ours in zip(lines[::2], lines[1::2], strict=True)]
+
+
+@pytest.mark.parametrize(("client", "given", "ours"), entries_read())
+def test_the_keys_of_each_client_become_ours(client: ClientName, given: str, ours: str) -> None:
+    assert converted(client, json.loads(given)).entry == json.loads(ours)
 
 
 @pytest.mark.parametrize(
