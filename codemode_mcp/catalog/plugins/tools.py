@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.base.json_text import is_deeper
 from codemode_mcp.catalog.plugins.api import PluginTool, ToolError
 from codemode_mcp.catalog.plugins.running import describe_error
 from upstream_clients.schema_relaxation import relax
@@ -240,7 +241,7 @@ def plain_json(value: Any) -> Any:
     except ValueError as error:
         circular = "ircular" in str(error)
         raise NotJson("contains itself" if circular else "contains a number that JSON cannot represent") from None
-    if text.count("[") + text.count("{") > MAX_DEPTH and _deeper_than(plain, MAX_DEPTH):
+    if text.count("[") + text.count("{") > MAX_DEPTH and is_deeper(plain, MAX_DEPTH):
         raise NotJson(f"is nested deeper than {MAX_DEPTH} levels")
     return plain
 
@@ -328,17 +329,3 @@ def _takes_call(name: str, run: object) -> bool:
 
 def _kind(value: object) -> str:
     return "None" if value is None else type(value).__name__
-
-
-def _deeper_than(value: Any, depth: int) -> bool:
-    level = [value]
-    for _ in range(depth):
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, dict) else node)
-            if isinstance(child, dict | list)
-        ]
-        if not level:
-            return False
-    return True

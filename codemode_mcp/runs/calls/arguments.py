@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.base.did_you_mean import nearest, normalize_name
 from codemode_mcp.base.errors import ProgramError
-from codemode_mcp.base.json_text import MAX_SAFE_INTEGER, replace_lone_surrogates
+from codemode_mcp.base.json_text import MAX_SAFE_INTEGER, is_deeper, replace_lone_surrogates
 from codemode_mcp.catalog.entries import mcp_id
 from codemode_mcp.runs.calls.schema_check import SchemaCheck
 from codemode_mcp.runs.calls.schema_phrases import path_text, seen, shown_name
@@ -162,7 +162,7 @@ def _read(call: ToolCall, expression: str, signature: Callable[[], str]) -> Any:
         raise _refusal(expression, [problem], signature()) from None
     except RecursionError:
         given = _TOO_DEEP
-    if given is _TOO_DEEP or _deeper_than(given, MAX_DEPTH):
+    if given is _TOO_DEEP or is_deeper(given, MAX_DEPTH):
         raise _refusal(expression, [f"its input is nested deeper than {MAX_DEPTH} levels"], signature())
     return given
 
@@ -176,21 +176,6 @@ def _finite(text: str) -> float:
 
 
 _DECODER = json.JSONDecoder(parse_float=_finite)
-
-
-def _deeper_than(value: Any, depth: int) -> bool:
-    level = [value]
-    for _ in range(depth):
-        level = [
-            child
-            for node in level
-            if isinstance(node, dict | list)
-            for child in (node.values() if isinstance(node, dict) else node)
-            if isinstance(child, dict | list)
-        ]
-        if not level:
-            return False
-    return True
 
 
 _TOO_DEEP = object()
