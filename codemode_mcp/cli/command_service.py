@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from codemode_mcp.cli.command_programs import GivenProgram
-    from codemode_mcp.cli.following import UnattendedClient
     from codemode_mcp.process.instance.clients import CommandTerminal
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.services import App
@@ -215,11 +214,11 @@ async def _run(app: App, caller: Caller, terminal: CommandTerminal, *, request: 
 async def _follow(
     app: App, caller: Caller, terminal: CommandTerminal, program: GivenProgram, *, as_json: bool = False, quiet: bool
 ) -> Mapping[str, Any]:
-    from codemode_mcp.cli.following import FollowedRun
+    from codemode_mcp.cli.following import FollowedRun, client_at
 
     followed = FollowedRun(
         terminal,
-        _client_of(terminal),
+        client_at(terminal, attended=terminal.attended),
         program,
         as_json=as_json,
         shows_progress=terminal.draws and not quiet,
@@ -257,13 +256,6 @@ def _say(terminal: CommandTerminal, text: str) -> None:
     from codemode_mcp.cli.messages import escape, wrap
 
     terminal.say(wrap(escape(text)))
-
-
-def _client_of(terminal: CommandTerminal) -> UnattendedClient:
-    """Return the client of a program whose output is shown at a terminal."""
-    from codemode_mcp.cli.following import TerminalClient, UnattendedClient
-
-    return TerminalClient(terminal) if terminal.attended else UnattendedClient()
 
 
 _COMMANDS: Final[dict[str, Callable[..., Awaitable[Mapping[str, Any]]]]] = {

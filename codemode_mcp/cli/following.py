@@ -80,7 +80,7 @@ def execute(
         ):
             followed = FollowedRun(
                 screen,
-                client_at(screen),
+                client_at(screen, attended=is_attended()),
                 program,
                 as_json=as_json,
                 shows_progress=screen.draws and not quiet,
@@ -357,9 +357,9 @@ class TerminalClient(UnattendedClient):
         return answer_to(question, shown.answer)
 
 
-def client_at(screen: Screen) -> UnattendedClient:
-    """Return the client of a program whose output is on the screen."""
-    return TerminalClient(screen) if is_attended() else UnattendedClient()
+def client_at(terminal: Terminal, *, attended: bool) -> UnattendedClient:
+    """Return the client of a program whose output is shown at a terminal. `attended`: a person can answer there."""
+    return TerminalClient(terminal) if attended else UnattendedClient()
 
 
 def prompt(question: ApprovalQuestion, width: int) -> str:

@@ -255,42 +255,19 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,199}")
 _ASK_SECONDS: Final = 0.5
 
 
-def server_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return names of the servers in the configuration that the command would use."""
-    return _complete(incomplete, lambda: _servers(ctx))
+def _completes(
+    names: Callable[[typer.Context, str], Iterable[Any]],
+) -> Callable[[typer.Context, str], list[str]]:
+    """Return the completion that offers the plain ones of some names."""
 
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        try:
+            found = [name for name in names(ctx, incomplete) if isinstance(name, str) and _PLAIN.fullmatch(name)]
+        except Exception:  # an error cannot be shown
+            return []
+        return [name for name in found if name.startswith(incomplete)]
 
-def remote_server_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return names of the servers that have a URL: only these have a login."""
-    return _complete(incomplete, lambda: _servers(ctx, with_key=("url", "serverUrl", "openapi")))
-
-
-def listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return names of servers, and those of the items of a server whose name is complete."""
-    return _complete(incomplete, lambda: _listed_items(ctx, incomplete))
-
-
-def saved_programs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return names of saved programs and of proposals."""
-    return _complete(incomplete, lambda: _saved_programs(ctx))
-
-
-def recorded_runs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return ids of the latest runs in the trajectory, newest first."""
-    return _complete(incomplete, lambda: _recorded_runs(ctx))
-
-
-def live_runs(incomplete: str) -> list[str]:
-    """Return ids of the runs of serving processes, which are asked over their control sockets."""
-    return _complete(incomplete, _live_runs)
-
-
-def _complete(incomplete: str, names: Callable[[], Iterable[Any]]) -> list[str]:
-    try:
-        found = [name for name in names() if isinstance(name, str) and _PLAIN.fullmatch(name)]
-    except Exception:  # an error cannot be shown
-        return []
-    return [name for name in found if name.startswith(incomplete)]
+    return complete
 
 
 def _configuration(ctx: typer.Context) -> tuple[Path, dict[str, Any]]:
@@ -317,7 +294,21 @@ def _servers(ctx: typer.Context, with_key: tuple[str, ...] = ()) -> list[str]:
     ]
 
 
-def _listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
+@_completes
+def server_names(ctx: typer.Context, _incomplete: str) -> list[str]:
+    """Return names of the servers in the configuration that the command would use."""
+    return _servers(ctx)
+
+
+@_completes
+def remote_server_names(ctx: typer.Context, _incomplete: str) -> list[str]:
+    """Return names of the servers that have a URL: only these have a login."""
+    return _servers(ctx, with_key=("url", "serverUrl", "openapi"))
+
+
+@_completes
+def listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return names of servers, and those of the items of a server whose name is complete."""
     from codemode_mcp.base.paths import state_dir
     from codemode_mcp.rules.trust.items import reference
     from codemode_mcp.rules.trust.pins_file import PinsFolder
@@ -331,7 +322,9 @@ def _listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
     return names
 
 
-def _saved_programs(ctx: typer.Context) -> list[str]:
+@_completes
+def saved_programs(ctx: typer.Context, _incomplete: str) -> list[str]:
+    """Return names of saved programs and of proposals."""
     from codemode_mcp.catalog.saved_programs.folder import folder_of, name_of, program_files
     from codemode_mcp.catalog.saved_programs.program_state import state_of
 
@@ -341,7 +334,9 @@ def _saved_programs(ctx: typer.Context) -> list[str]:
     return [*([] if folder is None else map(name_of, program_files(folder))), *proposed]
 
 
-def _recorded_runs(ctx: typer.Context) -> list[str]:
+@_completes
+def recorded_runs(ctx: typer.Context, _incomplete: str) -> list[str]:
+    """Return ids of the latest runs in the trajectory, newest first."""
     import json
 
     from codemode_mcp.config.source import file_states
@@ -358,7 +353,9 @@ def _recorded_runs(ctx: typer.Context) -> list[str]:
     return [json.loads(line)["id"] for line in started[:MAX_RUNS] if line.startswith(b"{")]
 
 
-def _live_runs() -> list[str]:
+@_completes
+def live_runs(ctx: typer.Context, _incomplete: str) -> list[str]:
+    """Return ids of the runs of serving processes, which are asked over their control sockets."""
     import anyio
 
     from codemode_mcp.server.control.client import ask_all

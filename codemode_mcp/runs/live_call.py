@@ -132,26 +132,11 @@ def begins_program(tool: str, completion: Completion | None) -> bool:
     return completion is not None and completion.error is None and is_program(tool)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenProgram:
-    """A saved program that has begun."""
-
-    record: CallRecord
-    events: CallEvents
-
-    def end(self, now: float, code: str | None, size: int = 0) -> None:
-        """Write the end into the record, and report it. `code`: the error code; None for a completed program."""
-        record = self.record
-        record.ended, record.size = now, size
-        record.status = "completed" if code is None else "failed"
-        self.events.ended(record, code, now)
-
-
 class OpenPrograms:
-    """The open programs of one run, by the numbers of their calls."""
+    """The open programs of one run, by the numbers of their calls: the record of each, and the reporter of its end."""
 
     def __init__(self) -> None:
-        self._open: dict[int, OpenProgram] = {}
+        self._open: dict[int, tuple[CallRecord, CallEvents]] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -159,12 +144,12 @@ class OpenPrograms:
     @property
     def records(self) -> list[CallRecord]:
         """The records of the calls."""
-        return [each.record for each in self._open.values()]
+        return [record for record, _ in self._open.values()]
 
     def begin(self, record: CallRecord, events: CallEvents) -> None:
         """Add a program whose call was answered."""
         record.status, record.ended, record.size = "executing", None, 0
-        self._open[record.id] = OpenProgram(record, events)
+        self._open[record.id] = record, events
 
     def restore(self, record: CallRecord, events: CallEvents) -> None:
         """Add a program that another process has begun, unless it is known."""
@@ -173,18 +158,21 @@ class OpenPrograms:
 
     def end(self, end: ProgramEnd, now: float) -> None:
         """End a program that the guest reports. An invented one is ignored."""
-        opened = self._open.pop(end.target, None)
-        if opened is not None:
+        if end.target in self._open:
             code = None if end.error is None else end.error.code or "nested_tool_failed"
-            opened.end(now, code, max(0, end.bytes))
+            self._end(end.target, now, code, max(0, end.bytes))
 
-    def close(self, now: float) -> tuple[str, ...]:
-        """End all programs, because their run has ended. Return the ids of their calls' tools."""
-        ended = tuple(self._open.values())
-        self._open.clear()
-        for each in ended:
-            each.end(now, "aborted")
-        return tuple(each.record.tool for each in ended)
+    def close(self, now: float) -> None:
+        """End all programs, because their run has ended."""
+        for call in list(self._open):
+            self._end(call, now, "aborted")
+
+    def _end(self, call: int, now: float, code: str | None, size: int = 0) -> None:
+        """Write the end of a program into its record, and report it. `code`: None for a completed program."""
+        record, events = self._open.pop(call)
+        record.ended, record.size = now, size
+        record.status = "completed" if code is None else "failed"
+        events.ended(record, code, now)
 
 
 async def failure(saved: SavedCalls, run: Run, end: ProgramEnd) -> Completion:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from codemode_mcp.audit.events import Auditor, name_to_record
+from codemode_mcp.audit.recordings.format import End
 from codemode_mcp.base.errors import CodeModeError, InternalError, ShuttingDown, StoreUnavailable
 from codemode_mcp.catalog.saved_programs.folder import EMPTY
 from codemode_mcp.program.prepare import Cell, Preparer, Program
@@ -423,7 +424,7 @@ class RunManager:
             if isinstance(outcome, CodeModeError):
                 run.cancel_calls()
                 if run.recorder is not None:
-                    run.recorder.end(completed=False, error=outcome.message, code=outcome.code)
+                    run.recorder.end(End("failed", error=outcome.message, code=outcome.code))
             if run.state != "waiting":
                 failed = isinstance(outcome, CodeModeError) or outcome.status == "failed"
                 ended = None if isinstance(outcome, CodeModeError) else outcome

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from codemode_mcp.audit.recordings.format import CatalogText, Start
+from codemode_mcp.audit.recordings.format import Answer, CatalogText, End, Start
+from codemode_mcp.audit.recordings.format import Question as AskedFor
 from codemode_mcp.base.did_you_mean import normalize_name
 from codemode_mcp.base.json_text import json_text, replace_lone_surrogates
 from codemode_mcp.base.strict_json import ascii_json, parse_json
@@ -104,15 +105,18 @@ def _positions_text(positions: Positions | None) -> str:
 def record_end(run: Run, outcome: Outcome, elapsed_ms: float) -> None:
     """Record the end of a run, with all of its output."""
     assert run.recorder is not None
+    failed = outcome.status == "failed"
     run.recorder.end(
-        completed=outcome.status == "completed",
-        value=outcome.value,
-        outputs=run.history,
-        dropped=run.dropped,
-        error=outcome.error,
-        code=outcome.code if outcome.status == "failed" else None,
-        notes=outcome.notes,
-        elapsed_ms=elapsed_ms,
+        End(
+            "failed" if failed else "completed",
+            outcome.value,
+            tuple(run.history),
+            run.dropped,
+            outcome.error,
+            outcome.code if failed else None,
+            outcome.notes,
+            elapsed_ms,
+        )
     )
 
 
@@ -121,22 +125,22 @@ async def recorded_answer(
 ) -> JsonObject:
     """Ask a question of a server, and return the answer. Record both."""
     assert run.recorder is not None
-    run.recorder.question(live.call.id, live.record.tool, question.method, json_text(question.params))
+    run.recorder.add(AskedFor(live.call.id, live.record.tool, question.method, json_text(question.params)))
     try:
         answer = await ask()
     except QuestionRefused as error:
-        run.recorder.answer(live.call.id, "", json_text({"refused": str(error)}))
+        run.recorder.add(Answer(live.call.id, "", json_text({"refused": str(error)})))
         raise
-    run.recorder.answer(live.call.id, "client", json_text(answer))
+    run.recorder.add(Answer(live.call.id, "client", json_text(answer)))
     return answer
 
 
 def record_approval(run: Run, request: ApprovalRequest, verdict: Verdict) -> None:
     """Record a decision about a call. The recorded call has its arguments."""
     assert run.recorder is not None
-    run.recorder.question(request.call, request.tool, "approval", json_text({"reason": request.reason}))
+    run.recorder.add(AskedFor(request.call, request.tool, "approval", json_text({"reason": request.reason})))
     decided = {"approved": verdict.approved, "why": verdict.why, "remember": verdict.remember}
-    run.recorder.answer(request.call, verdict.by, json_text(decided))
+    run.recorder.add(Answer(request.call, verdict.by, json_text(decided)))
 
 
 # The latest results of a run, as JSON text.

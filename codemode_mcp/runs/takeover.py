@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from codemode_mcp.audit.recordings.format import End
 from codemode_mcp.base.errors import CodeModeError, ProgramError, StoreUnavailable
 from codemode_mcp.runs.outputs import Transcript, Transcripts
 from codemode_mcp.runs.store import EndedRun, unknown_run
@@ -401,7 +402,9 @@ class LiveRuns:
         run.programs.close(self._clock())
         self._report_end(run, code)
         if run.recorder is not None:
-            run.recorder.end(completed=code is None, code=code)  # for runs that no driver has ended
+            run.recorder.end(
+                End("completed" if code is None else "failed", code=code)
+            )  # for runs that no driver has ended
         last = run.view(self._clock())
         if last.state == "running":  # no driver has ended it, for example because the program was refused
             last = replace(last, state="failed")

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import typer
@@ -17,6 +18,11 @@ from codemode_mcp.extensions.setup.mcp_clients.locations import CLIENTS
 from codemode_mcp.rules.trust.comparison import Listing, baseline_of
 from codemode_mcp.rules.trust.items import item_of
 from codemode_mcp.rules.trust.pins_file import KINDS, PinsFolder
+from codemode_mcp.server.control import client
+from codemode_mcp.server.control.endpoints import Endpoint
+
+if TYPE_CHECKING:
+    from codemode_mcp.server.control.protocol import Request
 
 Complete = "Callable[[str], list[str]]"
 SERVERS = {"github": {"command": "x"}, "docs": {"url": "https://docs.example/mcp"}, "git": {"command": "y"}}
@@ -111,7 +117,13 @@ def test_recorded_runs_are_completed_newest_first(complete: Complete, config: Pa
 
 
 def test_runs_of_serving_processes_are_completed(complete: Complete, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parser, "_live_runs", lambda: ["run_one", "run_two"])
+    endpoint, runs = Endpoint(Path("x.sock"), 1, "sock", local=True), [{"id": "run_one"}, {"id": "run_two"}]
+
+    async def ask_all(request: Request) -> client.Answers:
+        assert request.operation == "list"
+        return client.Answers(((endpoint, {"runs": runs}),), ())
+
+    monkeypatch.setattr(client, "ask_all", ask_all)
     for verb in ("show", "approve", "deny", "cancel"):
         assert complete(f"codemode-mcp runs {verb} run_t") == ["run_two"]
 

@@ -9,9 +9,10 @@ import re
 from collections import OrderedDict
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 import anyio.to_thread
+from msgspec.structs import replace
 
 from codemode_mcp.audit.recordings import format as recorded
 from codemode_mcp.audit.recordings.format import FORMAT, CatalogText, Line, Opening, TakenOver, encode
@@ -369,14 +370,6 @@ def _is_recording(name: str) -> bool:
 # another process may continue the run immediately afterwards, and appends to the same file.
 
 
-class Place(Protocol):
-    """A place for the lines of a run."""
-
-    def append(self, line: Line | LazyLine) -> None:
-        """Add a line, or a function that makes it."""
-        ...
-
-
 class Recorder:
     """The recorder of a run.
 
@@ -387,10 +380,10 @@ class Recorder:
     """
 
     def __init__(
-        self, file: RecordingFile | None, kept: Place | None, *, taken_over: recorded.TakenOver | None = None
+        self, file: RecordingFile | None, kept: KeptRecording | None, *, taken_over: recorded.TakenOver | None = None
     ) -> None:
         self._file = file
-        self._places: list[Place] = [each for each in (kept, file) if each is not None]
+        self._places = [each for each in (kept, file) if each is not None]
         self._taken_over = taken_over
         self._ended = False
         self._notes: list[str] = []
@@ -420,14 +413,6 @@ class Recorder:
     def turn(self, batch: Sequence[Completion], elapsed_ms: float) -> None:
         """Record a batch before it is delivered."""
         self.add(recorded.Turn(elapsed_ms, tuple(map(_completed, batch))))
-
-    def question(self, call: int, tool: str, about: str, params: str) -> None:
-        """Record a question. `params`: JSON text."""
-        self.add(recorded.Question(call, tool, about, params))
-
-    def answer(self, call: int, by: str, result: str) -> None:
-        """Record the answer to a question. `result`: JSON text."""
-        self.add(recorded.Answer(call, by, result))
 
     async def suspended(self, reason: str, snapshot: bytes, *, durable: bool) -> None:
         """Record a suspension, before it is stored.
@@ -460,34 +445,11 @@ class Recorder:
         """Remember the notes of an answer for the end."""
         self._notes.extend(notes)
 
-    def end(
-        self,
-        *,
-        completed: bool,
-        value: Any = None,
-        outputs: Sequence[dict[str, Any]] = (),
-        dropped: int = 0,
-        error: str = "",
-        code: str | None = None,
-        notes: Sequence[str] = (),
-        elapsed_ms: float = 0,
-    ) -> None:
-        """Record the end of the run. Only the first end counts."""
-        if self._ended:
-            return
-        self.add(
-            recorded.End(
-                "completed" if completed else "failed",
-                value,
-                tuple(outputs),
-                dropped,
-                error,
-                code,
-                (*self._notes, *notes),
-                elapsed_ms,
-            )
-        )
-        self.leave()
+    def end(self, end: recorded.End) -> None:
+        """Record the end of the run, with the notes of all answers. Only the first end counts."""
+        if not self._ended:
+            self.add(replace(end, notes=(*self._notes, *end.notes)))
+            self.leave()
 
     def leave(self) -> None:
         """Record nothing more: the run has ended, or another process has it."""

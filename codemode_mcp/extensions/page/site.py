@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 from urllib.parse import parse_qs
 
 import anyio.to_thread
@@ -26,6 +26,7 @@ from codemode_mcp.extensions.page.changes import Changes, Full, StoredRuns
 from codemode_mcp.extensions.page.guard import ASSETS_PATH, CLEAN_PATH, OPEN_PATH, cookie_name
 from codemode_mcp.extensions.page.sessions import remove_redirect
 from codemode_mcp.rules.policy.approval import AT_PAGE
+from codemode_mcp.runs.outputs import printed
 from declarations.untrusted_text import count_blanks
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ NAVIGATION: Final = (
     ("/doctor", "Doctor"),
 )
 """The main pages: address and name, in the order in which they are shown. Those of extensions follow."""
+
+
+Row = TypeVar("Row")
 
 
 class Problem(Exception):
@@ -263,6 +267,13 @@ def one_of(value: Any, kind: Any, name: str) -> Any:
     return value
 
 
+def paged(request: Request, found: Sequence[Row], size: int) -> tuple[Sequence[Row], int, int]:
+    """Return the rows of the page that a request names, the number of the page, and the number of pages."""
+    wanted, pages = request.query_params.get("page", "1"), max(1, -(-len(found) // size))
+    number = min(pages, max(1, int(wanted) if wanted.isascii() and wanted.isdecimal() else 1))
+    return found[(number - 1) * size : number * size], number, pages
+
+
 def pages() -> list[Page]:
     """Return the pages of extensions."""
     return [page for each in extensions() for page in each.pages]
@@ -330,6 +341,7 @@ def environment() -> Environment:
         "from_now": from_now,
         "bytes": size,
         "lines": lines,
+        "printed": printed,
         "pretty": pretty,
         "svg_number": svg_number,
         "json_text": json.dumps,

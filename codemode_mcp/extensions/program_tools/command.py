@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from codemode_mcp.extensions.program_tools.drafts import Draft, Parameter
     from codemode_mcp.extensions.program_tools.program_tests.cases import Case
     from codemode_mcp.extensions.program_tools.program_tests.report import TestResult
-    from codemode_mcp.program.typescript import Transformed
 
 
 app = typer.Typer()
@@ -198,9 +197,6 @@ def _say_problem(path: Path, name: str, draft: Draft) -> None:
         stop_line(1, f"{path}:{error.line}: {error.text}")
 
 
-TRANSFORM_SECONDS = 60.0
-"""Maximum seconds to compile the TypeScript of one program."""
-
 NO_TESTS = 5
 """Exit code if there are no tests, as with pytest."""
 
@@ -287,6 +283,7 @@ async def _run_all(cases: list[Case], results: list[TestResult], verbose: bool, 
     from codemode_mcp.catalog.saved_programs.folder import read_folder
     from codemode_mcp.extensions.program_tools.program_tests.report import Progress
     from codemode_mcp.extensions.program_tools.program_tests.running import Runner
+    from codemode_mcp.extensions.program_tools.replaying import compile_typescript
     from codemode_mcp.program.intl import intl_reader
     from codemode_mcp.sandbox.engine import open_engine
 
@@ -294,7 +291,7 @@ async def _run_all(cases: list[Case], results: list[TestResult], verbose: bool, 
     libraries: dict[Path, Library] = {}
     try:
         with open_engine(cache_dir(), max_threads=1, intl=intl_reader(cache_dir())) as engine:
-            runner = Runner(engine, _transform, ProgramCompiler(_transform), update)
+            runner = Runner(engine, compile_typescript, ProgramCompiler(compile_typescript), update)
             for case in cases:
                 if case.folder not in libraries:
                     libraries[case.folder] = read_folder(case.folder)
@@ -305,15 +302,6 @@ async def _run_all(cases: list[Case], results: list[TestResult], verbose: bool, 
     except CodeModeError as error:
         stop(1, error.message)
     print(progress.stopped(), end="")
-
-
-async def _transform(source: str) -> Transformed:
-    from codemode_mcp.base.paths import cache_dir
-    from codemode_mcp.program.esbuild import find_esbuild
-    from codemode_mcp.program.typescript import transform
-
-    esbuild = find_esbuild(None, environ=os.environ, cache_dir=cache_dir())
-    return await transform(esbuild, source, timeout=TRANSFORM_SECONDS)
 
 
 def _write_junit(path: Path, results: list[TestResult]) -> None:

@@ -34,7 +34,8 @@ DIVERGED: Final = 7
 SHOWN_CALLS: Final = 5
 """Maximum number of unused calls that a message names."""
 
-TRANSFORM_SECONDS: Final = 30.0
+TRANSFORM_SECONDS: Final = 60.0
+"""Maximum seconds to compile the TypeScript of one program."""
 
 
 def replay_and_exit(
@@ -91,10 +92,10 @@ async def _replay(recording: Recording, other: OtherProgram | None, *, loose: bo
     from codemode_mcp.sandbox.engine import open_engine
 
     with open_engine(cache_dir(), max_threads=1, intl=intl_reader(cache_dir())) as engine:
-        return await replay(engine, recording, _transform, other, Options(loose=loose))
+        return await replay(engine, recording, compile_typescript, other, Options(loose=loose))
 
 
-async def _transform(source: str) -> Transformed:
+async def compile_typescript(source: str) -> Transformed:
     """Compile TypeScript to JavaScript; see `program.prepare.Transform`."""
     from codemode_mcp.program.esbuild import find_esbuild
     from codemode_mcp.program.typescript import transform

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from codemode_mcp.audit.trajectory_files import Bar, Call, Trace
-from codemode_mcp.extensions.page.site import Problem, from_now, one_of
+from codemode_mcp.extensions.page.site import Problem, from_now, one_of, paged
 from codemode_mcp.extensions.page.timeline_rows import drawing
 from codemode_mcp.rules.policy.approval import Remember, can_be_remembered
 from codemode_mcp.server.control.protocol import MAX_DECIDED, digest_of
@@ -46,13 +46,10 @@ def routes(site: Site) -> Sequence[Route]:
 
     async def list_runs(request: Request) -> Response:
         state, text = request.query_params.get("state", ""), request.query_params.get("q", "").strip()[:200]
-        number = request.query_params.get("page", "1")
         found, problems = await runs_of(site)
         counts = Counter(each.view.state for each in found)
         chosen = [each for each in found if _matches(each.view, state, text)]
-        pages = max(1, -(-len(chosen) // PAGE_SIZE))
-        page = min(pages, max(1, int(number) if number.isascii() and number.isdecimal() else 1))
-        shown = chosen[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+        shown, number, pages = paged(request, chosen, PAGE_SIZE)
         return site.page(
             request,
             "runs.html",
@@ -62,7 +59,7 @@ def routes(site: Site) -> Sequence[Route]:
             counts={each: counts[each] for each in STATES},
             state=state,
             text=text,
-            number=page,
+            number=number,
             pages=pages,
             problems=problems,
         )
@@ -75,13 +72,11 @@ def routes(site: Site) -> Sequence[Route]:
         except Problem:
             if recorded is None:
                 raise
-            return site.page(request, "run.html", **_shown(None, None, recorded), id=recorded.id, transcript=None)
+            return site.page(request, "run.html", **_shown(None, recorded), id=recorded.id, transcript=None)
         run = answer["run"]
         trace = recorded if recorded is not None and len(recorded.calls) >= len(run["calls"]) else None
         transcript = next(filter(None, (each.transcript(run["id"]) for each in site.controls)), None)
-        return site.page(
-            request, "run.html", **_shown(run, answer["server"], trace), id=run["id"], transcript=_printed(transcript)
-        )
+        return site.page(request, "run.html", **_shown(run, trace), id=run["id"], transcript=transcript)
 
     async def cancel(request: Request) -> Response:
         await site.change(request)
@@ -163,7 +158,7 @@ async def _recorded(site: Site, run_id: str) -> Trace | None:
     return None
 
 
-def _shown(run: Mapping[str, Any] | None, server: Mapping[str, Any] | None, recorded: Trace | None) -> dict[str, Any]:
+def _shown(run: Mapping[str, Any] | None, recorded: Trace | None) -> dict[str, Any]:
     """Return the values of the page of a run.
 
     Args:
@@ -176,7 +171,6 @@ def _shown(run: Mapping[str, Any] | None, server: Mapping[str, Any] | None, reco
         drawn["rows"] = [_unended(row) for row in drawn["rows"]]
     return {
         "run": run,
-        "server": server,
         "trace": trace,
         **drawn,
         "program": _program_in(trace),
@@ -230,21 +224,6 @@ def _trace_of(run: Mapping[str, Any]) -> Trace:
             )
         )
     return Trace(run["id"], Bar(0.0, until if run["endedMs"] is not None else None), until, calls=tuple(calls))
-
-
-def _printed(transcript: Any) -> dict[str, Any] | None:
-    if transcript is None:
-        return None
-    from codemode_mcp.runs.outputs import printed
-
-    outputs = None if transcript.outputs is None else "\n".join(map(printed, transcript.outputs))
-    return {
-        "source": transcript.source,
-        "output": outputs,
-        "value": transcript.value,
-        "error": transcript.error,
-        "ended": transcript.ended,
-    }
 
 
 def waiting_runs(found: Sequence[Listed]) -> Iterator[dict[str, Any]]:

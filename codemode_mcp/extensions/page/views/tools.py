@@ -14,7 +14,7 @@ from codemode_mcp.base.display import rough
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.catalog.catalog import EVERYTHING
 from codemode_mcp.config.edit import switch_tool
-from codemode_mcp.extensions.page.site import Problem
+from codemode_mcp.extensions.page.site import Problem, paged
 from codemode_mcp.rules.policy.approval import AT_PAGE
 
 if TYPE_CHECKING:
@@ -56,20 +56,18 @@ def routes(site: Site) -> Sequence[Route]:
             # Servers and groups of tools have no id.
             hits = [hit if "id" in hit else {**hit, "id": ids.get(hit["call"])} for hit in hits]
         rows = [] if query else [each for each in _rows(application, catalog) if server in ("", each["server"])]
-        number = request.query_params.get("page", "1")
-        pages = max(1, -(-len(rows) // PAGE_SIZE))
-        page = min(pages, max(1, int(number) if number.isascii() and number.isdecimal() else 1))
+        tools, number, pages = paged(request, rows, PAGE_SIZE)
         return site.page(
             request,
             "tools.html",
-            tools=rows[(page - 1) * PAGE_SIZE : page * PAGE_SIZE],
+            tools=tools,
             hits=hits,
             query=query,
             server=server,
             servers=servers,
             held=sum(each["decision"] == "held" for each in rows),
             total=len(rows),
-            number=page,
+            number=number,
             pages=pages,
         )
 
