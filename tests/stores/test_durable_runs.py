@@ -3,8 +3,10 @@ calls."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -952,3 +954,34 @@ async def test_a_run_is_kept_longer_by_the_process_that_suspended_it_alone(share
     await shared.advance(60)
     await second.store.prolong("run_a", second.clock() + 9000)
     assert "suspended for more than 50 s" in await refusal(first)
+
+
+# tests of what the deployment guide says to do after an old backup was restored
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "deployment.md"
+
+
+async def test_the_statement_of_the_guide_ends_what_is_suspended_and_nothing_else(shared: SharedDatabase) -> None:
+    (statement,) = re.findall(r"^(UPDATE .*);$", GUIDE.read_text("utf-8"), re.MULTILINE)
+    before = await shared.process()
+    for run in ("run_a", "run_b", "run_c"):
+        await before.store.suspend(suspended(before, run, ONCE))
+    await claimed(before, "run_b")
+    await claimed(before, "run_c")
+    await before.store.end(ended(before, "run_c"))
+    await shared.kill(before)
+    after = await shared.process()
+
+    def restored() -> Work[None]:
+        yield Query(statement)
+
+    await after.database.execute(restored)
+    for run in ("run_a", "run_b"):
+        assert "was dropped" in await refusal(after, run)
+    await after.store.sweep()
+    for run in ("run_a", "run_b"):
+        assert "was dropped" in await refusal(after, run)
+    assert await shared.rows("SELECT COUNT(*) FROM calls") == [(0,)]
+    found = await after.store.claim("run_c", ME)
+    assert found.outcome[0].value == 42  # type: ignore[union-attr]

@@ -19,7 +19,9 @@ from codemode_mcp.runs import records
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.work import Query, Work
-from tests.runs.bench import OWNER, Bench, FakeClient, texts
+from tests.runs.bench import CALLER, OWNER, Bench, FakeClient, texts
+from tests.runs.saved_programs import DOUBLE, WORK, library
+from tests.runs.test_polling import poll, poll_to_end, polling_client
 from tests.runs.test_questions import NO, YES, AskingSource
 from tests.stores.replicas import READ, SETTINGS, Replicas, answer, fast, slow, until_done
 from tests.waiting import until
@@ -715,3 +717,146 @@ async def test_stored_programs_of_all_clients_count_for_their_owner_in_every_pro
         client = Caller(OWNER, share="client 3")
         ended = await second.observe(waiting.run_id, caller=client)
         assert ended.status == "completed"
+
+
+# saved programs that another process continues, in the middle
+
+
+OUTER = """export default async () => {
+  const first = await programs.work({ n: 1 });
+  const second = await programs.double({ n: 4 });
+  return [first, second.twice];
+};"""
+
+
+async def test_a_saved_program_continues_in_another_process_that_has_none(replicas: Replicas) -> None:
+    async with replicas(slow()) as first:
+        first.library = library(outer=OUTER, work=WORK, double=DOUBLE)
+        waiting = await first.execute("return [await programs.outer(), (await programs.double({ n: 5 })).twice]")
+        assert waiting.status == "waiting"
+    async with replicas(fast()) as second:
+        heard = []
+        second.auditor.add(heard.append)
+        outcome = await until_done(second, waiting.run_id)
+        assert (outcome.error, outcome.value) == ("", [["done 1!", 8], 10])
+        run = second.manager.operator.view(waiting.run_id)
+        assert run is not None
+        programs = [(call.tool, call.status) for call in run.calls if call.tool.startswith("program:")]
+        assert programs == [(f"program:saved:{name}", "completed") for name in ("outer", "work", "double", "double")]
+        ended = [event.fields["tool"] for event in heard if event.kind == "call_ended"]
+        assert sorted(ended) == sorted(["mcp:files:read", *(tool for tool, _ in programs)])
+
+
+async def test_an_error_in_another_process_names_the_line_of_the_file(replicas: Replicas) -> None:
+    failing = f"{WORK}\n// more\n".replace("return `${result.text}!`;", "throw new Error(result.text);")
+    async with replicas(slow()) as first:
+        first.library = library(work=failing)
+        waiting = await first.execute("return await programs.work({ n: 1 })")
+    async with replicas(fast()) as second:
+        outcome = await until_done(second, waiting.run_id)
+        assert "programs.work failed: done 1 (programs/work.js:4:9)" in outcome.error
+
+
+# a question that one process has put and another gets the answer to
+
+
+RULES = PolicyRules(ask=("mcp:files:write",))
+CODE = "const r = await MCP.files.write({n: 1}); await MCP.files.write({n: 2}); return unwrap(r).text"
+APPROVE = {"action": "accept", "content": {"decision": "approve"}}
+
+
+async def test_it_counts_there_for_exactly_the_calls_that_were_shown(replicas: Replicas) -> None:
+    first_source, second_source, client = fast(), fast(), FakeClient("return")
+    async with (
+        replicas(first_source, rules=RULES) as first,
+        replicas(second_source, rules=RULES) as second,
+    ):
+        asked = await first.execute(CODE, client=client)
+        ((key, question),) = asked.questions
+        assert '"n": 1' in question.message
+        again = await second.observe(asked.run_id, client=client, answers={key: APPROVE})
+        ((other, question),) = again.questions
+        assert '"n": 2' in question.message, "the first is not asked for again"
+        assert second_source.calls == [("write", {"n": 1})]
+        # An answer to what was decided already counts for nothing more.
+        repeated = await first.observe(asked.run_id, client=client, answers={key: APPROVE})
+        assert [each for each, _ in repeated.questions] == [other] != [key]
+        ended = await second.observe(asked.run_id, client=client, answers={other: APPROVE})
+        assert ended.value == "done 1"
+    assert (first_source.calls, len(second_source.calls)) == ([], 2)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"action": "decline"}, {"action": "accept", "content": {"decision": "deny"}}, {}, None],
+    ids=["declined", "denied", "empty", "null"],
+)
+async def test_what_is_no_approval_denies_there_too(replicas: Replicas, answer: Any) -> None:
+    source, client = fast(), FakeClient("return")
+    asked = await replicas.execute(fast(), "await MCP.files.write({n: 1})", client=client, rules=RULES)
+    async with replicas(source, rules=RULES) as second:
+        ended = await second.observe(asked.run_id, client=client, answers={asked.questions[0][0]: answer})
+        assert ended.code == "nested_tool_failed"
+        assert "was not approved" in (ended.error or "")
+    assert source.calls == []
+
+
+async def test_a_key_is_of_one_run(replicas: Replicas) -> None:
+    client = FakeClient("return")
+    keys = {(await replicas.execute(fast(), CODE, client=client, rules=RULES)).questions[0][0] for _ in range(2)}
+    assert len(keys) == 2
+
+
+async def test_a_server_that_has_asked_is_told_that_no_user_will_answer(replicas: Replicas) -> None:
+    """No client comes any more to the process that has sent the call, and nothing waits for one."""
+    code = "return await MCP.asker.ask({}).catch((error) => error.message)"
+    async with (
+        replicas(AskingSource(), timeout_ms=20_000) as first,
+        replicas(AskingSource(), timeout_ms=20_000) as second,
+    ):
+        asked = await first.execute(code, client=FakeClient("return"))
+        ((key, _),) = asked.questions
+        ended = await second.observe(asked.run_id, client=FakeClient("return"), answers={key: YES})
+        assert ended.status == "completed"
+        assert "taken over by another process" in ended.value
+
+
+# runs whose clients poll them at several processes over one database
+
+
+PROGRAM = "text('first'); await MCP.files.read({n: 1}); text('second'); return 'done'"
+
+
+async def test_a_run_that_another_process_drives_works_until_that_one_lets_go(replicas: Replicas) -> None:
+    here, there = slow(), slow()
+    async with replicas(here) as first, replicas(there, timeout_ms=60_000) as second:
+        waiting = await first.execute(PROGRAM, client=polling_client())
+        await here.wait_pending(1)
+        assert (await poll(second, waiting.run_id, 0)).outcome is None
+        # The second process drives the run now, and the first one has its call.
+        elsewhere = await poll(first, waiting.run_id, 0)
+        assert (elsewhere.outcome, elsewhere.left) == (None, first.settings.snapshot_ttl_seconds)
+        here.release.set()
+        ended = [(await poll_to_end(each, waiting.run_id)).outcome for each in (second, first)]
+        assert ended[0] is not None
+        assert ended[1] is not None
+        assert texts(ended[0]) == ["first", "second"]
+        assert [each.value for each in ended if each] == ["done", "done"]
+        assert ended[0].usage.ms == ended[1].usage.ms
+        assert (ended[0].outputs, ended[0].notes) == (ended[1].outputs, ended[1].notes)
+    assert there.calls == []
+
+
+async def test_a_run_that_another_process_drives_can_be_cancelled(replicas: Replicas) -> None:
+    source = slow()
+    async with (
+        replicas(source) as first,
+        replicas(slow(), timeout_ms=60_000) as second,
+    ):
+        waiting = await first.execute(PROGRAM, client=polling_client())
+        assert (await poll(second, waiting.run_id, 0)).outcome is None
+        await first.manager.polling.cancel(waiting.run_id, OWNER, CALLER, FakeClient())
+        for each in (first, second):
+            found = (await poll(each, waiting.run_id)).outcome
+            assert found is not None
+            assert found.code == "aborted"
