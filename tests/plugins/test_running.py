@@ -140,8 +140,7 @@ async def test_each_ends_at_its_own_time_whatever_began_before() -> None:
                 both.start_soon(hang, "later", 0.1)
                 both.start_soon(hang, "sooner", 0.02)
             group.cancel_scope.cancel()
-    assert ended[0] == "short"
-    assert sorted(ended[1:]) == ["later", "sooner"]
+    assert (ended[0], sorted(ended[1:])) == ("short", ["later", "sooner"])
 
 
 async def test_one_that_swallows_its_cancellation_and_ends_is_late_all_the_same() -> None:

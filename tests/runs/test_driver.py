@@ -153,8 +153,7 @@ async def test_closing_the_manager_tells_those_who_wait_and_cancels_their_calls(
 
             group.start_soon(execute)
             await slow.wait_pending(1)
-    assert ends == ["aborted"]
-    assert slow.cancelled == 1
+    assert (ends, slow.cancelled) == (["aborted"], 1)
 
 
 async def test_an_endless_program_does_not_hold_up_closing(engine: Engine) -> None:
@@ -302,8 +301,7 @@ async def test_unhandled_rejections_are_notes_and_handled_ones_are_not(engine: E
             "Promise.reject(new Error('lost'));\n"
             "const late = Promise.reject(new Error('late')); await load('x'); await late.catch(() => {}); return 1"
         )
-        assert outcome.status == "completed"
-        assert len(outcome.notes) == 1
+        assert (outcome.status, len(outcome.notes)) == ("completed", 1)
         assert "lost" in outcome.notes[0]
         assert "cell.js:1:" in outcome.notes[0]
 

@@ -88,8 +88,7 @@ async def test_a_call_that_fails_is_told_by_its_code_and_not_by_its_message(engi
         heard = listen(it)
         await it.execute("try { await tools.call('no such tool, but text', {}) } catch { } return 1")
         ended = next(event for event in heard if event.kind == "call_ended")
-        assert ended.fields["status"] == "failed"
-        assert ended.fields["code"] == "nested_tool_failed"
+        assert (ended.fields["status"], ended.fields["code"]) == ("failed", "nested_tool_failed")
         assert ended.fields["dispatched"] is False
 
 
@@ -105,8 +104,7 @@ async def test_suspending_and_restoring_is_reported_once_each(engine: Engine) ->
     async with bench(engine, slow) as it:
         heard = listen(it)
         suspended = await it.execute("const p = MCP.slow.work({}); await yield_control('x'); return unwrap(await p)")
-        assert suspended.status == "waiting"
-        assert kinds(heard)[-1] == "parked"
+        assert (suspended.status, kinds(heard)[-1]) == ("waiting", "parked")
         assert (heard[-1].fields["reason"], heard[-1].fields["pending"]) == ("yield", 1)
         slow.release.set()
         await it.observe(suspended.run_id)

@@ -389,8 +389,7 @@ async def test_the_order_of_keys_and_given_defaults_make_no_other_call(engine: E
             "return (await Promise.allSettled(again.map((each) => MCP.git.push(each))))\n"
             "  .map((each) => each.reason.message)"
         )
-    assert len(upstream.calls) == 1
-    assert len(outcome.value) == 2
+    assert (len(upstream.calls), len(outcome.value)) == (1, 2)
     assert all(why.startswith("MCP.git.push was denied: this program has made the same") for why in outcome.value)
 
 

@@ -254,8 +254,7 @@ async def test_results_make_room_for_each_other_and_stored_values_do_not(engine:
         assert None not in refs
         found = await it.execute(f"return [await load('mine'), ...await Promise.all({json.dumps(refs)}.map(load))]")
         mine, *results = [None if one is None else len(one) for one in found.value]
-        assert mine == 3000
-        assert results == [None, None, None, 3000, 3000]
+        assert (mine, results) == (3000, [None, None, None, 3000, 3000])
         assert await values.offload(OWNER, "x" * 20_000) is None
 
 
@@ -289,8 +288,7 @@ async def test_what_a_suspended_flood_of_runs_leaves_behind_expires(engine: Engi
         it.clock.advance(11)
         await it.manager.sweep()
         assert isinstance(it.store, MemoryStore)
-        assert it.store._suspended == {}
-        assert it.manager._live.runs == {}
+        assert (it.store._suspended, it.manager._live.runs) == ({}, {})
         assert (await it.execute("await yield_control()")).status == "waiting"
 
 

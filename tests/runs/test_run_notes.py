@@ -80,8 +80,7 @@ async def test_a_call_without_a_task_is_noted_before_it_is_sent(engine: Engine) 
 
         group.start_soon(answer)
         outcome = await it.execute("await MCP.up.echo({text: 'a'}); return 1", client=client)
-    assert outcome.value == 1
-    assert log == [(outcome.run_id, False), (outcome.run_id, True), "sent"]
+    assert (outcome.value, log) == (1, [(outcome.run_id, False), (outcome.run_id, True), "sent"])
 
 
 async def test_a_program_that_sends_nothing_is_never_noted_as_sending(engine: Engine) -> None:
@@ -113,9 +112,7 @@ async def test_no_call_is_sent_while_the_note_about_it_is_not_written(engine: En
         assert [each[1] for each in log] == [False, True]  # type: ignore[index]
         assert source.calls == []
         notes.read()
-    assert values == [1]
-    assert len(source.calls) == 2
-    assert len(log) == 2
+    assert (values, len(source.calls), len(log)) == ([1], 2, 2)
 
 
 async def test_a_wait_names_the_run_and_whether_calls_were_ever_sent(engine: Engine) -> None:

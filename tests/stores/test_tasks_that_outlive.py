@@ -139,8 +139,7 @@ async def test_a_process_that_waits_for_a_task_of_a_dying_one_follows_it(replica
                 waiting = await first.execute(CODE % "write")
                 group.start_soon(wait)
                 await until(lambda: second.manager.operator.view(waiting.run_id) is not None)
-    assert ends[0].value == "done task of write 1"
-    assert source.followed == ["task of write 1"]
+    assert (ends[0].value, source.followed) == ("done task of write 1", ["task of write 1"])
 
 
 async def test_a_run_that_the_next_process_cancels_has_its_task_cancelled(replicas: Replicas) -> None:
