@@ -24,7 +24,7 @@ from tests.runs.saved_programs import DOUBLE, WORK, library
 from tests.runs.test_polling import poll, poll_to_end, polling_client
 from tests.runs.test_questions import NO, YES, AskingSource
 from tests.stores.replicas import READ, SETTINGS, Replicas, answer, fast, slow, until_done
-from tests.waiting import until
+from tests.waiting import answering, until
 from upstream_clients.testing import ScriptedSource
 
 pytestmark = pytest.mark.anyio
@@ -96,13 +96,7 @@ async def test_a_call_that_another_process_has_in_flight_is_waited_for(replicas:
         )
         still = await second.observe(waiting.run_id)
         assert (still.status, [each.status for each in still.pending]) == ("waiting", ["executing"])
-        async with anyio.create_task_group() as group:
-            found: list[Any] = []
-
-            async def wait() -> None:
-                found.append(await until_done(second, waiting.run_id))
-
-            group.start_soon(wait)
+        async with answering(until_done(second, waiting.run_id)) as found:
             executor.release.set()
         assert found[0].value == ["done 1", "done 2"]
         assert (executor.calls, other.calls) == ([("write", {"n": 1})], [("write", {"n": 2})])
@@ -123,13 +117,11 @@ async def test_a_call_whose_executor_dies_while_another_process_waits_is_given_u
     async def wait() -> None:
         ends.append(await second.observe(waiting.run_id))
 
-    with anyio.fail_after(30):
-        async with replicas(fast(), timeout_ms=20_000) as second, anyio.create_task_group() as group:  # noqa: SIM117 - the first one ends before
-            async with replicas(slow()) as first:
-                waiting = await first.execute(UNKNOWN)
-                group.start_soon(wait)
-                while second.manager.operator.view(waiting.run_id) is None:  # noqa: ASYNC110 - no event tells of it
-                    await anyio.sleep(0.01)
+    async with replicas(fast(), timeout_ms=20_000) as second, anyio.create_task_group() as group:  # noqa: SIM117 - the first one ends before
+        async with replicas(slow()) as first:
+            waiting = await first.execute(UNKNOWN)
+            group.start_soon(wait)
+            await until(lambda: second.manager.operator.view(waiting.run_id) is not None)
     assert ends[0].value == "unknown"
 
 
@@ -153,8 +145,7 @@ async def test_a_call_being_sent_is_sent_after_a_takeover(replicas: Replicas) ->
         with anyio.fail_after(10):
             await written.wait()
             assert (await second.observe(waiting.run_id)).status == "waiting"
-            while first.manager.operator.view(waiting.run_id) is not None:  # noqa: ASYNC110 - no one tells of it
-                await anyio.sleep(0.01)
+            await until(lambda: first.manager.operator.view(waiting.run_id) is None)
         may_go.set()
         assert (await until_done(second, waiting.run_id)).value == "done 1"
 
@@ -201,11 +192,9 @@ async def test_when_a_run_ends_elsewhere_reads_are_cancelled_and_nothing_else(re
         waiting = await first.execute(
             "MCP.files.write({n: 1}); MCP.files.read({n: 2}); await yield_control(); return 'done'"
         )
-        with anyio.fail_after(10):
-            await executor.wait_pending(2)
-            assert (await second.observe(waiting.run_id)).value == "done"
-            while not executor.cancelled:  # noqa: ASYNC110 - no one tells of it
-                await anyio.sleep(0.01)
+        await until(lambda: executor.pending == 2)
+        assert (await second.observe(waiting.run_id)).value == "done"
+        await until(lambda: executor.cancelled)
         assert (executor.cancelled, executor.pending) == (1, 1)
 
 
@@ -228,9 +217,8 @@ async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_s
         suspend, heard = it.store.suspend, 0
 
         async def late(run: Any) -> None:
-            until = heard + 3
-            while heard < until:  # noqa: ASYNC110 - no one tells of it
-                await anyio.sleep(0.01)
+            enough = heard + 3
+            await until(lambda: heard >= enough)
             await suspend(run)
 
         async def missed() -> None:
@@ -249,13 +237,12 @@ async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_s
 async def test_what_a_process_does_while_it_continues_is_not_done_again_after_its_death(replicas: Replicas) -> None:
     """Killed in the middle of a `wait`, in which the program has made calls since it was suspended."""
     code = (
-        "yield_control('first'); await 0; const seen = [];"
+        "await yield_control('first'); await 0; const seen = [];"
         "for (const n of [1, 2, 3]) {"
         "  try { seen.push(unwrap(await MCP.files.write({n})).text) } catch (error) { seen.push(error.data.outcome) }"
         "}"
         "return seen"
     )
-    code = code.replace("yield_control('first')", "await yield_control('first')")
     source = slow()
     async with replicas(source) as first:
         waiting = await first.execute(code)
@@ -294,23 +281,13 @@ async def test_two_processes_do_not_drive_one_run(replicas: Replicas) -> None:
 
 async def test_a_run_is_cancelled_wherever_it_is_driven(replicas: Replicas) -> None:
     source = slow()
-    async with (
-        replicas(source, timeout_ms=20_000) as first,
-        replicas(fast()) as second,
-    ):
+    async with replicas(source, timeout_ms=20_000) as first, replicas(fast()) as second:
         waiting = await first.execute("await yield_control('x'); return unwrap(await MCP.files.read({n: 1})).text")
-        ends: list[Any] = []
-
-        async def wait() -> None:
-            ends.append(await first.observe(waiting.run_id))
-
         with anyio.fail_after(10):
-            async with anyio.create_task_group() as group:
-                group.start_soon(wait)
+            async with answering(first.observe(waiting.run_id)) as ends:
                 await source.wait_pending(1)
                 ends.append(await second.observe(waiting.run_id, cancel=True))
-        assert [end.code for end in ends] == ["aborted", "aborted"]
-        assert source.cancelled == 1
+        assert ([end.code for end in ends], source.cancelled) == (["aborted", "aborted"], 1)
 
 
 async def test_a_call_that_waits_for_a_person_waits_again_after_a_restart(replicas: Replicas) -> None:
