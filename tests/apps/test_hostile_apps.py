@@ -61,11 +61,7 @@ async def test_an_app_calls_the_tools_of_its_server_and_no_others(host: Host, ho
     assert calls_of(tmp_path, "bank") == []
     calls = calls_of(tmp_path, "evil")
     calls.remove(["show", {"first": True}])  # the call of the host, which is made while the app begins its own
-    assert calls == [
-        ["show", {"a": "show"}],
-        ["refresh", {"a": "refresh"}],
-        ["plain", {"a": "plain"}],
-    ]
+    assert calls == [[name, {"a": name}] for name in ("show", "refresh", "plain")]
 
 
 async def test_an_app_reads_nothing_of_other_servers(host: Host, host_port: int, tmp_path: Path) -> None:

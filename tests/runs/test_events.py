@@ -38,11 +38,7 @@ async def test_a_run_and_its_calls_are_reported_with_their_parents(engine: Engin
         heard = listen(it)
         cell = Cell("await MCP.s.work({n: 1}); await MCP.s.work({n: 22}); return 1", "javascript", CALLER, "req_1")
         outcome = await it.manager.execute(cell)
-        assert kinds(heard) == [
-            "run_started",
-            *["call_started", "call_ended"] * 2,
-            "run_ended",
-        ]
+        assert kinds(heard) == ["run_started", *["call_started", "call_ended"] * 2, "run_ended"]
         first, *calls, last = heard
         assert (first.id, first.parent) == (outcome.run_id, "req_1")
         assert {call.parent for call in calls} == {outcome.run_id}
@@ -108,12 +104,8 @@ async def test_suspending_and_restoring_is_reported_once_each(engine: Engine) ->
         assert (heard[-1].fields["reason"], heard[-1].fields["pending"]) == ("yield", 1)
         slow.release.set()
         await it.observe(suspended.run_id)
-        assert [kind for kind in kinds(heard) if "call" not in kind] == [
-            "run_started",
-            "parked",
-            "restored",
-            "run_ended",
-        ]
+        of_the_run = [kind for kind in kinds(heard) if "call" not in kind]
+        assert of_the_run == ["run_started", "parked", "restored", "run_ended"]
         assert kinds(heard)[-1] == "run_ended"
         assert kinds(heard).count("run_started") == kinds(heard).count("run_ended") == 1
 
