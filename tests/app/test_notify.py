@@ -13,8 +13,6 @@ import pytest
 from codemode_mcp.process.app import terminal_access
 from codemode_mcp.process.app.terminal_access import open_notifier
 
-pytestmark = pytest.mark.anyio
-
 WRITE = (
     "import json, os, sys; "
     "json.dump([sys.argv[2:], os.environ.get('CODEMODE_MCP_RUN_ID'), os.environ.get('A_SECRET'), sys.stdin.read()], "

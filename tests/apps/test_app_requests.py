@@ -13,8 +13,6 @@ from tests.apps.listed_servers import MIME_TYPE, app_content, app_tool, plain_to
 from tests.integration.harness import raw
 from tests.integration.http_harness import Served
 
-pytestmark = pytest.mark.anyio
-
 APPS = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": [MIME_TYPE]}}}
 URI = "ui://clock/app.html"
 UI = {"csp": {"connectDomains": ["https://api.test"]}}

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.apps.hosts import Host
 from tests.apps.listed_servers import (
     app_content,
@@ -18,8 +16,6 @@ from tests.apps.listed_servers import (
     serving_apps,
     written_server,
 )
-
-pytestmark = pytest.mark.anyio
 
 URI = "ui://evil/app.html"
 

@@ -26,8 +26,6 @@ from tests.properties import examples
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.tools import Annotations, Question, Tool, ToolOutcome, UpstreamView
 
-pytestmark = pytest.mark.anyio
-
 ID = "mcp:hub:create_issue"
 SECRET = "hunter2-do-not-print"
 SCHEMA = {

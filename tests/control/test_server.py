@@ -27,8 +27,6 @@ from codemode_mcp.server.control.endpoints import Endpoint
 from codemode_mcp.server.control.protocol import MAX_ANSWER, MAX_REQUEST, Request, digest_of, encode, encode_request
 from codemode_mcp.server.control.server import listening
 
-pytestmark = pytest.mark.anyio
-
 KINDS = [False, True] if sys.platform != "win32" else [True]
 """True for a port of loopback: the way of Windows, which works everywhere."""
 

@@ -12,8 +12,6 @@ from codemode_mcp.process.instance.host import Reports
 from codemode_mcp.server.control.answers import Control, ServerFacts
 from codemode_mcp.server.control.protocol import Request, encode_request, holders, merged_servers
 
-pytestmark = pytest.mark.anyio
-
 
 class Servers:
     """The servers of one application: numbers by name."""

@@ -15,8 +15,6 @@ from codemode_mcp.catalog.plugins.bundled import duplicates
 from codemode_mcp.catalog.plugins.bundled.duplicates import Duplicates
 from codemode_mcp.plugins import DenyCall, NoteCall, ToolCallEvent
 
-pytestmark = pytest.mark.anyio
-
 EVENT = ToolCallEvent(
     "mcp:git:push", "mcp", "json", {"branch": "main", "n": [1, {"b": 1, "a": 2}]}, "run_1", "me", None
 )

@@ -22,8 +22,6 @@ from codemode_mcp.catalog.plugins.interception import MAX_TEXT, THREADS, Interce
 from codemode_mcp.plugins import ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
 from upstream_clients.tools import JsonObject
 
-pytestmark = pytest.mark.anyio
-
 EVENT = ToolCallEvent(
     tool_id="mcp:git:push",
     tool_kind="mcp",

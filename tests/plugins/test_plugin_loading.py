@@ -15,8 +15,6 @@ from codemode_mcp.catalog.plugins import host as host_module
 from codemode_mcp.catalog.plugins.loading import installed, load
 from tests.plugins.host import plugin, plugins
 
-pytestmark = pytest.mark.anyio
-
 GOOD = """
     def register(api):
         api.tool(PluginTool(name="hello", description="Says hello.", run=lambda input: "hello"))

@@ -26,8 +26,6 @@ from tests.waiting import until
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.tools import Tool
 
-pytestmark = pytest.mark.anyio
-
 ALICE = Caller("http:alice", "http", "alice", frozenset({"staff"}))
 BOB = Caller("http:bob", "http", "bob")
 

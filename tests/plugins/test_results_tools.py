@@ -14,8 +14,6 @@ from codemode_mcp.catalog.plugins.tools import check_tools
 from codemode_mcp.plugins import PluginTool, ToolContext, ToolError
 from codemode_mcp.runs.values import PREVIEW, MemoryValues, Page, Put, Values
 
-pytestmark = pytest.mark.anyio
-
 
 class Api:
     """Takes one factory."""

@@ -15,8 +15,6 @@ import pytest
 
 from codemode_mcp.catalog.plugins.running import Threads, TimedOutError, within
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_values_and_errors_come_back() -> None:
     threads = Threads(1, "one")

@@ -27,8 +27,6 @@ from upstream_clients.errors import QuestionRefused
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, JsonObject, Tool
 
-pytestmark = pytest.mark.anyio
-
 RULES = PolicyRules(ask=("destructive",))
 
 READ_ONLY = Annotations(read_only=True)

@@ -17,8 +17,6 @@ from tests.runs.bench import Bench, FakeClient, bench, ran, texts
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.tools import Asking, JsonObject, Question
 
-pytestmark = pytest.mark.anyio
-
 EVERYTHING = ("elicitation/create", "sampling/createMessage", "roots/list")
 THOUGHT = {"role": "assistant", "content": {"type": "text", "text": "yes"}, "model": "m"}
 SAMPLES = "const all = await Promise.all(Array.from({ length: %d }, (_, n) => tools.sample({ prompt: 'p' + n })));"

@@ -18,8 +18,6 @@ from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import Annotations, CallOptions, JsonObject, Tool, ToolOutcome
 
-pytestmark = pytest.mark.anyio
-
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
 ECHO = Tool("echo", input_schema=TEXT, annotations=Annotations(read_only=True))
 WRITE = Tool("write", input_schema=TEXT, annotations=Annotations(read_only=False, idempotent=False))

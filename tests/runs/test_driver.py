@@ -22,8 +22,6 @@ from upstream_clients.errors import UpstreamUnavailable
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import JsonObject, Tool, ToolOutcome
 
-pytestmark = pytest.mark.anyio
-
 
 def slow_source() -> SlowSource:
     return SlowSource("slow", {"work": lambda arguments: text_result(str(arguments.get("n", "done")))})

@@ -16,8 +16,6 @@ from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import CALLER, Bench, bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 
-pytestmark = pytest.mark.anyio
-
 
 def source() -> ScriptedSource:
     return ScriptedSource("s", {"work": lambda arguments: text_result(str(arguments.get("n")))})

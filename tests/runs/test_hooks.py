@@ -24,8 +24,6 @@ from tests.waiting import answering, refusal
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
-pytestmark = pytest.mark.anyio
-
 SCHEMA = {
     "type": "object",
     "properties": {"branch": {"type": "string"}, "force": {"type": "boolean", "default": False}},

@@ -16,8 +16,6 @@ from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import OWNER, Bench, bench, ran, texts
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 
-pytestmark = pytest.mark.anyio
-
 MIB = 1024 * 1024
 
 

@@ -20,8 +20,6 @@ from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.testing import FailingSource, ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
-pytestmark = pytest.mark.anyio
-
 READ_ONLY = Tool("look", annotations=Annotations(read_only=True))
 WRITING = Tool("change", annotations=Annotations(read_only=False))
 

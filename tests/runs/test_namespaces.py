@@ -32,8 +32,6 @@ from upstream_clients.results import read_outcome
 from upstream_clients.testing import ScriptedSource, text_result
 from upstream_clients.tools import CallOptions, JsonObject, Tool, ToolOutcome
 
-pytestmark = pytest.mark.anyio
-
 TITLED = {
     "type": "object",
     "properties": {"title": {"type": "string"}, "labels": {"type": "array", "items": {"type": "string"}}},

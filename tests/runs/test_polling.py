@@ -19,8 +19,6 @@ from tests.runs.bench import CALLER, OWNER, Bench, FakeClient, bench, texts
 from tests.waiting import refusal, until
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 
-pytestmark = pytest.mark.anyio
-
 ASKED = PolicyRules(ask=("mcp:files:remove",))
 YES = {"action": "accept", "content": {"decision": "approve"}}
 SLOW = "text('first'); await MCP.files2.slow({}); text('second'); return 'done'"

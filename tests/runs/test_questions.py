@@ -25,8 +25,6 @@ from upstream_clients.tools import (
     ToolOutcome,
 )
 
-pytestmark = pytest.mark.anyio
-
 YES = {"action": "accept", "content": {"name": "Ada"}}
 NO = {"action": "decline"}
 

@@ -32,8 +32,6 @@ from tests.runs.test_questions import ASK, YES, AskingSource
 from tests.waiting import refusal
 from upstream_clients.testing import ScriptedSource, text_result
 
-pytestmark = pytest.mark.anyio
-
 SECRET = "s3cret-value-1"
 
 

@@ -467,7 +467,6 @@ def thrown(*frames: str) -> Thrown:
     return Thrown("TypeError", "boom", "\n".join(f"    at {frame}" for frame in frames), engine=False, code=None)
 
 
-@pytest.mark.anyio
 async def test_errors_of_a_typescript_program_name_the_authors_lines_after_a_restart() -> None:
     try:
         esbuild = find_esbuild(None, environ=os.environ, cache_dir=Path("nowhere"))

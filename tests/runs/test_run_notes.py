@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
-import pytest
 
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
@@ -16,8 +15,6 @@ from tests.stores.replicas import fast, replica
 from tests.waiting import answering, until
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import JsonObject
-
-pytestmark = pytest.mark.anyio
 
 
 class Notes:

@@ -14,8 +14,6 @@ from tests.runs.bench import bench, ran
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import Tool
 
-pytestmark = pytest.mark.anyio
-
 STYLE = {"type": "object", "properties": {f"option_{n}": {"enum": ["on", "off"]} for n in range(18)}}
 PAINT: dict[str, Any] = {"type": "object", "properties": {"style": STYLE}, "required": ["style"]}
 

@@ -10,8 +10,6 @@ import pytest
 
 from codemode_mcp.runs.guests import Slots
 
-pytestmark = pytest.mark.anyio
-
 
 class Takers:
     """Tasks that take a slot and keep it until they are told to give it back."""

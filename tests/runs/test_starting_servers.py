@@ -16,8 +16,6 @@ from tests.waiting import answering, until
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import CallOptions, JsonObject, ToolOutcome
 
-pytestmark = pytest.mark.anyio
-
 
 async def pass_time(it: Bench, seconds: float, outcomes: list[Outcome]) -> None:
     """Move the clock, and return once the request is answered."""

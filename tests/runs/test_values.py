@@ -17,8 +17,6 @@ from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.values import StoredValues
 from tests.waiting import refusal
 
-pytestmark = pytest.mark.anyio
-
 PLENTY = 1_000_000
 
 

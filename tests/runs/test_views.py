@@ -20,8 +20,6 @@ from tests.runs.bench import Bench, bench
 from tests.waiting import answering, until
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 
-pytestmark = pytest.mark.anyio
-
 
 def echo() -> ScriptedSource:
     return ScriptedSource("echo", {"say": lambda arguments: text_result(str(arguments.get("text")))})

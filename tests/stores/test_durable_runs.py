@@ -26,8 +26,6 @@ from codemode_mcp.stores.work import Database, Query, Work
 from tests.stores.shared_database import Process, SharedDatabase
 from tests.waiting import answering
 
-pytestmark = pytest.mark.anyio
-
 ME = "stdio:me"
 ONCE = StoredCall(1, "mcp:files:write", "queued", repeatable=False, body='{"n": 1}')
 AGAIN = StoredCall(2, "mcp:files:read", "queued", repeatable=True, body='{"n": 2}')

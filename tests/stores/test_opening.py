@@ -22,8 +22,6 @@ from codemode_mcp.stores.opening import OpenedStore, ReopenedDatabase, kind_of_m
 from codemode_mcp.stores.work import Now, Result, Work
 from tests.waiting import refusal, until
 
-pytestmark = pytest.mark.anyio
-
 
 class Fake:
     """A database that knows the time alone."""

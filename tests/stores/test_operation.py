@@ -21,8 +21,6 @@ from tests.stores.replicas import Replicas, fast, slow, until_done
 from tests.stores.test_opening import Opening, now, running
 from tests.waiting import until
 
-pytestmark = pytest.mark.anyio
-
 WRITE = "return unwrap(await MCP.files.write({n: 1})).text"
 ASKS = PolicyRules(ask=("mcp:files:write",))
 

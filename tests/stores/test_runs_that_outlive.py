@@ -27,8 +27,6 @@ from tests.stores.replicas import READ, SETTINGS, Replicas, answer, fast, slow, 
 from tests.waiting import answering, until
 from upstream_clients.testing import ScriptedSource
 
-pytestmark = pytest.mark.anyio
-
 UNKNOWN = "try { await MCP.files.write({n: 1}); return 'made' } catch (error) { return error.data.outcome }"
 
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
-
 from codemode_mcp.base.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores.opening import open_store
 from codemode_mcp.stores.seal import Seal, shared_secret
 from tests.stores.shared_database import Process
-
-pytestmark = pytest.mark.anyio
 
 
 async def secrets(settings: StoreSettings, folder: Path) -> list[bytes]:

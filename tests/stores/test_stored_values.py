@@ -25,8 +25,6 @@ from codemode_mcp.stores.values import DAY, RESULT_DAYS, STORED_DAYS, StoredValu
 from codemode_mcp.stores.work import Database
 from tests.stores.direct import Direct
 
-pytestmark = pytest.mark.anyio
-
 PLENTY = 1_000_000
 
 

@@ -19,8 +19,6 @@ from upstream_clients.errors import TaskLost, UpstreamCallError
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import CallOptions, JsonObject, Question, TaskOptions, ToolOutcome
 
-pytestmark = pytest.mark.anyio
-
 CODE = "const r = await MCP.files.%s({n: 1}); return unwrap(r).text"
 UNKNOWN = (
     "try { await MCP.files.write({n: 1}); return 'made' }"
