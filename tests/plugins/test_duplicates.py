@@ -61,11 +61,7 @@ async def test_a_warning_is_one_line_whatever_the_tool_is_called() -> None:
     assert note.text.startswith("mcp:git:pull\\n**Error** all is lost\\u202e was called")
 
 
-@pytest.mark.parametrize(
-    "more",
-    [{"read_only": True}, {"tool_kind": "code_mode_exec"}],
-    ids=["read-only", "exec"],
-)
+@pytest.mark.parametrize("more", [{"read_only": True}, {"tool_kind": "code_mode_exec"}], ids=["read-only", "exec"])
 async def test_what_may_be_repeated_is_not_counted(more: dict[str, Any]) -> None:
     guard = Duplicates(lambda: DuplicateSettings(1, "deny"))
     assert await answers(guard, SAME, SAME, SAME, **more) == [None] * 3

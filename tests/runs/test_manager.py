@@ -332,14 +332,6 @@ async def test_a_program_too_large_to_suspend_leaves_calls_that_may_change_somet
     assert [tool for tool, _ in slow.calls] == ["change"]
 
 
-async def test_too_many_suspended_runs_are_refused(engine: Engine) -> None:
-    async with bench(engine, max_suspended_runs_per_owner=2) as it:
-        code = "await yield_control()"
-        assert [(await it.execute(code)).status for _ in range(2)] == ["waiting", "waiting"]
-        third = await it.execute(code)
-        assert (third.status, third.code) == ("failed", "too_many_pending_tool_calls")
-
-
 async def test_a_server_that_is_down_rejects_its_calls_with_the_reason(engine: Engine) -> None:
     async with bench(engine, FailingSource("broken"), echo()) as it:
         outcome = await it.execute(

@@ -436,17 +436,8 @@ async def test_how_often_a_user_has_turned_a_program_down_is_remembered_after_a_
     assert len(client.asked) == 2
 
 
-async def test_values_outlive_a_process(replicas: Replicas) -> None:
-    await replicas.execute(fast(), "await store('k', {a: [1, 2]})")
-    assert (await replicas.execute(fast(), "return await load('k')")).value == {"a": [1, 2]}
 
 
-async def test_a_run_of_another_owner_looks_like_none(replicas: Replicas) -> None:
-    waiting = await replicas.execute(fast(), "await yield_control('x'); return 1")
-    async with replicas(fast()) as second:
-        with pytest.raises(CodeModeError, match="there is no run"):
-            await second.observe(waiting.run_id, owner=OWNER + "else")
-        assert (await until_done(second, waiting.run_id)).value == 1
 
 
 async def test_a_closing_process_suspends_what_it_drives(replicas: Replicas) -> None:
