@@ -124,16 +124,23 @@ def closed_off(folder: Path) -> None:
 
 @asynccontextmanager
 async def serving(runs: FakeRuns, folder: Path, *, loopback: bool = False) -> AsyncIterator[Endpoint]:
-    control = Control(
-        runs,
-        ServerFacts("stdio", "code", None, "1"),
-        lambda text: {"shape": f"{len(text)} characters"},
-        may_take_over=lambda owner: owner == "me",
-    )
+    facts = ServerFacts("stdio", "code", None, "1")
+    control = Control(runs, facts, lambda text: {"shape": f"{len(text)} characters"}, may_take_over="me".__eq__)
     with anyio.fail_after(BOUND):
         async with listening(control, loopback=loopback, folders=[folder]) as place:
             assert place is not None
             yield place
+
+
+@asynccontextmanager
+async def pretended(folder: Path, behave: Callable[[anyio.abc.SocketStream], Any]) -> AsyncIterator[Endpoint]:
+    """Yield the endpoint of a process that behaves in some way of its own."""
+    path = folder / "000000-1-aa.sock"
+    async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, behave)
+        with anyio.fail_after(BOUND):
+            yield Endpoint(path, 1, "sock", local=True)
+        group.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -203,15 +210,10 @@ async def test_what_is_only_in_a_store_is_taken_over_once_a_user_looks_at_it(fol
             "run_over": ("stored", False),
         }
         assert "them" not in str(answer)
-        assert answer["store"] == {
-            "kind": "sqlite", "name": "/runs.sqlite3", "suspended": 2, "oldestMs": 7500, "bytes": 1000
-        }  # fmt: skip
-        for run_id, where in (
-            ("run_parked", "here"),
-            ("run_of_others", "stored"),
-            ("run_driven", "elsewhere"),
-            ("run_over", "stored"),
-        ):
+        facts = {"suspended": 2, "oldestMs": 7500, "bytes": 1000}
+        assert answer["store"] == {"kind": "sqlite", "name": "/runs.sqlite3", **facts}
+        places = {"run_parked": "here", "run_of_others": "stored", "run_driven": "elsewhere", "run_over": "stored"}
+        for run_id, where in places.items():
             assert (await ask(place, Request("show", run_id)))["run"]["where"] == where
         assert runs.adopted == ["run_parked"]
         with pytest.raises(NoAnswer, match="no run 'run_nobodys'"):
@@ -284,17 +286,13 @@ async def test_a_process_of_another_user_gets_no_word(folder: Path, monkeypatch:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the endpoint is a Unix socket")
 async def test_a_terminal_says_that_a_process_closed_the_connection_with_the_request_unread(folder: Path) -> None:
-    path = folder / "1.sock"
-
     async def refuse(stream: anyio.abc.SocketStream) -> None:
         await anyio.wait_readable(stream.extra(anyio.abc.SocketAttribute.raw_socket))
         await stream.aclose()
 
-    async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, refuse)
+    async with pretended(folder, refuse) as place:
         with pytest.raises(NoAnswer, match="no answer from process 1: it closed the connection"):
-            await ask(Endpoint(path, 1, "sock", local=True), Request("list"))
-        group.cancel_scope.cancel()
+            await ask(place, Request("list"))
 
 
 async def test_a_terminal_believes_no_server_of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,19 +424,15 @@ async def test_a_damaged_file_with_a_token_is_told(folder: Path, text: bytes) ->
 
 @pytest.mark.parametrize("answer", [b"", b'{"ok": tr', b"[]\n", b"nonsense\n", b'{"ok": 1}\n', b'{"ok": "true"}\n'])
 async def test_a_server_that_dies_or_lies_while_it_answers_is_reported(folder: Path, answer: bytes) -> None:
-    path = folder / "000000-1-aa.sock"
-
     async def die(stream: anyio.abc.SocketStream) -> None:
         async with stream:
             await stream.receive()
             if answer:
                 await stream.send(answer)
 
-    async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, die)
-        with anyio.fail_after(BOUND), pytest.raises(NoAnswer):
-            await ask(Endpoint(path, 1, "sock", local=True), Request("list"))
-        group.cancel_scope.cancel()
+    async with pretended(folder, die) as place:
+        with pytest.raises(NoAnswer):
+            await ask(place, Request("list"))
 
 
 async def test_a_server_that_never_answers_or_ends_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,18 +448,13 @@ async def test_a_server_that_never_answers_or_ends_is_left(folder: Path, monkeyp
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
 
-    path = folder / "000000-1-aa.sock"
-    async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, never)
-        place = Endpoint(path, 1, "sock", local=True)
-        with anyio.fail_after(BOUND):
-            with pytest.raises(NoAnswer, match="has not answered"):
-                await ask(place, Request("list"))
-            endless = True
-            monkeypatch.setattr(client, "ANSWER_SECONDS", BOUND)
-            with pytest.raises(NoAnswer, match=f"more than {MAX_ANSWER} bytes"):
-                await ask(place, Request("list"))
-        group.cancel_scope.cancel()
+    async with pretended(folder, never) as place:
+        with pytest.raises(NoAnswer, match="has not answered"):
+            await ask(place, Request("list"))
+        endless = True
+        monkeypatch.setattr(client, "ANSWER_SECONDS", BOUND)
+        with pytest.raises(NoAnswer, match=f"more than {MAX_ANSWER} bytes"):
+            await ask(place, Request("list"))
 
 
 # what is asked and decided

@@ -51,11 +51,8 @@ async def test_the_hook_and_the_middleware_of_their_page_see_what_they_are_grant
     async with plugins(tmp_path, made) as host:
         assert host.plugins.refused == {}
         seen = host.plugins.interceptors
-        assert [seen.has_hooks(each) for each in ("mcp:git:push", "mcp:github:push", "core:code_mode:exec")] == [
-            True,
-            False,
-            False,
-        ]
+        ids = ("mcp:git:push", "mcp:github:push", "core:code_mode:exec")
+        assert [seen.has_hooks(each) for each in ids] == [True, False, False]
         assert seen.has_middleware("mcp:github:list_issues")
         assert not seen.has_middleware("mcp:github:push")
 
