@@ -344,11 +344,8 @@ def test_other_binary_content_is_what_it_is_in_the_content_and_has_one_form_in_t
     given = (picture(30, "audio/wav"), picture(33, "application/pdf", uri="file:///a.pdf"), picture(36, "font/woff2"))
     rendered = shown(outcome(outputs=given))
     assert [block["type"] for block in rendered.content] == ["audio", "resource", "resource"]
-    assert rendered.content[1]["resource"] == {
-        "uri": "file:///a.pdf",
-        "mimeType": "application/pdf",
-        "blob": "QUJD" * 11,
-    }
+    found = rendered.content[1]["resource"]
+    assert found == {"uri": "file:///a.pdf", "mimeType": "application/pdf", "blob": "QUJD" * 11}
     assert rendered.content[2]["resource"]["uri"] == "data:font/woff2"
     assert rendered.structured["output"] == [
         {"type": "image", "mimeType": "audio/wav", "bytes": 30},

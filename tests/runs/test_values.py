@@ -178,11 +178,8 @@ async def test_results_are_listed_with_the_latest_first_and_their_forms(kept: Op
         await values.offload("bob", "1")
         found = await values.results("ann", None, 10)
         assert [each.ref for each in found] == refs[::-1]
-        assert [each.form for each in found] == [
-            ResultForm("text/plain", 3),
-            ResultForm("application/json", 3),
-            ResultForm("text/plain", 2),
-        ]
+        facts = [each.form for each in found]
+        assert facts == [ResultForm("text/plain", 3), ResultForm("application/json", 3), ResultForm("text/plain", 2)]
         assert list(await values.results("ann", None, 2)) == list(found[:2])
         assert list(await values.results("ann", found[0].number, 1)) == [found[1]]
         await values.remove("ann", found[1].ref)

@@ -436,10 +436,6 @@ async def test_how_often_a_user_has_turned_a_program_down_is_remembered_after_a_
     assert len(client.asked) == 2
 
 
-
-
-
-
 async def test_a_closing_process_suspends_what_it_drives(replicas: Replicas) -> None:
     source = slow()
     async with replicas(source, timeout_ms=20_000) as first:

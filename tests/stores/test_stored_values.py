@@ -266,10 +266,8 @@ async def play(values: Values, steps: list[tuple[str, str, str, int]]) -> None:
                 assert (await values.load(owner, key) is None) == (key not in model.stored)
         page = await values.listed(owner, 0, 100)
         assert model.used <= LIMIT
-        assert [(each.key, len(each.key) + each.characters + ENTRY) for each in page.entries] == [
-            *model.results.items(),
-            *model.stored.items(),
-        ]
+        found = [(each.key, len(each.key) + each.characters + ENTRY) for each in page.entries]
+        assert found == [*model.results.items(), *model.stored.items()]
 
 
 @settings(max_examples=60, deadline=None)
