@@ -399,10 +399,7 @@ async def test_a_stranger_at_the_port_of_a_server_that_has_ended_learns_neither_
             await stream.send(encode({"proof": "0" * 64}))
             heard += await rest_of(stream)
 
-    async with (
-        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
-        anyio.create_task_group() as group,
-    ):
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as group:
         group.start_soon(listener.serve, pretend)
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         path = folder / "000000-1-aa.json"

@@ -19,14 +19,7 @@ from tests.waiting import answering, until
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.results import read_outcome
 from upstream_clients.testing import ScriptedSource, text_result
-from upstream_clients.tools import (
-    Annotations,
-    CallOptions,
-    JsonObject,
-    Question,
-    Tool,
-    ToolOutcome,
-)
+from upstream_clients.tools import Annotations, CallOptions, JsonObject, Question, Tool, ToolOutcome
 
 YES = {"action": "accept", "content": {"name": "Ada"}}
 NO = {"action": "decline"}

@@ -66,10 +66,7 @@ async def test_a_run_without_a_process_is_cancelled_by_the_one_that_is_asked(rep
 
 async def test_a_run_that_another_process_drives_is_seen_there_and_cancelled(replicas: Replicas) -> None:
     source = slow()
-    async with (
-        replicas(source, timeout_ms=20_000) as first,
-        replicas(fast()) as other,
-    ):
+    async with replicas(source, timeout_ms=20_000) as first, replicas(fast()) as other:
         waiting = await first.execute("await yield_control('x'); return unwrap(await MCP.files.read({n: 1})).text")
         with anyio.fail_after(10):
             async with anyio.create_task_group() as group:

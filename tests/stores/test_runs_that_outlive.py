@@ -727,10 +727,7 @@ APPROVE = {"action": "accept", "content": {"decision": "approve"}}
 
 async def test_it_counts_there_for_exactly_the_calls_that_were_shown(replicas: Replicas) -> None:
     first_source, second_source, client = fast(), fast(), FakeClient("return")
-    async with (
-        replicas(first_source, rules=RULES) as first,
-        replicas(second_source, rules=RULES) as second,
-    ):
+    async with replicas(first_source, rules=RULES) as first, replicas(second_source, rules=RULES) as second:
         asked = await first.execute(CODE, client=client)
         ((key, question),) = asked.questions
         assert '"n": 1' in question.message
@@ -809,10 +806,7 @@ async def test_a_run_that_another_process_drives_works_until_that_one_lets_go(re
 
 async def test_a_run_that_another_process_drives_can_be_cancelled(replicas: Replicas) -> None:
     source = slow()
-    async with (
-        replicas(source) as first,
-        replicas(slow(), timeout_ms=60_000) as second,
-    ):
+    async with replicas(source) as first, replicas(slow(), timeout_ms=60_000) as second:
         waiting = await first.execute(PROGRAM, client=polling_client())
         assert (await poll(second, waiting.run_id, 0)).outcome is None
         await first.manager.polling.cancel(waiting.run_id, OWNER, CALLER, FakeClient())
