@@ -134,8 +134,6 @@ LONG = (
     "tests/real_servers/test_served_documents.py",
     "tests/integration/test_serve_store.py",
     "tests/integration/test_serve_logs.py",
-    "tests/stores/test_restored_backup.py",
-    "tests/stores/test_polls_elsewhere.py",
 )
 """Files that take long though they have few tests, by their time."""
 

@@ -21,8 +21,6 @@ from codemode_mcp.rules.policy.policy import CLIENT, Caller
 from codemode_mcp.server.services import App
 from upstream_clients.pool import SharedServers
 
-pytestmark = pytest.mark.anyio
-
 SERVER = Path(__file__).parents[1] / "upstream_clients" / "servers" / "counted_server.py"
 PID = "return JSON.parse((await MCP.srv.pid({})).content[0].text)"
 ROOTS = "return JSON.parse((await MCP.srv.roots({})).content[0].text)"

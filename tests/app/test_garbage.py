@@ -13,8 +13,6 @@ import pytest
 
 from codemode_mcp.process.app import garbage
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_garbage_is_collected_rarely_and_later_among_new_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage, "START_SECONDS", 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -12,8 +13,6 @@ import pytest
 from codemode_mcp.process.app import terminal_access
 from codemode_mcp.process.app.terminal_access import open_notifier
 
-pytestmark = pytest.mark.anyio
-
 WRITE = (
     "import json, os, sys; "
     "json.dump([sys.argv[2:], os.environ.get('CODEMODE_MCP_RUN_ID'), os.environ.get('A_SECRET'), sys.stdin.read()], "
@@ -21,9 +20,9 @@ WRITE = (
 )
 
 
-async def until_there(path: Path) -> None:
+async def until_so(happened: Callable[[], bool]) -> None:
     with anyio.fail_after(20):
-        while not await anyio.Path(path).exists():  # noqa: ASYNC110 - written by another process
+        while not happened():  # noqa: ASYNC110 - caused by another process
             await anyio.sleep(0.02)
 
 
@@ -35,7 +34,7 @@ async def test_the_command_gets_the_run_id_and_nothing_of_our_environment_or_str
     code = f"print('on stdout'); {WRITE}"
     async with open_notifier(lambda: (sys.executable, "-c", code, str(seen), "a b; c")) as notice:
         notice("run_1")
-        await until_there(seen)
+        await until_so(seen.exists)
     assert json.loads(seen.read_text()) == [["a b; c", "run_1"], "run_1", None, ""]
     assert capfd.readouterr().out == ""
 
@@ -45,21 +44,14 @@ async def test_one_run_is_notified_once_in_a_while(tmp_path: Path) -> None:
 
     def command() -> tuple[str, ...]:
         asked.append("")
-        return (
-            sys.executable,
-            "-c",
-            "import sys; open(sys.argv[1] + sys.argv[2], 'a').write('x')",
-            str(tmp_path / "n-"),
-        )
+        return sys.executable, "-c", "import sys; open(sys.argv[1] + sys.argv[2], 'a').write('x')", str(tmp_path / "n-")
 
     async with open_notifier(command) as notice:
         for run in ("one", "one", "two"):
             notice(run)
-        await until_there(tmp_path / "n-one")
-        await until_there(tmp_path / "n-two")
-        with anyio.fail_after(20):
-            while (tmp_path / "n-one").read_text() != "x":  # noqa: ASYNC110 - written by another process
-                await anyio.sleep(0.02)
+        await until_so((tmp_path / "n-one").exists)
+        await until_so((tmp_path / "n-two").exists)
+        await until_so(lambda: (tmp_path / "n-one").read_text() == "x")
     assert len(asked) == 3
     assert (tmp_path / "n-one").read_text() == "x"
 
@@ -68,9 +60,7 @@ async def test_one_run_is_notified_once_in_a_while(tmp_path: Path) -> None:
 async def test_a_command_that_fails_is_logged(command: tuple[str, ...], caplog: pytest.LogCaptureFixture) -> None:
     async with open_notifier(lambda: command) as notice:
         notice("run_1")
-        with anyio.fail_after(20):
-            while not caplog.records:  # noqa: ASYNC110 - a task of the notifier
-                await anyio.sleep(0.02)
+        await until_so(lambda: bool(caplog.records))
     assert "tools.approval.notify" in caplog.text
 
 
@@ -83,9 +73,7 @@ async def test_a_command_of_the_current_folder_is_not_run(
     monkeypatch.chdir(tmp_path)
     async with open_notifier(lambda: ("tool",), {"PATH": "."}) as notice:
         notice("run_1")
-        with anyio.fail_after(20):
-            while not caplog.records:  # noqa: ASYNC110 - a task of the notifier
-                await anyio.sleep(0.02)
+        await until_so(lambda: bool(caplog.records))
     assert not (tmp_path / "planted").exists()
 
 
@@ -93,7 +81,5 @@ async def test_a_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, ca
     monkeypatch.setattr(terminal_access, "LIMIT_SECONDS", 0.2)
     async with open_notifier(lambda: (sys.executable, "-c", "import time; time.sleep(600)")) as notice:
         notice("run_1")
-        with anyio.fail_after(20):
-            while not caplog.records:  # noqa: ASYNC110 - a task of the notifier
-                await anyio.sleep(0.02)
+        await until_so(lambda: bool(caplog.records))
     assert "took more than 0.2 s" in caplog.text

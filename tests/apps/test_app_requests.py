@@ -9,18 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.apps.listed_servers import (
-    MIME_TYPE,
-    app_content,
-    app_tool,
-    plain_tool,
-    serving_apps,
-    written_server,
-)
+from tests.apps.listed_servers import MIME_TYPE, app_content, app_tool, plain_tool, serving_apps, written_server
 from tests.integration.harness import raw
 from tests.integration.http_harness import Served
-
-pytestmark = pytest.mark.anyio
 
 APPS = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": [MIME_TYPE]}}}
 URI = "ui://clock/app.html"
@@ -103,15 +94,12 @@ async def test_a_client_that_shows_apps_gets_tools_and_apps(era: str, tmp_path: 
         assert "resources" in hello["capabilities"]
         tools = {tool["name"]: tool for tool in (await client.result("tools/list"))["tools"]}
         assert set(tools) == {"exec", "wait", "clock__show", "clock__refresh"}
-        assert tools["clock__show"]["_meta"] == {
-            "ui": {"resourceUri": "ui://clock/clock/app.html"},
-            "ui/resourceUri": "ui://clock/clock/app.html",
-        }
+        shown = "ui://clock/clock/app.html"
+        assert tools["clock__show"]["_meta"] == {"ui": {"resourceUri": shown}, "ui/resourceUri": shown}
         listed = (await client.result("resources/list"))["resources"]
         apps = [each for each in listed if each["uri"].startswith("ui://")]
-        assert apps == [
-            {"uri": "ui://clock/clock/app.html", "name": "clock", "mimeType": MIME_TYPE, "_meta": {"ui": UI}}
-        ]
+        facts = {"name": "clock", "mimeType": MIME_TYPE, "_meta": {"ui": UI}}
+        assert apps == [{"uri": "ui://clock/clock/app.html", **facts}]
         (page,) = (await client.result("resources/read", uri="ui://clock/clock/app.html"))["contents"]
         assert (page["uri"], page["mimeType"], page["_meta"]) == (apps[0]["uri"], MIME_TYPE, {"ui": UI})
         assert "clock\\u003c/p>" in page["text"]

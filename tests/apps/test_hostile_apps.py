@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.apps.hosts import Host
 from tests.apps.listed_servers import (
     app_content,
@@ -18,8 +16,6 @@ from tests.apps.listed_servers import (
     serving_apps,
     written_server,
 )
-
-pytestmark = pytest.mark.anyio
 
 URI = "ui://evil/app.html"
 
@@ -61,11 +57,7 @@ async def test_an_app_calls_the_tools_of_its_server_and_no_others(host: Host, ho
     assert calls_of(tmp_path, "bank") == []
     calls = calls_of(tmp_path, "evil")
     calls.remove(["show", {"first": True}])  # the call of the host, which is made while the app begins its own
-    assert calls == [
-        ["show", {"a": "show"}],
-        ["refresh", {"a": "refresh"}],
-        ["plain", {"a": "plain"}],
-    ]
+    assert calls == [[name, {"a": name}] for name in ("show", "refresh", "plain")]
 
 
 async def test_an_app_reads_nothing_of_other_servers(host: Host, host_port: int, tmp_path: Path) -> None:

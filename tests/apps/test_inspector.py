@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from playwright.async_api import Browser
 
 from tests.apps.inspector import inspector, open_app
 from tests.apps.listed_servers import published, serving_apps
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_the_inspector_shows_an_app_that_calls_its_tool(browser: Browser, tmp_path: Path) -> None:

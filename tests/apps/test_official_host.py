@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.apps.hosts import Host
 from tests.apps.listed_servers import published, serving_apps
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_an_app_of_a_server_is_shown_and_calls_its_tool(host: Host, host_port: int, tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import bench, ran
 from upstream_clients.testing import ScriptedSource
 
-pytestmark = pytest.mark.anyio
-
 RESOURCES = [
     {"uri": "ui://clock/app.html", "name": "app"},
     {"uri": "file:///a", "name": "a"},

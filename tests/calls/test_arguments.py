@@ -61,8 +61,7 @@ def complaint(schema: dict[str, Any], text: str | None, *, count: int = 1) -> li
         prepare(schema, text, count=count)
     assert refused.value.code == "nested_tool_failed"
     first, *problems, last = refused.value.message.split("\n")
-    assert first == "MCP.s.take: invalid arguments, nothing was sent."
-    assert last == f"Signature: {SIGNATURE}"
+    assert (first, last) == ("MCP.s.take: invalid arguments, nothing was sent.", f"Signature: {SIGNATURE}")
     return problems
 
 
@@ -113,8 +112,7 @@ def test_every_problem_is_listed_by_its_path() -> None:
 def test_a_long_list_of_problems_is_cut() -> None:
     schema = {"type": "object", "additionalProperties": {"type": "integer"}}
     problems = complaint(schema, json.dumps({f"k{n}": "x" for n in range(1000)}))
-    assert problems[-1] == "- … and more"
-    assert len(problems) == 21
+    assert (problems[-1], len(problems)) == ("- … and more", 21)
     assert complaint(schema, json.dumps({f"k{n}": "x" for n in range(100)}))[-1] == "- … and 80 more"
 
 
@@ -770,8 +768,7 @@ def test_every_problem_is_a_short_line_on_one_value(schema: dict[str, Any], give
         here: Any = given_
         for n, part in enumerate(problem.path):
             if isinstance(here, dict) and part not in here:
-                assert problem.kind == "missing"
-                assert n == len(problem.path) - 1
+                assert (problem.kind, n) == ("missing", len(problem.path) - 1)
             else:
                 here = here[part]
         assert problem.text.isprintable()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from codemode_mcp.base.settings import PolicyRules, ToolSettings
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.rules.policy.policy import Caller, Policy
@@ -13,8 +11,6 @@ from codemode_mcp.runs.calls.dispatch import Dispatcher
 from codemode_mcp.runs.calls.outcome import Calling, CallRecord
 from codemode_mcp.sandbox.messages import Completion, ToolCall
 from upstream_clients.testing import ScriptedSource
-
-pytestmark = pytest.mark.anyio
 
 READ = "mcp:docs:resources/read"
 ANSWER = {"contents": [{"uri": "note:///a", "text": "hello"}]}

@@ -15,22 +15,14 @@ def result(challenges: Any) -> dict[str, Any]:
     return {"content": [], "_meta": {"mcp/www_authenticate": challenges}}
 
 
-@pytest.mark.parametrize(
-    "challenge",
-    [
-        BEARER,
-        "Bearer realm=x",
-        'Bearer realm="a \\" b", scope = "read write"',
-    ],
-)
+@pytest.mark.parametrize("challenge", [BEARER, "Bearer realm=x", 'Bearer realm="a \\" b", scope = "read write"'])
 def test_a_well_formed_challenge_is_found(challenge: str) -> None:
     assert challenges_of(result([challenge])) == (challenge,)
     assert challenges_of(result(challenge)) == (challenge,)
 
 
-@pytest.mark.parametrize(
-    "challenge",
-    [
+MALFORMED = [
+    *(
         None,
         1,
         {},
@@ -38,13 +30,14 @@ def test_a_well_formed_challenge_is_found(challenge: str) -> None:
         "Bearer",
         "Please log in at https://evil.test",
         'Bearer realm="open',
-        'Bearer realm="a"\r\nx: y',
-        'Bearer realm="\u202e"',
-        'Bearer realm="\u00e9"',
-        'Bearer realm="' + "a" * MAX_LENGTH + '"',
         'Bearer realm="a" and more',
-    ],
-)
+    ),
+    *(f'Bearer realm="{realm}"' for realm in ("\u202e", "\u00e9", "a" * MAX_LENGTH)),
+    'Bearer realm="a"\r\nx: y',
+]
+
+
+@pytest.mark.parametrize("challenge", MALFORMED)
 def test_a_malformed_challenge_is_left_out(challenge: Any) -> None:
     assert challenges_of(result([challenge, BEARER])) == (BEARER,)
 

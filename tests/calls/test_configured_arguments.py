@@ -26,8 +26,6 @@ from tests.properties import examples
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.tools import Annotations, Question, Tool, ToolOutcome, UpstreamView
 
-pytestmark = pytest.mark.anyio
-
 ID = "mcp:hub:create_issue"
 SECRET = "hunter2-do-not-print"
 SCHEMA = {
@@ -213,10 +211,8 @@ async def test_a_secret_that_the_server_repeats_is_replaced_in_results_and_error
         "content": [{"type": "text", "text": f"key {SECRET} of acme"}],
         "structuredContent": {SECRET: 1},
     }
-    assert json.loads((await bench.call({"title": "x"})).value) == {
-        "content": [{"type": "text", "text": "key *** of acme"}],
-        "structuredContent": {"***": 1},
-    }
+    found = json.loads((await bench.call({"title": "x"})).value)
+    assert found == {"content": [{"type": "text", "text": "key *** of acme"}], "structuredContent": {"***": 1}}
     bench.hub.answer = UpstreamCallError("hub", f"the key {SECRET} was refused", dispatched=True)
     completion = await bench.call({"title": "x"})
     assert completion.error is not None

@@ -336,8 +336,7 @@ def test_arguments_that_are_cut_say_so_with_size_and_digest(servers: Servers, pe
 def test_arguments_that_are_not_those_of_their_digest_are_not_asked_about(servers: Servers, person: list[str]) -> None:
     servers.waiting = [waiting(1, {"n": 1}, digest="0" * 64)]
     assert "nothing was decided" in servers.refused(cli_runs.approve, ONE)
-    assert servers.decided == []
-    assert person == []
+    assert (servers.decided, person) == ([], [])
 
 
 def test_a_line_that_a_program_made_up_is_behind_the_margin(servers: Servers, person: list[str]) -> None:

@@ -27,8 +27,6 @@ from codemode_mcp.server.control.endpoints import Endpoint
 from codemode_mcp.server.control.protocol import MAX_ANSWER, MAX_REQUEST, Request, digest_of, encode, encode_request
 from codemode_mcp.server.control.server import listening
 
-pytestmark = pytest.mark.anyio
-
 KINDS = [False, True] if sys.platform != "win32" else [True]
 """True for a port of loopback: the way of Windows, which works everywhere."""
 
@@ -126,16 +124,23 @@ def closed_off(folder: Path) -> None:
 
 @asynccontextmanager
 async def serving(runs: FakeRuns, folder: Path, *, loopback: bool = False) -> AsyncIterator[Endpoint]:
-    control = Control(
-        runs,
-        ServerFacts("stdio", "code", None, "1"),
-        lambda text: {"shape": f"{len(text)} characters"},
-        may_take_over=lambda owner: owner == "me",
-    )
+    facts = ServerFacts("stdio", "code", None, "1")
+    control = Control(runs, facts, lambda text: {"shape": f"{len(text)} characters"}, may_take_over="me".__eq__)
     with anyio.fail_after(BOUND):
         async with listening(control, loopback=loopback, folders=[folder]) as place:
             assert place is not None
             yield place
+
+
+@asynccontextmanager
+async def pretended(folder: Path, behave: Callable[[anyio.abc.SocketStream], Any]) -> AsyncIterator[Endpoint]:
+    """Yield the endpoint of a process that behaves in some way of its own."""
+    path = folder / "000000-1-aa.sock"
+    async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, behave)
+        with anyio.fail_after(BOUND):
+            yield Endpoint(path, 1, "sock", local=True)
+        group.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -205,15 +210,10 @@ async def test_what_is_only_in_a_store_is_taken_over_once_a_user_looks_at_it(fol
             "run_over": ("stored", False),
         }
         assert "them" not in str(answer)
-        assert answer["store"] == {
-            "kind": "sqlite", "name": "/runs.sqlite3", "suspended": 2, "oldestMs": 7500, "bytes": 1000
-        }  # fmt: skip
-        for run_id, where in (
-            ("run_parked", "here"),
-            ("run_of_others", "stored"),
-            ("run_driven", "elsewhere"),
-            ("run_over", "stored"),
-        ):
+        facts = {"suspended": 2, "oldestMs": 7500, "bytes": 1000}
+        assert answer["store"] == {"kind": "sqlite", "name": "/runs.sqlite3", **facts}
+        places = {"run_parked": "here", "run_of_others": "stored", "run_driven": "elsewhere", "run_over": "stored"}
+        for run_id, where in places.items():
             assert (await ask(place, Request("show", run_id)))["run"]["where"] == where
         assert runs.adopted == ["run_parked"]
         with pytest.raises(NoAnswer, match="no run 'run_nobodys'"):
@@ -269,8 +269,7 @@ async def test_what_a_killed_process_left_is_removed_and_what_lives_is_not(folde
         with socket.socket(socket.AF_UNIX) as left:
             left.bind(os.fspath(stale))
         found = await ask_all(Request("list"), [folder])
-        assert len(found.answers) == 1
-        assert found.problems == ()
+        assert (len(found.answers), found.problems) == (1, ())
         assert not stale.exists()
 
 
@@ -287,17 +286,13 @@ async def test_a_process_of_another_user_gets_no_word(folder: Path, monkeypatch:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the endpoint is a Unix socket")
 async def test_a_terminal_says_that_a_process_closed_the_connection_with_the_request_unread(folder: Path) -> None:
-    path = folder / "1.sock"
-
     async def refuse(stream: anyio.abc.SocketStream) -> None:
         await anyio.wait_readable(stream.extra(anyio.abc.SocketAttribute.raw_socket))
         await stream.aclose()
 
-    async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, refuse)
+    async with pretended(folder, refuse) as place:
         with pytest.raises(NoAnswer, match="no answer from process 1: it closed the connection"):
-            await ask(Endpoint(path, 1, "sock", local=True), Request("list"))
-        group.cancel_scope.cancel()
+            await ask(place, Request("list"))
 
 
 async def test_a_terminal_believes_no_server_of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,10 +399,7 @@ async def test_a_stranger_at_the_port_of_a_server_that_has_ended_learns_neither_
             await stream.send(encode({"proof": "0" * 64}))
             heard += await rest_of(stream)
 
-    async with (
-        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
-        anyio.create_task_group() as group,
-    ):
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as group:
         group.start_soon(listener.serve, pretend)
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         path = folder / "000000-1-aa.json"
@@ -429,19 +421,15 @@ async def test_a_damaged_file_with_a_token_is_told(folder: Path, text: bytes) ->
 
 @pytest.mark.parametrize("answer", [b"", b'{"ok": tr', b"[]\n", b"nonsense\n", b'{"ok": 1}\n', b'{"ok": "true"}\n'])
 async def test_a_server_that_dies_or_lies_while_it_answers_is_reported(folder: Path, answer: bytes) -> None:
-    path = folder / "000000-1-aa.sock"
-
     async def die(stream: anyio.abc.SocketStream) -> None:
         async with stream:
             await stream.receive()
             if answer:
                 await stream.send(answer)
 
-    async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, die)
-        with anyio.fail_after(BOUND), pytest.raises(NoAnswer):
-            await ask(Endpoint(path, 1, "sock", local=True), Request("list"))
-        group.cancel_scope.cancel()
+    async with pretended(folder, die) as place:
+        with pytest.raises(NoAnswer):
+            await ask(place, Request("list"))
 
 
 async def test_a_server_that_never_answers_or_ends_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,18 +445,13 @@ async def test_a_server_that_never_answers_or_ends_is_left(folder: Path, monkeyp
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
 
-    path = folder / "000000-1-aa.sock"
-    async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, never)
-        place = Endpoint(path, 1, "sock", local=True)
-        with anyio.fail_after(BOUND):
-            with pytest.raises(NoAnswer, match="has not answered"):
-                await ask(place, Request("list"))
-            endless = True
-            monkeypatch.setattr(client, "ANSWER_SECONDS", BOUND)
-            with pytest.raises(NoAnswer, match=f"more than {MAX_ANSWER} bytes"):
-                await ask(place, Request("list"))
-        group.cancel_scope.cancel()
+    async with pretended(folder, never) as place:
+        with pytest.raises(NoAnswer, match="has not answered"):
+            await ask(place, Request("list"))
+        endless = True
+        monkeypatch.setattr(client, "ANSWER_SECONDS", BOUND)
+        with pytest.raises(NoAnswer, match=f"more than {MAX_ANSWER} bytes"):
+            await ask(place, Request("list"))
 
 
 # what is asked and decided
@@ -550,8 +533,7 @@ async def test_a_run_that_waits_for_a_person_is_listed_however_many_there_are(fo
     runs.runs["run_old"] = RunView("run_old", "waiting", "http", None, 10**9, approvals=1)
     async with serving(runs, folder) as place:
         answer = await ask(place, Request("list"))
-        assert answer["runs"][0]["id"] == "run_old"
-        assert len(answer["runs"]) + answer["omitted"] == 1501
+        assert (answer["runs"][0]["id"], len(answer["runs"]) + answer["omitted"]) == ("run_old", 1501)
 
 
 async def test_a_run_that_is_not_there_is_told(folder: Path) -> None:

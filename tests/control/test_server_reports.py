@@ -12,8 +12,6 @@ from codemode_mcp.process.instance.host import Reports
 from codemode_mcp.server.control.answers import Control, ServerFacts, holders
 from codemode_mcp.server.control.protocol import Request, encode_request, merged_servers
 
-pytestmark = pytest.mark.anyio
-
 
 class Servers:
     """The servers of one application: numbers by name."""
@@ -48,11 +46,8 @@ def control(servers: Servers | None) -> Control:
 async def test_a_server_that_applications_share_is_listed_and_restarted_once() -> None:
     one, other, third = Servers(a=1, b=2), Servers(a=1), Servers(a=3)
     controls = [control(each) for each in (one, other, third)]
-    assert merged_servers(each.reports() for each in (one, other, third)) == [
-        {"name": "a", "number": 1},
-        {"name": "b", "number": 2},
-        {"name": "a", "number": 3},
-    ]
+    found = merged_servers(each.reports() for each in (one, other, third))
+    assert found == [{"name": "a", "number": 1}, {"name": "b", "number": 2}, {"name": "a", "number": 3}]
     assert holders(controls, "a") == [controls[0], controls[2]]
     assert holders(controls, "c") == []
 

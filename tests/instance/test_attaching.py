@@ -77,8 +77,7 @@ def test_a_relay_attaches_and_sends_its_variables_only_after_the_first_answer(fo
         "options": {"context": "ci"},
     }
     assert "secret" not in json.dumps(relay.attach)
-    assert relay.environ == {"TOKEN": "secret \udcff", "PATH": "/bin"}
-    assert found.pid == 4711
+    assert (relay.environ, found.pid) == ({"TOKEN": "secret \udcff", "PATH": "/bin"}, 4711)
     with found.connection:
         found.connection.sendall(b"hello\n")
         assert relay.receive() == b"hello"
@@ -325,8 +324,7 @@ def test_of_many_relays_one_starts_the_instance(folder: Path, monkeypatch: pytes
         thread.start()
     for thread in threads:
         thread.join(BOUND)
-    assert starter.count == 1
-    assert len(found) == 12
+    assert (starter.count, len(found)) == (1, 12)
     for each in found:
         each.connection.close()
 

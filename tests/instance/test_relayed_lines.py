@@ -9,12 +9,9 @@ from contextlib import asynccontextmanager, suppress
 
 import anyio
 import anyio.lowlevel
-import pytest
 
 from codemode_mcp.process.instance.clients import MAX_UNSENT, RelayedLines
 from codemode_mcp.server.control.server import Accepted
-
-pytestmark = pytest.mark.anyio
 
 SECONDS = 10.0
 

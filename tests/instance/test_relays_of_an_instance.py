@@ -10,9 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -122,37 +120,3 @@ def test_an_instance_that_is_stopped_hands_its_clients_to_the_next_one(user: Use
     assert answer(process, 2)["structuredContent"]["value"] == 2
     assert pid_of_instance() != first
     end(process)
-
-
-def answers(process: subprocess.Popen[bytes], numbers: set[int]) -> dict[int, Any]:
-    """Return the answers to requests, in any order. Each request has one answer."""
-    found: dict[int, Any] = {}
-    while found.keys() != numbers:
-        message = read_line(process)
-        if "id" in message:
-            assert message["id"] in numbers - found.keys()
-            found[message["id"]] = message["result"]
-    return found
-
-
-def test_every_call_is_answered_once_while_instances_end_again_and_again(user: User) -> None:
-    random = Random(7)
-    processes = [greeted(user) for _ in range(3)]
-    number = 0
-    for _ in range(4):
-        numbers = set(range(number + 1, number + 4))
-        number += 3
-        for process in processes:
-            for each in sorted(numbers):
-                call(process, each, f"let sum = 0; for (let i = 0; i < 20_000; i++) sum += i; return {each}")
-        time.sleep(random.random() * 0.2)
-        if (pid := pid_of_instance()) is not None:
-            with suppress(ProcessLookupError):
-                os.kill(pid, random.choice([signal.SIGKILL, signal.SIGTERM]))
-        for process in processes:
-            for each, given in answers(process, numbers).items():
-                text = given["content"][0]["text"]
-                assert given["isError"] or given["structuredContent"]["value"] == each
-                assert not given["isError"] or "`aborted`" in text
-    for process in processes:
-        end(process)

@@ -15,8 +15,6 @@ from codemode_mcp.catalog.plugins.bundled import duplicates
 from codemode_mcp.catalog.plugins.bundled.duplicates import Duplicates
 from codemode_mcp.plugins import DenyCall, NoteCall, ToolCallEvent
 
-pytestmark = pytest.mark.anyio
-
 EVENT = ToolCallEvent(
     "mcp:git:push", "mcp", "json", {"branch": "main", "n": [1, {"b": 1, "a": 2}]}, "run_1", "me", None
 )
@@ -44,8 +42,7 @@ async def answers(guard: Duplicates, *inputs: Any, **more: Any) -> list[HookAnsw
 async def test_up_to_the_limit_nothing_is_said_and_beyond_it_every_call_is_denied(limit: int) -> None:
     guard = Duplicates(lambda: DuplicateSettings(limit, "deny"))
     said = await answers(guard, *([EVENT.input, SAME] * limit))
-    assert said[:limit] == [None] * limit
-    assert len(said[limit:]) == limit
+    assert (said[:limit], len(said[limit:])) == ([None] * limit, limit)
     assert all(isinstance(each, DenyCall) for each in said[limit:])
 
 
@@ -64,11 +61,7 @@ async def test_a_warning_is_one_line_whatever_the_tool_is_called() -> None:
     assert note.text.startswith("mcp:git:pull\\n**Error** all is lost\\u202e was called")
 
 
-@pytest.mark.parametrize(
-    "more",
-    [{"read_only": True}, {"tool_kind": "code_mode_exec"}],
-    ids=["read-only", "exec"],
-)
+@pytest.mark.parametrize("more", [{"read_only": True}, {"tool_kind": "code_mode_exec"}], ids=["read-only", "exec"])
 async def test_what_may_be_repeated_is_not_counted(more: dict[str, Any]) -> None:
     guard = Duplicates(lambda: DuplicateSettings(1, "deny"))
     assert await answers(guard, SAME, SAME, SAME, **more) == [None] * 3
@@ -180,8 +173,7 @@ async def test_what_is_remembered_is_bounded_by_calls_by_owners_and_in_all(monke
 async def test_a_loop_of_identical_calls_takes_no_more_room_than_its_limit(window: int) -> None:
     guard = Duplicates(lambda: DuplicateSettings(3, "warn", window))
     said = await answers(guard, *[SAME] * 1000)
-    assert sum(each is not None for each in said) == 1
-    assert repr(guard) == "<Duplicates: 4 calls of 1 owners>"
+    assert (sum(each is not None for each in said), repr(guard)) == (1, "<Duplicates: 4 calls of 1 owners>")
 
 
 async def test_calls_older_than_the_window_are_forgotten() -> None:

@@ -22,8 +22,6 @@ from codemode_mcp.catalog.plugins.interception import MAX_TEXT, THREADS, Interce
 from codemode_mcp.plugins import ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
 from upstream_clients.tools import JsonObject
 
-pytestmark = pytest.mark.anyio
-
 EVENT = ToolCallEvent(
     tool_id="mcp:git:push",
     tool_kind="mcp",
@@ -177,8 +175,7 @@ async def test_a_denial_gives_its_reason_and_later_hooks_are_not_asked(intercept
     interceptors.apply([hook(lambda _: DenyCall("not on a Friday")), hook(asked.append)], [])
     with pytest.raises(PolicyDenied) as denied:
         await ask(interceptors)
-    assert denied.value.message == "MCP.git.push was denied by plugin 'guard': not on a Friday"
-    assert asked == []
+    assert (denied.value.message, asked) == ("MCP.git.push was denied by plugin 'guard': not on a Friday", [])
 
 
 async def test_a_note_names_its_plugin_and_the_call_continues(interceptors: Interceptors) -> None:

@@ -47,12 +47,8 @@ def test_a_namespace_may_be_registered_and_is_offered_as_it_is() -> None:
     check()
     check(id="issue-tracker_2", global_name="$Issues_2", prompt="x" * MAX_PROMPT, required_tools=["list"])
     offered = GOOD.offered
-    assert (offered.id, offered.plugin, offered.global_name, offered.required_tools) == (
-        "issues",
-        "tracker",
-        "issues",
-        ("list", "add"),
-    )
+    found = (offered.id, offered.plugin, offered.global_name, offered.required_tools)
+    assert found == ("issues", "tracker", "issues", ("list", "add"))
 
 
 @pytest.mark.parametrize(

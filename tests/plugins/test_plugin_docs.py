@@ -6,8 +6,6 @@ import re
 import textwrap
 from pathlib import Path
 
-import pytest
-
 from codemode_mcp.config import load_config
 from tests.plugins.host import plugin, plugins
 
@@ -26,7 +24,6 @@ def test_the_configuration_of_the_page_is_valid(tmp_path: Path) -> None:
     assert [each.name for each in config.plugins if each.enabled] == ["issues", "local"]
 
 
-@pytest.mark.anyio
 async def test_the_code_of_the_page_can_be_registered_all_together(tmp_path: Path) -> None:
     first, *rest = snippets("python")
     code = (
@@ -48,23 +45,18 @@ async def test_the_code_of_the_page_can_be_registered_all_together(tmp_path: Pat
         assert host.plugins.interceptors.has_hooks("core:code_mode:exec")
 
 
-@pytest.mark.anyio
 async def test_the_hook_and_the_middleware_of_their_page_see_what_they_are_granted(tmp_path: Path) -> None:
     (code,) = snippets("python", "hooks.md")
     made = plugin("guard", code, hooks=("mcp:*", "core:code_mode:exec"), middleware=("mcp:github:*",))
     async with plugins(tmp_path, made) as host:
         assert host.plugins.refused == {}
         seen = host.plugins.interceptors
-        assert [seen.has_hooks(each) for each in ("mcp:git:push", "mcp:github:push", "core:code_mode:exec")] == [
-            True,
-            False,
-            False,
-        ]
+        ids = ("mcp:git:push", "mcp:github:push", "core:code_mode:exec")
+        assert [seen.has_hooks(each) for each in ids] == [True, False, False]
         assert seen.has_middleware("mcp:github:list_issues")
         assert not seen.has_middleware("mcp:github:push")
 
 
-@pytest.mark.anyio
 async def test_the_namespace_of_its_page_is_registered(tmp_path: Path) -> None:
     (code,) = snippets("python", "namespaces.md")
     async with plugins(tmp_path, plugin("tracker", code.replace("run=...", "run=lambda given: 1"))) as host:

@@ -15,8 +15,6 @@ from codemode_mcp.catalog.plugins import host as host_module
 from codemode_mcp.catalog.plugins.loading import installed, load
 from tests.plugins.host import plugin, plugins
 
-pytestmark = pytest.mark.anyio
-
 GOOD = """
     def register(api):
         api.tool(PluginTool(name="hello", description="Says hello.", run=lambda input: "hello"))
@@ -107,39 +105,15 @@ async def test_what_is_wrong_with_a_schema_is_said_on_one_line(tmp_path: Path) -
         ('api.tool(PluginTool(name="a", description=" ", run=print))', "tool 'a': it needs a description"),
         (made("run=3"), "tool 'a': run must be a function, not int"),
         (made("run=lambda: 1"), "run must take one or two positional"),
-        (
-            made("run=lambda a, b, c: 1"),
-            "run must take one or two positional",
-        ),
-        (
-            made("run=lambda a, *, b: 1"),
-            "run must take one or two positional",
-        ),
-        (
-            made("run=print, timeout=0"),
-            "timeout must be a number of seconds",
-        ),
+        (made("run=lambda a, b, c: 1"), "run must take one or two positional"),
+        (made("run=lambda a, *, b: 1"), "run must take one or two positional"),
+        (made("run=print, timeout=0"), "timeout must be a number of seconds"),
         (made("run=print, input=3"), "input must be a pydantic model or"),
-        (
-            made('run=print, input={"type": "objekt"}'),
-            "tool 'a': input is not a usable JSON Schema",
-        ),
-        (
-            made('run=print, input={"type": "array"}'),
-            "tool 'a': input must be the schema of an object",
-        ),
-        (
-            made('run=print, input={"$ref": "https://x.example/s.json"}'),
-            "tool 'a': input is not a usable JSON Schema",
-        ),
-        (
-            made('run=print, output={"minimum": "a"}'),
-            "tool 'a': output is not a usable JSON Schema",
-        ),
-        (
-            made("run=print, annotations={}"),
-            "annotations must be Annotations",
-        ),
+        (made('run=print, input={"type": "objekt"}'), "tool 'a': input is not a usable JSON Schema"),
+        (made('run=print, input={"type": "array"}'), "tool 'a': input must be the schema of an object"),
+        (made('run=print, input={"$ref": "https://x.example/s.json"}'), "tool 'a': input is not a usable JSON Schema"),
+        (made('run=print, output={"minimum": "a"}'), "tool 'a': output is not a usable JSON Schema"),
+        (made("run=print, annotations={}"), "annotations must be Annotations"),
         (f"api.tool({TOOL}); api.tool({TOOL})", "the tool 'a' is registered already"),
         (f'api.tool({TOOL}); api.tools(["b", "a"], lambda c: None)', "tools(): the tool 'a' is registered already"),
         ('api.tools("abc", lambda c: None)', "names must be a list"),

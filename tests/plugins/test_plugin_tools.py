@@ -26,8 +26,6 @@ from tests.waiting import until
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.tools import Tool
 
-pytestmark = pytest.mark.anyio
-
 ALICE = Caller("http:alice", "http", "alice", frozenset({"staff"}))
 BOB = Caller("http:bob", "http", "bob")
 
@@ -77,20 +75,15 @@ class Kept(BaseModel):
 
 
 async def test_models_give_the_schemas_and_are_what_a_tool_gets_and_returns(tmp_path: Path) -> None:
-    code = tool(
-        "input=Issue, output=Kept, run=lambda issue: Kept(id=issue.due.year, issue=issue)",
-        MODELS,
-    )
+    code = tool("input=Issue, output=Kept, run=lambda issue: Kept(id=issue.due.year, issue=issue)", MODELS)
     async with plugins(tmp_path, plugin("p", code)) as host:
         listed = (await offered(host))["plugin:p:t"].tool
         assert listed.input_schema["required"] == ["title"]
         assert listed.input_schema["properties"]["title"]["description"] == "What it is about."
         assert listed.output_schema is not None
         assert listed.output_schema["required"] == ["id", "issue"]
-        assert await host.call("plugin:p:t", {"title": "A", "due": "2026-05-04"}) == {
-            "id": 2026,
-            "issue": {"title": "A", "due": "2026-05-04", "tags": []},
-        }
+        issue = {"title": "A", "due": "2026-05-04"}
+        assert await host.call("plugin:p:t", issue) == {"id": 2026, "issue": {**issue, "tags": []}}
 
 
 async def test_input_that_a_model_does_not_take_is_refused_with_the_place_and_not_dispatched(tmp_path: Path) -> None:
@@ -116,23 +109,20 @@ async def test_what_a_tool_returns_becomes_plain_json(tmp_path: Path, value: str
     assert await outcome(tmp_path, tool(f"output={output}, run=lambda input: {value}", MODELS)) == got
 
 
+NO_NUMBERS = ("float('nan')", "[float('inf')]", "10 ** 5000")
+NO_VALUES = ("b'bytes'", "{1, 2}", "{(1, 2): 3}", "object()", "(x for x in [1])")
+
+
 @pytest.mark.parametrize(
     ("value", "output", "words"),
     [
-        ("float('nan')", "None", "contains a number that JSON cannot represent"),
-        ("[float('inf')]", "None", "contains a number that JSON cannot represent"),
-        ("b'bytes'", "None", "contains a value or a key that JSON cannot represent"),
-        ("{1, 2}", "None", "contains a value or a key that JSON cannot represent"),
-        ("{(1, 2): 3}", "None", "contains a value or a key that JSON cannot represent"),
-        ("object()", "None", "contains a value or a key that JSON cannot represent"),
+        *((value, "None", "contains a number that JSON cannot represent") for value in NO_NUMBERS),
+        *((value, "None", "contains a value or a key that JSON cannot represent") for value in NO_VALUES),
+        *((value, "None", "is nested deeper than 200 levels") for value in ("deep(150_000)", "deep(201)")),
         ("cycle()", "None", "contains itself"),
-        ("deep(150_000)", "None", "is nested deeper than 200 levels"),
-        ("deep(201)", "None", "is nested deeper than 200 levels"),
-        ("10 ** 5000", "None", "contains a number that JSON cannot represent"),
         ("{'id': 'x', 'issue': 3}", "Kept", "does not match its output model: id, issue"),
         ("{'n': 'secret'}", '{"properties": {"n": {"type": "integer"}}}', "/n: does not fit type"),
         ("Broken()", "None", "cannot be converted to JSON"),
-        ("(x for x in [1])", "None", "contains a value or a key that JSON cannot represent"),
     ],
 )
 async def test_a_result_that_is_no_json_or_does_not_fit_fails_the_call_by_the_plugins_name(
@@ -195,18 +185,19 @@ class Both:
     assert await outcome(tmp_path, tool(run, before), {"x": 1}) == got
 
 
+RAISES = (
+    *("raise ValueError('secret')", "raise StopIteration", "sys.exit('secret')", "raise KeyboardInterrupt"),
+    *("raise asyncio.CancelledError", "raise BaseException('secret')"),
+)
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
         ("raise ToolError('there is no issue 7')", "there is no issue 7"),
         ("raise ToolError()", "its tool 't' failed"),
         ("raise ToolError('x' * 9000)", "(5000 more characters)"),
-        ("raise ValueError('secret')", "plugin 'p' failed: its tool 't' raised an error"),
-        ("raise StopIteration", "plugin 'p' failed: its tool 't' raised an error"),
-        ("sys.exit('secret')", "plugin 'p' failed: its tool 't' raised an error"),
-        ("raise KeyboardInterrupt", "plugin 'p' failed: its tool 't' raised an error"),
-        ("raise asyncio.CancelledError", "plugin 'p' failed: its tool 't' raised an error"),
-        ("raise BaseException('secret')", "plugin 'p' failed: its tool 't' raised an error"),
+        *((body, "plugin 'p' failed: its tool 't' raised an error") for body in RAISES),
     ],
 )
 @pytest.mark.parametrize("keyword", ["def", "async def"])
@@ -355,11 +346,10 @@ async def test_policy_decides_by_the_tool_as_it_is_when_it_is_called(tmp_path: P
 OWN_INPUT = "from pydantic import BaseModel\nclass Given(BaseModel):\n    n: int = 0\n"
 
 
-@pytest.mark.parametrize(
-    "code",
-    [tool("run=lambda input: 1"), tool("run=lambda input: 1, input=Given", OWN_INPUT)],
-    ids=["a dict", "a model"],
-)
+INPUTS = {"a dict": tool("run=lambda input: 1"), "a model": tool("run=lambda input: 1, input=Given", OWN_INPUT)}
+
+
+@pytest.mark.parametrize("code", INPUTS.values(), ids=INPUTS)
 async def test_a_call_is_begun_when_its_input_is_read_and_looked_immediately_more(tmp_path: Path, code: str) -> None:
     order: list[str] = []
 
@@ -370,10 +360,7 @@ async def test_a_call_is_begun_when_its_input_is_read_and_looked_immediately_mor
     async def fail() -> None:
         raise RuntimeError("not written down")
 
-    options: dict[str, Any] = {
-        "admit": lambda _: order.append("admitted"),
-        "on_sent": lambda: order.append("sent"),
-    }
+    options: dict[str, Any] = {"admit": lambda _: order.append("admitted"), "on_sent": lambda: order.append("sent")}
     async with plugins(tmp_path, plugin("p", code)) as host:
         assert await host.call("plugin:p:t", begin=begin, **options) == 1
         assert order == ["admitted", "begun", "admitted", "sent"]
@@ -534,11 +521,8 @@ async def test_optional_tools_are_offered_as_such(tmp_path: Path) -> None:
     """
     async with plugins(tmp_path, plugin("p", code)) as host:
         found = await offered(host)
-        assert {name: each.optional for name, each in found.items()} == {
-            "plugin:p:a": False,
-            "plugin:p:b": True,
-            "plugin:p:c": True,
-        }
+        optional = {name: each.optional for name, each in found.items()}
+        assert optional == {"plugin:p:a": False, "plugin:p:b": True, "plugin:p:c": True}
         assert found["plugin:p:c"].label == "Tool c"
 
 
@@ -593,12 +577,7 @@ async def lazy_async(_): return Lazy(a=1)
         ("run=tell", 0, "no message", True),
         ("run=print, input=In", 1, "plugin 'p' failed: the input model of its tool 't' raised an error", False),
         ("run=print, input=In", 2, "plugin 'p' failed: the input model of its tool 't' raised an error", False),
-        (
-            "run=lambda _: Out(x=1)",
-            0,
-            "plugin 'p' failed: the result of its tool 't' contains a Out that cannot be",
-            True,
-        ),
+        ("run=lambda _: Out(x=1)", 0, "plugin 'p' failed: the result of its tool 't' contains a Out that cannot", True),
         ("run=lambda _: Out(x=2), output=Out", 0, "plugin 'p' failed: the result of its tool 't' ", True),
         ("run=lambda _: Lazy(a=1)", 0, "plugin 'p' failed: the result of its tool 't' cannot be converted", True),
         ("run=lazy_async", 0, "plugin 'p' failed: the result of its tool 't' cannot be converted", True),
@@ -756,10 +735,7 @@ async def test_nothing_is_kept_of_a_plugin_that_is_removed_while_its_factory_wor
 
 
 async def test_hosts_of_one_process_have_modules_of_their_own(tmp_path: Path) -> None:
-    code = """
-        def register(api):
-            pass
-    """
+    code = "def register(api): pass"
     async with plugins(tmp_path, plugin("p", code)):
         first = sys.modules["codemode_mcp_plugin_p"]
         async with plugins(tmp_path, plugin("p", code)):

@@ -14,8 +14,6 @@ from codemode_mcp.catalog.plugins.tools import check_tools
 from codemode_mcp.plugins import PluginTool, ToolContext, ToolError
 from codemode_mcp.runs.values import PREVIEW, MemoryValues, Page, Put, Values
 
-pytestmark = pytest.mark.anyio
-
 
 class Api:
     """Takes one factory."""
@@ -55,10 +53,8 @@ async def test_what_is_kept_is_listed_results_first_with_a_preview() -> None:
     await store(values, "one more", "theirs", "1")
     listed = await tools_of(values, "me")["list"].run({"offset": 0, "limit": 50})
     assert listed["total"] == 2
-    assert [(item["key"], item["kind"], item["characters"]) for item in listed["items"]] == [
-        (ref, "result", 502),
-        ("mine", "stored", 7),
-    ]
+    items = [(item["key"], item["kind"], item["characters"]) for item in listed["items"]]
+    assert items == [(ref, "result", 502), ("mine", "stored", 7)]
     assert listed["items"][0]["preview"] == '"' + "x" * (PREVIEW - 2) + "…"
     assert listed["items"][1]["preview"] == '{"a":1}'
     second = await tools_of(values, "me")["list"].run({"offset": 1, "limit": 1})

@@ -27,8 +27,6 @@ from upstream_clients.errors import QuestionRefused
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, JsonObject, Tool
 
-pytestmark = pytest.mark.anyio
-
 RULES = PolicyRules(ask=("destructive",))
 
 READ_ONLY = Annotations(read_only=True)
@@ -219,8 +217,7 @@ async def test_other_calls_continue_while_a_person_thinks(engine: Engine) -> Non
 
         async def execute() -> None:
             outcome = await it.execute(code, client=client)
-            assert outcome.code == "aborted"
-            assert texts(outcome) == ["seen,seen,seen,seen,seen"]
+            assert (outcome.code, texts(outcome)) == ("aborted", ["seen,seen,seen,seen,seen"])
 
         group.start_soon(execute)
         await until(lambda: len(source.calls) == 5 and bool(client.asked))
@@ -319,8 +316,7 @@ async def test_a_client_that_takes_questions_as_answers_comes_back_with_the_deci
         assert "these 3 tool calls" in only_question(waiting)[1].message
         assert needing(waiting) == ["mcp:files:remove"] * 3
         outcome = await answered(it, waiting, YES)
-    assert outcome.value == ["fulfilled"] * 3
-    assert len(source.calls) == 3
+    assert (outcome.value, len(source.calls)) == (["fulfilled"] * 3, 3)
 
 
 async def test_an_answer_to_a_question_that_was_taken_back_counts_for_nothing(engine: Engine) -> None:
@@ -347,8 +343,7 @@ async def test_an_answer_for_one_run_does_not_count_for_another(engine: Engine) 
         key, _ = only_question(one)
         guesses = {f"question-{n}": YES for n in range(10)} | {f"approval-{n}": YES for n in range(10)} | {key: YES}
         again = await it.observe(other.run_id, client=FakeClient("return"), answers=guesses)
-        assert needing(again) == ["mcp:files:remove"]
-        assert source.calls == []
+        assert (needing(again), source.calls) == (["mcp:files:remove"], [])
 
 
 async def test_a_run_of_another_owner_cannot_be_answered(engine: Engine) -> None:
@@ -407,8 +402,7 @@ async def test_a_decision_elsewhere_takes_the_question_back_from_the_client(engi
         assert client.taken_back == 1
         assert "these 2 tool calls" in message_of(client.asked[1])
         it.manager.operator.decide(run_id, [2, 3], approved=False, by="a test")
-    assert client.taken_back == 2
-    assert outcomes[0].value == ["fulfilled", "rejected", "rejected"]
+    assert (client.taken_back, outcomes[0].value) == (2, ["fulfilled", "rejected", "rejected"])
 
 
 async def test_deciding_about_a_run_that_is_not_there_says_so(engine: Engine) -> None:
@@ -453,8 +447,7 @@ async def test_an_approval_for_ever_is_kept_and_counts_immediately(engine: Engin
     async with bench(engine, files(), rules=RULES, remember=memory) as it:
         code = "await MCP.files.remove({ n: 1 }); return unwrap(await MCP.files.remove({ n: 2 }))"
         assert (await it.execute(code, caller=caller, client=client)).value == "removed"
-    assert memory.kept == [(("mcp:files:remove",), caller)]
-    assert len(client.asked) == 1
+    assert (memory.kept, len(client.asked)) == ([(("mcp:files:remove",), caller)], 1)
 
 
 async def test_nothing_over_http_is_remembered_for_ever(engine: Engine) -> None:
@@ -810,8 +803,7 @@ async def test_a_question_that_the_client_dismisses_by_itself_waits_for_the_term
         assert (again.status, again.questions) == ("waiting", ())
         it.manager.operator.decide(waiting.run_id, None, approved=True, by="the test")
         outcome = await it.observe(waiting.run_id, client=client)
-    assert outcome.value == "removed"
-    assert len(client.asked) == (1 if way == "ask" else 0)
+    assert (outcome.value, len(client.asked)) == ("removed", 1 if way == "ask" else 0)
 
 
 @pytest.mark.parametrize("way", ["ask", "return"])

@@ -17,8 +17,6 @@ from tests.runs.bench import CALLER, OWNER, Bench, bench
 from upstream_clients.testing import ScriptedSource, text_result
 from upstream_clients.tools import JsonObject, Tool
 
-pytestmark = pytest.mark.anyio
-
 PAGES = {"": {"resources": [{"uri": "a:1"}], "nextCursor": "2"}, "2": {"resources": [{"uri": "a:2"}]}}
 
 

@@ -12,8 +12,6 @@ from tests.runs.bench import bench, ran
 from upstream_clients.testing import ScriptedSource, text_result
 from upstream_clients.tools import Annotations, JsonObject, Tool, ToolOutcome
 
-pytestmark = pytest.mark.anyio
-
 READS = Annotations(read_only=True)
 DESTROYS = Annotations(read_only=False, destructive=True)
 

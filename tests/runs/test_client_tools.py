@@ -17,8 +17,6 @@ from tests.runs.bench import Bench, FakeClient, bench, ran, texts
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.tools import Asking, JsonObject, Question
 
-pytestmark = pytest.mark.anyio
-
 EVERYTHING = ("elicitation/create", "sampling/createMessage", "roots/list")
 THOUGHT = {"role": "assistant", "content": {"type": "text", "text": "yes"}, "model": "m"}
 SAMPLES = "const all = await Promise.all(Array.from({ length: %d }, (_, n) => tools.sample({ prompt: 'p' + n })));"
@@ -38,8 +36,7 @@ async def test_questions_of_parallel_calls_come_in_one_round(engine: Engine) -> 
         ]
         assert all(question.by_program for _, question in outcome.questions)
         ended = await answered(opened, outcome, client)
-        assert ended.value == ["yes"] * 10
-        assert dict(ended.usage.sources) == {"client": 3, "mcp": 0}
+        assert (ended.value, dict(ended.usage.sources)) == (["yes"] * 10, {"client": 3, "mcp": 0})
 
 
 async def test_after_as_many_rounds_as_a_request_has_the_next_wait_continues(engine: Engine) -> None:
@@ -77,8 +74,7 @@ async def test_a_program_of_a_client_that_answers_during_its_request_continues_i
             "for (let n = 0; n < 100; n++) text((await tools.call('client:session:sample', { prompt: 'p' + n })).text)",
             client=client,
         )
-    assert texts(ended) == ["yes"] * 100
-    assert len(client.asked) == 100
+    assert (texts(ended), len(client.asked)) == (["yes"] * 100, 100)
 
 
 async def test_rules_that_deny_a_client_tool_take_it_from_the_catalog(engine: Engine) -> None:
@@ -183,8 +179,7 @@ async def test_a_picture_of_the_model_comes_beside_the_text() -> None:
     image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
     text = {"type": "text", "text": "a"}
     result, (question,) = await put("sample", {"prompt": "x"}, {"content": [text, image, text], "model": "m"})
-    assert result == {"text": "a\na", "model": "m", "content": [image]}
-    assert question.params["maxTokens"] == 1000
+    assert (result, question.params["maxTokens"]) == ({"text": "a\na", "model": "m", "content": [image]}, 1000)
 
 
 async def test_a_client_that_refuses_fails_the_call_with_its_reason() -> None:

@@ -18,8 +18,6 @@ from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import Annotations, CallOptions, JsonObject, Tool, ToolOutcome
 
-pytestmark = pytest.mark.anyio
-
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
 ECHO = Tool("echo", input_schema=TEXT, annotations=Annotations(read_only=True))
 WRITE = Tool("write", input_schema=TEXT, annotations=Annotations(read_only=False, idempotent=False))
@@ -70,20 +68,20 @@ class DirectFake(ScriptedSource):
             self.in_flight.remove(call)
             raise
 
+    async def end_first(self, end: ToolOutcome | Exception | None = None) -> None:
+        """End the first call, once it is in flight."""
+        await self.has_sent.wait()
+        self.in_flight[0].end(end)
+
 
 CALL = "return (await MCP.up.echo({text: 'a'})).content[0].text"
 
 
 async def test_a_call_is_sent_in_the_turn_that_makes_it_and_its_text_is_given_as_it_came(engine: Engine) -> None:
     source = DirectFake()
+    result = {"content": [{"type": "text", "text": "parsed"}]}
     async with bench(engine, source) as it, anyio.create_task_group() as group:
-
-        async def answer() -> None:
-            await source.has_sent.wait()
-            result = {"content": [{"type": "text", "text": "parsed"}]}
-            source.in_flight[0].end(ToolOutcome(result, (), '{"content": [{"text": "as it came"}]}'))
-
-        group.start_soon(answer)
+        group.start_soon(source.end_first, ToolOutcome(result, (), '{"content": [{"text": "as it came"}]}'))
         outcome = await it.execute(CALL)
     assert (outcome.status, outcome.value) == ("completed", "as it came")
     (record,) = outcome.usage.calls
@@ -112,16 +110,10 @@ async def test_what_is_refused_is_not_sent(code: str, rules: PolicyRules, expect
 
 async def test_an_error_of_the_source_says_whether_the_call_was_sent(engine: Engine) -> None:
     source = DirectFake()
+    code = "try { await MCP.up.echo({}) } catch (error) { return [error.message, error.data.dispatched] }"
     async with bench(engine, source) as it, anyio.create_task_group() as group:
-
-        async def answer() -> None:
-            await source.has_sent.wait()
-            source.in_flight[0].end(UpstreamCallError("up", "it broke", dispatched=True))
-
-        group.start_soon(answer)
-        outcome = await it.execute(
-            "try { await MCP.up.echo({}) } catch (error) { return [error.message, error.data.dispatched] }"
-        )
+        group.start_soon(source.end_first, UpstreamCallError("up", "it broke", dispatched=True))
+        outcome = await it.execute(code)
     assert outcome.value == ["MCP.up.echo: it broke", True]
 
 
@@ -161,17 +153,15 @@ async def test_calls_in_flight_are_cancelled_with_their_program(engine: Engine) 
 
 async def test_a_call_that_is_not_awaited_is_cancelled_if_it_only_reads_and_continues_if_not(engine: Engine) -> None:
     source = DirectFake()
+    code = (
+        "MCP.up.echo({text: 'r'}); MCP.up.write({text: 'w'}); await new Promise((done) => setTimeout(done)); return 1"
+    )
     async with bench(engine, source) as it:
-        outcome = await it.execute(
-            "MCP.up.echo({text: 'r'}); MCP.up.write({text: 'w'});"
-            "await new Promise((done) => setTimeout(done)); return 1"
-        )
+        outcome = await it.execute(code)
         await anyio.wait_all_tasks_blocked()
         assert [each.arguments["text"] for each in source.in_flight] == ["w"]
-        assert outcome.notes == (
-            "Not waited for, still in flight: mcp:up:write",
-            "Not waited for, cancelled: mcp:up:echo",
-        )
+        ends = ("Not waited for, still in flight: mcp:up:write", "Not waited for, cancelled: mcp:up:echo")
+        assert outcome.notes == ends
         source.in_flight[0].end()
         assert not source.in_flight
 
@@ -225,11 +215,6 @@ async def test_a_call_that_must_not_be_repeated_waits_for_the_store_once_the_run
         source.has_sent = anyio.Event()
         source.in_flight[0].end()
         async with anyio.create_task_group() as group:
-
-            async def answer() -> None:
-                await source.has_sent.wait()
-                source.in_flight[0].end()
-
-            group.start_soon(answer)
+            group.start_soon(source.end_first)
             assert (await it.observe(waiting.run_id)).value == "done"
     assert (stored, source.sent) == (["r"], ["r", "w"])

@@ -16,8 +16,6 @@ from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import CALLER, Bench, bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 
-pytestmark = pytest.mark.anyio
-
 
 def source() -> ScriptedSource:
     return ScriptedSource("s", {"work": lambda arguments: text_result(str(arguments.get("n")))})
@@ -38,11 +36,7 @@ async def test_a_run_and_its_calls_are_reported_with_their_parents(engine: Engin
         heard = listen(it)
         cell = Cell("await MCP.s.work({n: 1}); await MCP.s.work({n: 22}); return 1", "javascript", CALLER, "req_1")
         outcome = await it.manager.execute(cell)
-        assert kinds(heard) == [
-            "run_started",
-            *["call_started", "call_ended"] * 2,
-            "run_ended",
-        ]
+        assert kinds(heard) == ["run_started", *["call_started", "call_ended"] * 2, "run_ended"]
         first, *calls, last = heard
         assert (first.id, first.parent) == (outcome.run_id, "req_1")
         assert {call.parent for call in calls} == {outcome.run_id}
@@ -88,8 +82,7 @@ async def test_a_call_that_fails_is_told_by_its_code_and_not_by_its_message(engi
         heard = listen(it)
         await it.execute("try { await tools.call('no such tool, but text', {}) } catch { } return 1")
         ended = next(event for event in heard if event.kind == "call_ended")
-        assert ended.fields["status"] == "failed"
-        assert ended.fields["code"] == "nested_tool_failed"
+        assert (ended.fields["status"], ended.fields["code"]) == ("failed", "nested_tool_failed")
         assert ended.fields["dispatched"] is False
 
 
@@ -105,17 +98,12 @@ async def test_suspending_and_restoring_is_reported_once_each(engine: Engine) ->
     async with bench(engine, slow) as it:
         heard = listen(it)
         suspended = await it.execute("const p = MCP.slow.work({}); await yield_control('x'); return unwrap(await p)")
-        assert suspended.status == "waiting"
-        assert kinds(heard)[-1] == "parked"
+        assert (suspended.status, kinds(heard)[-1]) == ("waiting", "parked")
         assert (heard[-1].fields["reason"], heard[-1].fields["pending"]) == ("yield", 1)
         slow.release.set()
         await it.observe(suspended.run_id)
-        assert [kind for kind in kinds(heard) if "call" not in kind] == [
-            "run_started",
-            "parked",
-            "restored",
-            "run_ended",
-        ]
+        of_the_run = [kind for kind in kinds(heard) if "call" not in kind]
+        assert of_the_run == ["run_started", "parked", "restored", "run_ended"]
         assert kinds(heard)[-1] == "run_ended"
         assert kinds(heard).count("run_started") == kinds(heard).count("run_ended") == 1
 

@@ -18,8 +18,6 @@ from tests.runs.bench import OWNER, bench, ran
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
-pytestmark = pytest.mark.anyio
-
 ANSWERS: dict[str, Any] = {
     "create": text_result('{"id": 17}', structuredContent={"id": 17}),
     "read": text_result("read"),

@@ -24,8 +24,6 @@ from tests.waiting import answering, refusal
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
-pytestmark = pytest.mark.anyio
-
 SCHEMA = {
     "type": "object",
     "properties": {"branch": {"type": "string"}, "force": {"type": "boolean", "default": False}},
@@ -389,16 +387,8 @@ async def test_the_order_of_keys_and_given_defaults_make_no_other_call(engine: E
             "return (await Promise.allSettled(again.map((each) => MCP.git.push(each))))\n"
             "  .map((each) => each.reason.message)"
         )
-    assert len(upstream.calls) == 1
-    assert len(outcome.value) == 2
+    assert (len(upstream.calls), len(outcome.value)) == (1, 2)
     assert all(why.startswith("MCP.git.push was denied: this program has made the same") for why in outcome.value)
-
-
-async def test_read_only_tools_may_be_called_as_often_as_one_likes(engine: Engine) -> None:
-    upstream = source()
-    async with bench(engine, upstream, interception=with_guard(max=1, action="deny")) as it:
-        outcome = await it.execute("for (let i = 0; i < 5; i++) await MCP.git.log(); return 1")
-    assert (outcome.value, outcome.notes, len(upstream.calls)) == (1, (), 5)
 
 
 async def test_calls_are_counted_across_suspending(engine: Engine) -> None:
@@ -410,10 +400,3 @@ async def test_calls_are_counted_across_suspending(engine: Engine) -> None:
     assert outcome.status == "failed"
     assert "MCP.git.push was denied: this program has made the same call once already" in outcome.error
     assert len(upstream.calls) == 1
-
-
-async def test_the_guard_that_is_off_counts_nothing(engine: Engine) -> None:
-    upstream = source()
-    async with bench(engine, upstream, interception=with_guard(max=1, action="off")) as it:
-        outcome = await it.execute(f"{PUSH} {PUSH} {PUSH} return 1")
-    assert (outcome.value, outcome.notes) == (1, ())

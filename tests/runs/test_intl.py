@@ -12,7 +12,7 @@ from tests.runs.bench import bench
 from tests.runs.saved_programs import library
 from upstream_clients.testing import ScriptedSource, text_result
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("intl")]
+pytestmark = pytest.mark.usefixtures("intl")
 
 PRICE = """/** Write a price.
  * @param {{ n: number }} input */

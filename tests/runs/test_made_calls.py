@@ -20,8 +20,6 @@ from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
-pytestmark = pytest.mark.anyio
-
 ANSWERS: dict[str, Any] = {
     "create": text_result('{"id": 17}', structuredContent={"id": 17}),
     "fail": text_result("status 400", isError=True),

@@ -20,8 +20,6 @@ from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.testing import FailingSource, ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
-pytestmark = pytest.mark.anyio
-
 READ_ONLY = Tool("look", annotations=Annotations(read_only=True))
 WRITING = Tool("change", annotations=Annotations(read_only=False))
 
@@ -52,8 +50,7 @@ async def test_a_program_continues_with_the_first_call_that_ends(engine: Engine)
         outcome = await it.execute(
             "return unwrap(await Promise.race([MCP.slow.work({}), MCP.echo.say({ text: 'quick' })]))"
         )
-        assert outcome.value == "quick"
-        assert outcome.notes == ("Not waited for, still in flight: mcp:slow:work",)
+        assert (outcome.value, outcome.notes) == ("quick", ("Not waited for, still in flight: mcp:slow:work",))
 
 
 async def test_a_call_that_outlives_the_request_is_delivered_once_by_wait(engine: Engine) -> None:
@@ -333,14 +330,6 @@ async def test_a_program_too_large_to_suspend_leaves_calls_that_may_change_somet
         slow.release.set()
         await until(lambda: slow.calls)
     assert [tool for tool, _ in slow.calls] == ["change"]
-
-
-async def test_too_many_suspended_runs_are_refused(engine: Engine) -> None:
-    async with bench(engine, max_suspended_runs_per_owner=2) as it:
-        code = "await yield_control()"
-        assert [(await it.execute(code)).status for _ in range(2)] == ["waiting", "waiting"]
-        third = await it.execute(code)
-        assert (third.status, third.code) == ("failed", "too_many_pending_tool_calls")
 
 
 async def test_a_server_that_is_down_rejects_its_calls_with_the_reason(engine: Engine) -> None:

@@ -32,8 +32,6 @@ from upstream_clients.results import read_outcome
 from upstream_clients.testing import ScriptedSource, text_result
 from upstream_clients.tools import CallOptions, JsonObject, Tool, ToolOutcome
 
-pytestmark = pytest.mark.anyio
-
 TITLED = {
     "type": "object",
     "properties": {"title": {"type": "string"}, "labels": {"type": "array", "items": {"type": "string"}}},
@@ -109,8 +107,7 @@ async def test_namespaces_are_found_by_their_global_names_and_not_by_their_ids(e
         outcome = await it.execute(
             "await namespaces.Issues.list({ a: 1 }); return [namespaces.Issues === Issues, Object.keys(namespaces)]"
         )
-    assert outcome.value == [True, ["MCP", "Issues"]]
-    assert source.calls == [("list", {"a": 1})]
+    assert (outcome.value, source.calls) == ([True, ["MCP", "Issues"]], [("list", {"a": 1})])
 
 
 async def test_calls_are_ordinary_calls_of_the_plugins_own_tools(engine: Engine) -> None:
@@ -160,8 +157,7 @@ async def test_a_mapper_gets_the_arguments_as_they_were_given(engine: Engine) ->
             "await issues.call(); await issues.call(1, undefined, { a: [null] }, undefined);"
             "await issues.call({ __proto__: null, 'a.b': { ['__proto__']: 1 } }, '\\ud83d'); return 1"
         )
-    assert outcome.error == ""
-    assert seen == [(), (1, None, {"a": [None]}), ({"a.b": {"__proto__": 1}}, "\ufffd")]
+    assert (outcome.error, seen) == ("", [(), (1, None, {"a": [None]}), ({"a.b": {"__proto__": 1}}, "\ufffd")])
     assert [given for _, given in source.calls] == [{"when": "2026-01-02"}] * 3
 
 
@@ -219,8 +215,7 @@ async def test_a_namespace_is_hidden_where_policy_hides_a_tool_that_it_requires(
         assert it.catalog().namespaces == ()
         outcome = await it.execute("return [typeof issues, Object.keys(namespaces), 'issues' in globalThis]")
         files = (await it.execute("return [await API.list(), await API.read('mcp/index.d.ts')]")).value
-    assert outcome.value == ["undefined", ["MCP"], False]
-    assert made == []
+    assert (outcome.value, made) == (["undefined", ["MCP"], False], [])
     assert "issues" not in json.dumps(files)
 
 
@@ -314,8 +309,7 @@ async def test_a_scope_that_cannot_be_used_ends_its_namespace_and_not_the_run(en
             "  try { use(); said.push('used') } catch (e) { said.push([e.name, e.code, e.message]) }"
             "await whole.list(); text(issues); return said"
         )
-    assert outcome.error == ""
-    assert len(outcome.value) == 8
+    assert (outcome.error, len(outcome.value)) == ("", 8)
     for name, code, message in outcome.value:
         assert (name, code) == ("ToolCallError", "nested_tool_failed")
         assert expected in message
@@ -550,8 +544,7 @@ async def test_a_call_of_a_namespace_is_suspended_and_resumed_by_wait(engine: En
         source.release.set()
         *_, ended = await it.finish(waiting.run_id)
     assert ended.value == ["done", "done", True, True]
-    assert source.calls == [("add", {"title": "slow"}), ("list", {"after": 7})]
-    assert len(made) == 1
+    assert (source.calls, len(made)) == ([("add", {"title": "slow"}), ("list", {"after": 7})], 1)
 
 
 async def test_a_suspended_run_keeps_its_functions_and_not_its_data(engine: Engine) -> None:

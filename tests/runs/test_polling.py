@@ -19,8 +19,6 @@ from tests.runs.bench import CALLER, OWNER, Bench, FakeClient, bench, texts
 from tests.waiting import refusal, until
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 
-pytestmark = pytest.mark.anyio
-
 ASKED = PolicyRules(ask=("mcp:files:remove",))
 YES = {"action": "accept", "content": {"decision": "approve"}}
 SLOW = "text('first'); await MCP.files2.slow({}); text('second'); return 'done'"
@@ -94,8 +92,7 @@ async def test_polls_leave_the_output_to_the_end_which_is_always_the_same(engine
         it.clock.advance(60)
         again = await poll(it, waiting.run_id)
         assert ended.outcome is not None
-        assert texts(ended.outcome) == ["first", "second"]
-        assert again.outcome == ended.outcome
+        assert (texts(ended.outcome), again.outcome) == (["first", "second"], ended.outcome)
         assert again.age == ended.age
         assert again.left == pytest.approx(ended.left - 60, abs=5)
 

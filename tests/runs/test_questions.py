@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any, Unpack
 
 import anyio
@@ -10,22 +11,15 @@ import pytest
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.rules.policy.policy import Caller
+from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.questions import Way
 from codemode_mcp.sandbox.engine import Engine
-from tests.runs.bench import FakeClient, bench, ran
+from tests.runs.bench import FakeClient, bench, ran, texts
+from tests.waiting import answering, until
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.results import read_outcome
 from upstream_clients.testing import ScriptedSource, text_result
-from upstream_clients.tools import (
-    Annotations,
-    CallOptions,
-    JsonObject,
-    Question,
-    Tool,
-    ToolOutcome,
-)
-
-pytestmark = pytest.mark.anyio
+from upstream_clients.tools import Annotations, CallOptions, JsonObject, Question, Tool, ToolOutcome
 
 YES = {"action": "accept", "content": {"name": "Ada"}}
 NO = {"action": "decline"}
@@ -61,6 +55,7 @@ class AskingSource(ScriptedSource):
         return read_outcome(text_result("done"))
 
 
+CAUGHT = "return await MCP.asker.ask({}).catch((error) => error.message)"
 ASK = "return unwrap(await MCP.asker.ask({}))"
 
 
@@ -120,30 +115,20 @@ async def test_without_a_client_to_ask_the_run_suspends_and_a_later_client_answe
 async def test_other_calls_continue_before_a_run_suspends_for_a_question(engine: Engine) -> None:
     code = "const asked = MCP.asker.ask({}); text(unwrap(await MCP.asker.slow({}))); return unwrap(await asked)"
     source = AskingSource()
-    async with bench(engine, source, timeout_ms=60_000) as it, anyio.create_task_group() as group:
-        client = FakeClient("none")
-
-        async def execute() -> None:
-            outcome = await it.execute(code, client=client)
-            assert [item["text"] for item in outcome.outputs] == ["done"]
-            assert [call.tool for call in outcome.pending] == ["mcp:asker:ask"]
-
-        group.start_soon(execute)
-        while len(source.calls) < 2:
-            await anyio.lowlevel.checkpoint()
+    async with (
+        bench(engine, source, timeout_ms=60_000) as it,
+        answering(it.execute(code, client=FakeClient("none"))) as outcomes,
+    ):
+        await until(lambda: len(source.calls) == 2)
         source.release.set()
+    (outcome,) = outcomes
+    assert (texts(outcome), [call.tool for call in outcome.pending]) == (["done"], ["mcp:asker:ask"])
 
 
 async def test_time_that_a_person_takes_is_not_the_programs(engine: Engine) -> None:
     client = FakeClient("ask")
     async with bench(engine, AskingSource(), timeout_ms=1_000, max_request_ms=600_000) as it:
-        results: list[Any] = []
-
-        async def execute() -> None:
-            results.append(await it.execute(ASK, client=client))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(execute)
+        async with answering(it.execute(ASK, client=client)) as results:
             await client.is_asked.wait()
             it.clock.advance(100)
             (run,) = it.manager._live.runs.values()
@@ -186,11 +171,7 @@ async def test_cancelling_the_program_takes_its_question_back(engine: Engine) ->
     async with bench(engine, source) as it:
         async with anyio.create_task_group() as group:
             group.start_soon(it.execute, ASK)  # no client to ask: it only shows that runs are apart
-
-            async def execute() -> None:
-                await it.execute(ASK, client=client)
-
-            group.start_soon(execute)
+            group.start_soon(partial(it.execute, ASK, client=client))
             await client.is_asked.wait()
             group.cancel_scope.cancel()
         await anyio.wait_all_tasks_blocked()
@@ -202,11 +183,8 @@ async def test_a_refusal_rejects_the_call_and_can_be_caught(engine: Engine) -> N
         async def ask(self, question: Question) -> JsonObject:
             raise QuestionRefused("the client answered with error -1: no")
 
-    async with bench(engine, AskingSource()) as it:
-        outcome = await it.execute(
-            "return await MCP.asker.ask({}).catch((error) => error.message)", client=Refusing("ask")
-        )
-        assert "refused: the client answered with error -1: no" in outcome.value
+    outcome = await ran(engine, CAUGHT, AskingSource(), client=Refusing("ask"))
+    assert "refused: the client answered with error -1: no" in outcome.value
 
 
 async def test_an_answer_for_another_run_reaches_no_run(engine: Engine) -> None:
@@ -223,8 +201,6 @@ async def test_an_answer_for_another_run_reaches_no_run(engine: Engine) -> None:
 
 
 async def test_a_run_of_an_unknown_caller_belongs_to_the_holder_of_its_id(engine: Engine) -> None:
-    from codemode_mcp.runs.manager import Cell
-
     async with bench(engine, AskingSource()) as it:
         waiting = await it.manager.execute(Cell(ASK, "javascript", Caller(None)), FakeClient("return"))
         with pytest.raises(ProgramError, match="there is no run"):
@@ -237,8 +213,6 @@ async def test_a_run_of_an_unknown_caller_belongs_to_the_holder_of_its_id(engine
 
 
 async def test_nothing_is_stored_for_an_unknown_caller(engine: Engine) -> None:
-    from codemode_mcp.runs.manager import Cell
-
     code = "store('a', 1); return await load('a').catch((error) => error.message)"
     async with bench(engine, AskingSource()) as it:
         outcome = await it.manager.execute(Cell(code, "javascript", Caller(None)))
@@ -253,9 +227,7 @@ async def test_a_client_that_cannot_be_asked_for_any_reason_costs_that_call_alon
             raise ValueError("Maximum serialization depth exceeded")
 
     async with bench(engine, AskingSource()) as it:
-        outcome = await it.execute(
-            "return await MCP.asker.ask({}).catch((error) => error.message)", client=Broken("ask")
-        )
+        outcome = await it.execute(CAUGHT, client=Broken("ask"))
         assert "the question could not be put to the client" in outcome.value
         assert (await it.execute("return 1")).value == 1
     assert "could not be put" in caplog.text

@@ -32,8 +32,6 @@ from tests.runs.test_questions import ASK, YES, AskingSource
 from tests.waiting import refusal
 from upstream_clients.testing import ScriptedSource, text_result
 
-pytestmark = pytest.mark.anyio
-
 SECRET = "s3cret-value-1"
 
 
@@ -43,6 +41,20 @@ def kept(max_bytes: int = 1 << 20) -> Recordings:
 
 def exported(recordings: Recordings, run_id: str) -> Recording:
     return recording_of(recordings.export(run_id).splitlines(keepends=True))
+
+
+def asked(recordings: Recordings, run_id: str) -> tuple[recorded.Question, recorded.Answer]:
+    """Return the only question of a run, and its answer."""
+    steps = exported(recordings, run_id).steps
+    (question,) = [step for step in steps if isinstance(step, recorded.Question)]
+    (answer,) = [step for step in steps if isinstance(step, recorded.Answer)]
+    return question, answer
+
+
+def end_of(recordings: Recordings, run_id: str) -> recorded.End:
+    end = exported(recordings, run_id).end
+    assert end is not None
+    return end
 
 
 @contextmanager
@@ -107,8 +119,7 @@ def test_a_start_line_has_every_part_of_the_start_message() -> None:
 async def test_a_failed_run_has_the_error_at_its_end(engine: Engine, code: str, error: str) -> None:
     recordings = kept()
     outcome = await ran(engine, code, echo(), recordings=recordings, timeout_ms=300)
-    end = exported(recordings, outcome.run_id).end
-    assert end is not None
+    end = end_of(recordings, outcome.run_id)
     assert (end.status, end.code) == ("failed", error)
     assert end.error
 
@@ -118,8 +129,7 @@ async def test_a_program_that_the_engine_refuses_has_the_reason_at_its_end(engin
     async with bench(engine, echo(), recordings=recordings) as it:
         refused = await refusal(it.execute("return ("))
         (view,) = it.manager.operator.views()
-    end = exported(recordings, view.id).end
-    assert end is not None
+    end = end_of(recordings, view.id)
     assert (end.code, end.error) == (refused.code, refused.message)
 
 
@@ -128,8 +138,7 @@ async def test_a_cancelled_run_has_an_end(engine: Engine) -> None:
     async with bench(engine, echo(), recordings=recordings) as it:
         outcome = await it.execute("await yield_control(); return 1")
         await it.observe(outcome.run_id, cancel=True)
-    end = exported(recordings, outcome.run_id).end
-    assert end is not None
+    end = end_of(recordings, outcome.run_id)
     assert end.code == "aborted"
 
 
@@ -166,9 +175,7 @@ async def test_decisions_of_a_person_are_recorded(engine: Engine) -> None:
     rules = PolicyRules(ask=("mcp:srv:echo",))
     async with bench(engine, echo(), recordings=recordings, rules=rules) as it:
         outcome = await it.execute("return await MCP.srv.echo({n: 1})", client=client)
-    steps = exported(recordings, outcome.run_id).steps
-    (question,) = [step for step in steps if isinstance(step, recorded.Question)]
-    (answer,) = [step for step in steps if isinstance(step, recorded.Answer)]
+    question, answer = asked(recordings, outcome.run_id)
     assert (question.call, question.tool, question.about) == (1, "mcp:srv:echo", "approval")
     assert (answer.call, answer.by) == (1, "client")
 
@@ -177,9 +184,7 @@ async def test_questions_of_servers_and_their_answers_are_recorded(engine: Engin
     recordings = kept()
     outcome = await ran(engine, ASK, AskingSource(), client=FakeClient("ask", replies=[YES]), recordings=recordings)
     assert outcome.value == YES
-    steps = exported(recordings, outcome.run_id).steps
-    (question,) = [step for step in steps if isinstance(step, recorded.Question)]
-    (answer,) = [step for step in steps if isinstance(step, recorded.Answer)]
+    question, answer = asked(recordings, outcome.run_id)
     assert (question.tool, question.about) == ("mcp:asker:ask", "elicitation/create")
     assert json.loads(question.params)["message"] == "name?"
     assert (answer.by, json.loads(answer.result)) == ("client", YES)

@@ -151,8 +151,7 @@ def test_all_of_a_run_is_there_again() -> None:
     assert run.next_timer == NOW - 1
     assert list(run.settled) == [Completion(16, of_call=False)]
     assert run.approvals.state == (frozenset({"mcp:a:b"}), 2, "secret")
-    assert run.questions.state == (7, 1)
-    assert run.track.total == 30
+    assert (run.questions.state, run.track.total) == ((7, 1), 30)
     assert [view.id for view in run.call_views(NOW)] == [2]
     assert records.counts_in(text) == before.context.counts
     assert json.loads(text)[0]["namespaces"] == ["issues"]
@@ -333,8 +332,7 @@ def test_a_settled_call_needs_no_body() -> None:
 def test_the_same_arguments_of_the_same_tool_have_the_same_digest() -> None:
     calls = [ToolCall(1, "a", "1"), ToolCall(2, "a", "1"), ToolCall(1, "a", None), ToolCall(1, "a1", None)]
     digests = [records.digest(call) for call in calls]
-    assert digests[0] == digests[1]
-    assert len(set(digests)) == 3
+    assert (digests[0], len(set(digests))) == (digests[1], 3)
     assert all(len(each) == 32 for each in digests)
 
 
@@ -469,7 +467,6 @@ def thrown(*frames: str) -> Thrown:
     return Thrown("TypeError", "boom", "\n".join(f"    at {frame}" for frame in frames), engine=False, code=None)
 
 
-@pytest.mark.anyio
 async def test_errors_of_a_typescript_program_name_the_authors_lines_after_a_restart() -> None:
     try:
         esbuild = find_esbuild(None, environ=os.environ, cache_dir=Path("nowhere"))

@@ -231,8 +231,7 @@ def test_an_error_before_anything_has_run_has_the_same_form() -> None:
 def test_telemetry_stands_where_the_configuration_wants_it() -> None:
     assert "telemetry" not in shown(outcome(value=1)).structured
     inside = shown(outcome(value=1), telemetry="result")
-    assert inside.structured["telemetry"]["counts"]["exec"] == 1
-    assert inside.meta == {}
+    assert (inside.structured["telemetry"]["counts"]["exec"], inside.meta) == (1, {})
     off = shown(outcome(value=1), telemetry="off")
     assert (off.structured, off.meta) == ({"status": "completed", "value": 1}, {})
 
@@ -345,11 +344,8 @@ def test_other_binary_content_is_what_it_is_in_the_content_and_has_one_form_in_t
     given = (picture(30, "audio/wav"), picture(33, "application/pdf", uri="file:///a.pdf"), picture(36, "font/woff2"))
     rendered = shown(outcome(outputs=given))
     assert [block["type"] for block in rendered.content] == ["audio", "resource", "resource"]
-    assert rendered.content[1]["resource"] == {
-        "uri": "file:///a.pdf",
-        "mimeType": "application/pdf",
-        "blob": "QUJD" * 11,
-    }
+    found = rendered.content[1]["resource"]
+    assert found == {"uri": "file:///a.pdf", "mimeType": "application/pdf", "blob": "QUJD" * 11}
     assert rendered.content[2]["resource"]["uri"] == "data:font/woff2"
     assert rendered.structured["output"] == [
         {"type": "image", "mimeType": "audio/wav", "bytes": 30},
@@ -438,8 +434,7 @@ def test_an_array_of_long_texts_shows_each_and_an_array_of_many_rows_its_ends() 
     rows = [{"id": number, "name": "row"} for number in range(5000)]
     preview = shown(outcome(value=rows), max_output_bytes=4096).structured["value"]["preview"]
     [at] = [number for number, each in enumerate(preview) if isinstance(each, str)]
-    assert preview[at] == f"... [{5001 - len(preview)} of 5000 items left out] ..."
-    assert preview[:at] == rows[:at]
+    assert (preview[at], preview[:at]) == (f"... [{5001 - len(preview)} of 5000 items left out] ...", rows[:at])
     assert preview[at + 1 :] == rows[at + 1 - len(preview) :]
     assert at > 2 * (len(preview) - at) > 20
     many = dict.fromkeys(map(str, range(5000)), "x")
@@ -456,8 +451,7 @@ def test_long_output_shows_what_was_printed_first_and_last() -> None:
     assert lines[-5].startswith("line 499.")
     assert lines[-4:-2] == ['[image/png, 30 bytes; image(await load("result:0")) shows it]', "last"]
     assert json.loads(lines[-2])["ref"] == "result:1"
-    assert lines[-1] == "7"
-    assert sum("items left out" in line for line in lines) == 1
+    assert (lines[-1], sum("items left out" in line for line in lines)) == ("7", 1)
     assert rendered.structured["output"][-1]["value"]["preview"][-1] == "last"
     assert 28 * 1024 < sent(rendered.content) <= 33 * 1024
 
@@ -623,8 +617,7 @@ def test_a_result_whose_text_repeats_its_data_is_shown_once_with_a_note(data: An
 )
 def test_a_result_whose_text_says_something_else_is_shown_whole(result: dict[str, Any]) -> None:
     rendered = shown(outcome(value=[result], outputs=({"type": "json", "value": result},)))
-    assert rendered.structured["value"] == [result]
-    assert rendered.structured["output"][0]["value"] == result
+    assert (rendered.structured["value"], rendered.structured["output"][0]["value"]) == ([result], result)
     assert "notes" not in rendered.structured
 
 
@@ -634,8 +627,7 @@ def test_a_result_that_is_shown_once_counts_once_towards_the_cap_and_is_kept_who
     result = called(rows, [json.dumps(rows)])
     for ended in (outcome(value=result), outcome(outputs=({"type": "json", "value": result},))):
         rendered = shown(ended, max_output_bytes=1024, on_output_limit=limit)
-        assert rendered.structured["status"] == "completed"
-        assert rendered.stored == ()
+        assert (rendered.structured["status"], rendered.stored) == ("completed", ())
         assert REPEATED in read(rendered)
     assert exceeds([{"type": "json", "value": result}], 1024) is None
     shelf = Shelf()

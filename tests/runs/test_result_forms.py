@@ -30,11 +30,8 @@ def test_a_string_is_saved_as_text_and_any_other_value_as_json(value: Any) -> No
     if isinstance(value, str):
         assert (found.text, found.form.mime_type, found.form.extension) == (value, "text/plain", "txt")
     else:
-        assert (json.loads(found.text), found.form.mime_type, found.form.extension) == (
-            value,
-            "application/json",
-            "json",
-        )
+        facts = (json.loads(found.text), found.form.mime_type, found.form.extension)
+        assert facts == (value, "application/json", "json")
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=4))

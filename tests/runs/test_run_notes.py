@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
-import pytest
 
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
@@ -13,11 +12,9 @@ from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import OWNER, FakeClient, bench, ran
 from tests.runs.test_direct_calls import DirectFake
 from tests.stores.replicas import fast, replica
-from tests.waiting import until
+from tests.waiting import answering, until
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import JsonObject
-
-pytestmark = pytest.mark.anyio
 
 
 class Notes:
@@ -46,10 +43,11 @@ class Notes:
         await self._written.wait()
 
 
-def relayed(log: list[object]) -> tuple[FakeClient, Notes]:
-    client, notes = FakeClient(), Notes(log)
-    client.notes = notes
-    return client, notes
+def relayed() -> tuple[FakeClient, list[object]]:
+    """Return a client with a relay, and what its relay is told."""
+    client, log = FakeClient(), []
+    client.notes = Notes(log)
+    return client, log
 
 
 def logging_source(log: list[object]) -> ScriptedSource:
@@ -61,32 +59,25 @@ def logging_source(log: list[object]) -> ScriptedSource:
 
 
 async def test_the_run_is_named_first_and_its_first_call_is_noted_once_before_it_is_sent(engine: Engine) -> None:
-    log: list[object] = []
-    client, _ = relayed(log)
+    client, log = relayed()
     outcome = await ran(engine, "await MCP.up.a({}); await MCP.up.b({}); return 1", logging_source(log), client=client)
     assert log == [(outcome.run_id, False), (outcome.run_id, True), "sent", "sent"]
 
 
 async def test_a_call_without_a_task_is_noted_before_it_is_sent(engine: Engine) -> None:
-    log: list[object] = []
-    client, _ = relayed(log)
+    client, log = relayed()
     source = DirectFake()
-    async with bench(engine, source) as it, anyio.create_task_group() as group:
-
-        async def answer() -> None:
-            await source.has_sent.wait()
-            log.append("sent")
-            source.in_flight[0].end()
-
-        group.start_soon(answer)
-        outcome = await it.execute("await MCP.up.echo({text: 'a'}); return 1", client=client)
-    assert outcome.value == 1
-    assert log == [(outcome.run_id, False), (outcome.run_id, True), "sent"]
+    code = "await MCP.up.echo({text: 'a'}); return 1"
+    async with bench(engine, source) as it, answering(it.execute(code, client=client)) as answers:
+        await source.has_sent.wait()
+        log.append("sent")
+        source.in_flight[0].end()
+    (outcome,) = answers
+    assert (outcome.value, log) == (1, [(outcome.run_id, False), (outcome.run_id, True), "sent"])
 
 
 async def test_a_program_that_sends_nothing_is_never_noted_as_sending(engine: Engine) -> None:
-    log: list[object] = []
-    client, _ = relayed(log)
+    client, log = relayed()
     async with bench(engine, logging_source(log), rules=PolicyRules(deny=("mcp:up:b",))) as it:
         outcome = await it.execute("try { await tools.call('mcp:up:b', {}) } catch {} return 1", client=client)
         assert log == [(outcome.run_id, False)]
@@ -95,32 +86,22 @@ async def test_a_program_that_sends_nothing_is_never_noted_as_sending(engine: En
 
 
 async def test_no_call_is_sent_while_the_note_about_it_is_not_written(engine: Engine) -> None:
-    log: list[object] = []
-    client, notes = relayed(log)
+    client, log = relayed()
     source = ScriptedSource("up", {"write": text_result("1")})
+    notes = client.notes = Notes(log)
     notes.stop_reading()
-    async with bench(engine, source) as it, anyio.create_task_group() as group:
-        code = "const all = [1, 2].map(() => MCP.up.write({text: 'a'})); await Promise.all(all); return 1"
-        values: list[object] = []
-
-        async def run() -> None:
-            values.append((await it.execute(code, client=client)).value)
-
-        group.start_soon(run)
-        while len(log) < 2:
-            await anyio.lowlevel.checkpoint()
+    code = "const all = [1, 2].map(() => MCP.up.write({text: 'a'})); await Promise.all(all); return 1"
+    async with bench(engine, source) as it, answering(it.execute(code, client=client)) as answers:
+        await until(lambda: len(log) >= 2)
         await anyio.wait_all_tasks_blocked()
         assert [each[1] for each in log] == [False, True]  # type: ignore[index]
         assert source.calls == []
         notes.read()
-    assert values == [1]
-    assert len(source.calls) == 2
-    assert len(log) == 2
+    assert (answers[0].value, len(source.calls), len(log)) == (1, 2, 2)
 
 
 async def test_a_wait_names_the_run_and_whether_calls_were_ever_sent(engine: Engine) -> None:
-    log: list[object] = []
-    client, _ = relayed(log)
+    client, log = relayed()
     async with bench(engine, logging_source(log)) as it:
         unsent = await it.execute("await yield_control(); await yield_control(); await MCP.up.a({}); return 1")
         await it.observe(unsent.run_id, client=client)
@@ -134,8 +115,7 @@ async def test_a_wait_names_the_run_and_whether_calls_were_ever_sent(engine: Eng
 
 
 async def test_a_call_that_is_sent_after_the_program_has_ended_is_noted(engine: Engine) -> None:
-    log: list[object] = []
-    client, _ = relayed(log)
+    client, log = relayed()
     source = SlowSource("up", {"a": text_result("1")})
     async with bench(engine, source) as it:
         outcome = await it.execute("MCP.up.a({}); return 1", client=client)
@@ -146,8 +126,7 @@ async def test_a_call_that_is_sent_after_the_program_has_ended_is_noted(engine: 
 
 
 async def test_a_run_of_another_process_may_have_sent_calls(engine: Engine, tmp_path: Path) -> None:
-    log: list[object] = []
-    client, _ = relayed(log)
+    client, log = relayed()
     async with replica(engine, tmp_path, fast()) as first:
         called = await first.execute("await MCP.files.read({n: 1}); await yield_control(); return 1")
         idle = await first.execute("await yield_control(); return 1")

@@ -19,5 +19,4 @@ def test_the_size_is_that_of_what_has_not_been_taken(steps: list[str | None]) ->
             expected.append(completion)
         elif expected:
             assert queue.popleft() is expected.pop(0)
-        assert list(queue) == expected
-        assert queue.size == sum(completion.size for completion in expected)
+        assert (list(queue), queue.size) == (expected, sum(completion.size for completion in expected))

@@ -22,8 +22,6 @@ from tests.runs.test_approvals import NO, YES
 from tests.waiting import refusal
 from upstream_clients.testing import ScriptedSource, SlowSource
 
-pytestmark = pytest.mark.anyio
-
 
 def answer(arguments: Any) -> Any:
     return {"content": [], "structuredContent": {"text": f"done {arguments['n']}"}}

@@ -14,8 +14,6 @@ from tests.runs.bench import bench, ran
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import Tool
 
-pytestmark = pytest.mark.anyio
-
 STYLE = {"type": "object", "properties": {f"option_{n}": {"enum": ["on", "off"]} for n in range(18)}}
 PAINT: dict[str, Any] = {"type": "object", "properties": {"style": STYLE}, "required": ["style"]}
 
@@ -62,8 +60,7 @@ async def test_a_search_says_how_many_hits_it_leaves_out_and_how_to_get_them(
 async def test_at_the_largest_limit_the_note_asks_for_something_else(engine: Engine) -> None:
     code = "const hits = await API.search('paint a wall', { limit: 50 }); return hits.length"
     outcome = await run(engine, code, max_search_limit=10, search_default_limit=5)
-    assert outcome.value == 10
-    assert outcome.notes == ("API.search: 10 of 34 hits; { server } for more.",)
+    assert (outcome.value, outcome.notes) == (10, ("API.search: 10 of 34 hits; { server } for more.",))
     outcome = await run(engine, code.replace("limit: 50", "limit: 50, server: 'one'"), max_search_limit=10)
     assert outcome.notes == ("API.search: 10 of 17 hits; ask for something more precise.",)
 

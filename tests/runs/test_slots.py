@@ -10,8 +10,6 @@ import pytest
 
 from codemode_mcp.runs.guests import Slots
 
-pytestmark = pytest.mark.anyio
-
 
 class Takers:
     """Tasks that take a slot and keep it until they are told to give it back."""
@@ -45,76 +43,31 @@ class Takers:
                 self._slots.release(share, owner)
 
 
-async def test_one_owner_may_have_all_slots() -> None:
+TURNS = {
+    "one owner may have all slots": (3, "a a a a a -a", "aaaa"),
+    "with several owners the last slot is for one who has none": (3, "b -b a a a a a b", "baab"),
+    "a single slot goes to everybody in turn": (1, "a a a a b b c - - - - - -", "aabcaba"),
+    "a cancelled waiter gives up its place": (1, "a b c !b -a", "ac"),
+    "a share with many owners takes turns as one": (1, "a@crowd b@crowd c@crowd d@crowd e@x e@x - - - - -", "abeced"),
+    "the last slot is for a share that has none": (3, "e@x -e a@crowd b@crowd c@crowd d@crowd f@x", "eabf"),
+}
+
+
+@pytest.mark.parametrize(("number", "steps", "order"), TURNS.values(), ids=TURNS)
+async def test_slots_are_taken_in_a_fair_order(number: int, steps: str, order: str) -> None:
+    """Steps: an owner, with its share, wants a slot; `-` gives one back, of the latest by default; `!` cancels one."""
     async with anyio.create_task_group() as group:
-        takers = Takers(Slots(3), group)
-        for _ in range(5):
-            await takers.start("a")
-        assert takers.order == ["a"] * 3
-        await takers.give_back("a")
-        assert takers.order == ["a"] * 4
-        group.cancel_scope.cancel()
-
-
-async def test_with_several_owners_the_last_slot_is_for_one_who_has_none() -> None:
-    async with anyio.create_task_group() as group:
-        takers = Takers(Slots(3), group)
-        await takers.start("b")
-        await takers.give_back("b")
-        for _ in range(5):
-            await takers.start("a")
-        assert takers.order == ["b", "a", "a"]
-        await takers.start("b")
-        assert takers.order[-1] == "b"
-        group.cancel_scope.cancel()
-
-
-async def test_a_single_slot_goes_to_everybody_in_turn() -> None:
-    async with anyio.create_task_group() as group:
-        takers = Takers(Slots(1), group)
-        for owner in "aaaabbc":
-            await takers.start(owner)
-        for _ in range(6):
-            await takers.give_back(takers.order[-1])
-        assert "".join(takers.order) == "aabcaba"
-        group.cancel_scope.cancel()
-
-
-async def test_a_cancelled_waiter_gives_up_its_place() -> None:
-    async with anyio.create_task_group() as group:
-        takers = Takers(Slots(1), group)
-        await takers.start("a")
-        waiting = await takers.start("b")
-        await takers.start("c")
-        waiting.cancel()
-        await anyio.wait_all_tasks_blocked()
-        await takers.give_back("a")
-        assert takers.order == ["a", "c"]
-        group.cancel_scope.cancel()
-
-
-async def test_a_share_with_many_owners_takes_turns_as_one() -> None:
-    async with anyio.create_task_group() as group:
-        takers = Takers(Slots(1), group)
-        for owner in "abcd":
-            await takers.start(owner, "crowd")
-        await takers.start("e", "alone")
-        await takers.start("e", "alone")
-        for _ in range(5):
-            await takers.give_back(takers.order[-1])
-        assert "".join(takers.order) == "abeced"
-        group.cancel_scope.cancel()
-
-
-async def test_the_last_slot_is_for_a_share_that_has_none() -> None:
-    async with anyio.create_task_group() as group:
-        takers = Takers(Slots(3), group)
-        await takers.start("e", "alone")
-        await takers.give_back("e")
-        for owner in "abcd":
-            await takers.start(owner, "crowd")
-        await takers.start("f", "alone")
-        assert "".join(takers.order) == "eabf"
+        takers, scopes = Takers(Slots(number), group), {}
+        for step in steps.split():
+            owner, _, share = step.lstrip("-!").partition("@")
+            if step.startswith("-"):
+                await takers.give_back(owner or takers.order[-1])
+            elif step.startswith("!"):
+                scopes[owner].cancel()
+                await anyio.wait_all_tasks_blocked()
+            else:
+                scopes[owner] = await takers.start(owner, share or "s")
+        assert "".join(takers.order) == order
         group.cancel_scope.cancel()
 
 

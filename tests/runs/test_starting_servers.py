@@ -12,11 +12,9 @@ import pytest
 from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import Bench, bench
-from tests.waiting import until
+from tests.waiting import answering, until
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import CallOptions, JsonObject, ToolOutcome
-
-pytestmark = pytest.mark.anyio
 
 
 async def pass_time(it: Bench, seconds: float, outcomes: list[Outcome]) -> None:
@@ -49,37 +47,26 @@ class StartingSource(ScriptedSource):
         return await super().call_tool(tool, arguments, **options)
 
 
+ONE = "await MCP.slow.one({})"
 ALL = "await Promise.all([1, 2, 3].map((n) => MCP.slow.one({ n })))"
 
 
-@pytest.mark.parametrize("code", ["await MCP.slow.one({})", ALL, f"{ALL}; {ALL}"])
+@pytest.mark.parametrize("code", [ONE, ALL, f"{ALL}; {ALL}"])
 async def test_the_start_of_a_server_does_not_count_as_time_of_the_program(engine: Engine, code: str) -> None:
     slow = StartingSource("slow", {"one": text_result("1")})
     slow.release.set()
-    outcomes: list[Outcome] = []
-    async with bench(engine, slow, timeout_ms=10_000, max_pending_tool_calls=2) as it:
-
-        async def execute() -> None:
-            outcomes.append(await it.execute(code))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(execute)
-            await slow.waits.wait()
-            await anyio.wait_all_tasks_blocked()
-            it.clock.advance(30)
-            slow.ready.set()
+    settings = {"timeout_ms": 10_000, "max_pending_tool_calls": 2}
+    async with bench(engine, slow, **settings) as it, answering(it.execute(code)) as outcomes:
+        await slow.waits.wait()
+        await anyio.wait_all_tasks_blocked()
+        it.clock.advance(30)
+        slow.ready.set()
     assert outcomes[0].status == "completed"
 
 
 async def test_the_time_after_the_start_of_a_server_counts_and_requests_end_in_time(engine: Engine) -> None:
-    outcomes: list[Outcome] = []
-
-    async def execute(it: Bench, code: str = "await MCP.slow.one({})") -> None:
-        outcomes.append(await it.execute(code))
-
     slow = StartingSource("slow", {"one": text_result("1")})
-    async with bench(engine, slow, timeout_ms=10_000) as it, anyio.create_task_group() as group:
-        group.start_soon(execute, it)
+    async with bench(engine, slow, timeout_ms=10_000) as it, answering(it.execute(ONE)) as outcomes:
         await slow.waits.wait()
         await anyio.wait_all_tasks_blocked()
         it.clock.advance(30)
@@ -90,8 +77,7 @@ async def test_the_time_after_the_start_of_a_server_counts_and_requests_end_in_t
     assert outcomes.pop().status == "waiting"
 
     slow = StartingSource("slow", {"one": text_result("1")})
-    async with bench(engine, slow, timeout_ms=10_000) as it, anyio.create_task_group() as group:
-        group.start_soon(execute, it)
+    async with bench(engine, slow, timeout_ms=10_000) as it, answering(it.execute(ONE)) as outcomes:
         await slow.waits.wait()
         await pass_time(it, 46, outcomes)  # maxRequestMs
     assert outcomes.pop().status == "waiting"
@@ -101,13 +87,8 @@ async def test_the_time_after_the_start_of_a_server_counts_and_requests_end_in_t
 async def test_a_program_that_waits_for_something_else_than_a_start_uses_its_time(engine: Engine, also: str) -> None:
     slow = StartingSource("slow", {"one": text_result("1")})
     fast = SlowSource("fast", {"wait": text_result("1")})
-    outcomes: list[Outcome] = []
-    async with bench(engine, slow, fast, timeout_ms=10_000) as it, anyio.create_task_group() as group:
-
-        async def execute() -> None:
-            outcomes.append(await it.execute(f"await Promise.all([MCP.slow.one({{}}), {also}])"))
-
-        group.start_soon(execute)
+    code = f"await Promise.all([MCP.slow.one({{}}), {also}])"
+    async with bench(engine, slow, fast, timeout_ms=10_000) as it, answering(it.execute(code)) as outcomes:
         await slow.waits.wait()
         await pass_time(it, 11, outcomes)
         for event in (slow.ready, slow.release, fast.release):

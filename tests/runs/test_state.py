@@ -235,7 +235,6 @@ def test_ends_are_bounded_in_number_and_bytes() -> None:
 
 
 @pytest.mark.parametrize(("owner", "share"), [("stdio:1000:file", 40), ('["token", "ada"]', 10)], ids=["stdio", "http"])
-@pytest.mark.anyio
 async def test_one_of_many_owners_has_a_share_of_the_suspended_programs(owner: str, share: int) -> None:
     store = MemoryStore(CodeModeSettings(max_suspended_runs=40), lambda: 0.0)
     for number in range(share):

@@ -10,8 +10,6 @@ from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import bench, ran
 from upstream_clients.testing import ScriptedSource, text_result
 
-pytestmark = pytest.mark.anyio
-
 DATA = {"city": "Berlin", "days": [1, 2]}
 ANSWERS = {
     "forecast": text_result('{"city": "Berlin", "days": [1, 2]}', structuredContent=DATA),

@@ -13,8 +13,6 @@ from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import bench, ran
 from upstream_clients.testing import ScriptedSource, text_result
 
-pytestmark = pytest.mark.anyio
-
 FILE = {"type": "resource", "resource": {"uri": "repo://octo/a.txt", "mimeType": "text/plain", "text": "THE FILE"}}
 OTHER_FILE = {"type": "resource", "resource": {"uri": "repo://octo/b.txt", "text": "ANOTHER"}}
 BLOB = {"type": "resource", "resource": {"uri": "repo://octo/logo", "mimeType": "image/png", "blob": "AAAA" * 50}}

@@ -17,8 +17,6 @@ from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.values import StoredValues
 from tests.waiting import refusal
 
-pytestmark = pytest.mark.anyio
-
 PLENTY = 1_000_000
 
 
@@ -166,8 +164,7 @@ async def test_entries_are_listed_page_by_page_results_first_and_each_oldest_fir
         whole = await values.listed("ann", 0, 50)
         assert [each.key for each in whole.entries] == [first, second, "b", "a"]
         assert [each.characters for each in whole.entries] == [3, 3, 502, 1]
-        assert whole.entries[2].preview == '"' + "y" * (PREVIEW - 2) + "…"
-        assert whole.entries[3].preview == "2"
+        assert (whole.entries[2].preview, whole.entries[3].preview) == ('"' + "y" * (PREVIEW - 2) + "…", "2")
         page = await values.listed("ann", 1, 2)
         assert (page.total, page.entries) == (4, whole.entries[1:3])
         assert await values.listed("ann", 4, 2) == type(page)(4, ())
@@ -181,11 +178,8 @@ async def test_results_are_listed_with_the_latest_first_and_their_forms(kept: Op
         await values.offload("bob", "1")
         found = await values.results("ann", None, 10)
         assert [each.ref for each in found] == refs[::-1]
-        assert [each.form for each in found] == [
-            ResultForm("text/plain", 3),
-            ResultForm("application/json", 3),
-            ResultForm("text/plain", 2),
-        ]
+        facts = [each.form for each in found]
+        assert facts == [ResultForm("text/plain", 3), ResultForm("application/json", 3), ResultForm("text/plain", 2)]
         assert list(await values.results("ann", None, 2)) == list(found[:2])
         assert list(await values.results("ann", found[0].number, 1)) == [found[1]]
         await values.remove("ann", found[1].ref)

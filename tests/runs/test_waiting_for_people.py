@@ -28,8 +28,6 @@ from tests.waiting import until
 from upstream_clients.testing import AskingSource, ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
-pytestmark = pytest.mark.anyio
-
 RULES = PolicyRules(ask=("mcp:files:remove",))
 REMOVE = "return unwrap(await MCP.files.remove({ path: 'a' }))"
 DAY = 24 * 3600

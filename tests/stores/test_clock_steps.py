@@ -17,8 +17,6 @@ from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.suspending import GRACE_SECONDS, STEP_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 ME = "stdio:me"
 LIVES = 900.0
 

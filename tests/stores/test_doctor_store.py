@@ -16,8 +16,6 @@ from codemode_mcp.extensions.setup.doctor import Check, engine
 from codemode_mcp.extensions.setup.doctor.engine import Contents, check_store, in_words, permissions
 from codemode_mcp.stores.opening import open_database
 
-pytestmark = pytest.mark.anyio
-
 KEY = bytes(range(32))
 
 

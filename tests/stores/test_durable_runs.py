@@ -3,8 +3,11 @@ calls."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -21,8 +24,7 @@ from codemode_mcp.stores import suspending
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.work import Database, Query, Work
 from tests.stores.shared_database import Process, SharedDatabase
-
-pytestmark = pytest.mark.anyio
+from tests.waiting import answering
 
 ME = "stdio:me"
 ONCE = StoredCall(1, "mcp:files:write", "queued", repeatable=False, body='{"n": 1}')
@@ -43,21 +45,9 @@ def suspended(
     printed_from: int = 0,
 ) -> SuspendedRun:
     now = process.clock()
-    return SuspendedRun(
-        run_id,
-        owner,
-        snapshot,
-        manifest,
-        "pending_tools",
-        now,
-        now + lives,
-        '{"record": 1}',
-        calls,
-        StoredCatalog(f"hash of {catalog}", lambda: catalog),
-        view,
-        printed,
-        printed_from,
-    )
+    stored = StoredCatalog(f"hash of {catalog}", lambda: catalog)
+    known = (run_id, owner, snapshot, manifest, "pending_tools", now, now + lives, '{"record": 1}')
+    return SuspendedRun(*known, calls, stored, view, printed, printed_from)
 
 
 def ended(process: Process, run_id: str = "run_a", *, owner: str = ME, value: object = 42, size: int = 100) -> EndedRun:
@@ -69,6 +59,21 @@ async def claimed(process: Process, run_id: str = "run_a", owner: str = ME) -> C
     found = await process.store.claim(run_id, owner)
     assert isinstance(found, Claim)
     return found
+
+
+async def claimants(*processes: Process) -> list[Process]:
+    """Return those that get a run which all of them want together."""
+    got: list[Process] = []
+
+    async def want(process: Process) -> None:
+        with suppress(ProgramError):
+            await process.store.claim("run_a", ME)
+            got.append(process)
+
+    async with anyio.create_task_group() as group:
+        for process in processes:
+            group.start_soon(want, process)
+    return got
 
 
 def losing(database: Database) -> Any:
@@ -144,35 +149,12 @@ async def test_one_at_a_time_resumes_a_run(first: Process, second: Process) -> N
 async def test_of_many_who_want_a_run_together_one_gets_it(shared: SharedDatabase) -> None:
     processes = [await shared.process() for _ in range(4)]
     await processes[0].store.suspend(suspended(processes[0]))
-    got: list[Process] = []
-
-    async def want(process: Process) -> None:
-        try:
-            await process.store.claim("run_a", ME)
-        except ProgramError:
-            return
-        got.append(process)
-
-    async with anyio.create_task_group() as group:
-        for process in processes:
-            group.start_soon(want, process)
-    assert len(got) == 1
+    assert len(await claimants(*processes)) == 1
 
 
 async def test_of_two_requests_of_one_process_one_gets_a_run(process: Process) -> None:
     await process.store.suspend(suspended(process))
-    found: list[object] = []
-
-    async def want() -> None:
-        try:
-            found.append(await claimed(process))
-        except ProgramError as error:
-            found.append(error.code)
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(want)
-        group.start_soon(want)
-    assert sorted(isinstance(each, Claim) for each in found) == [False, True]
+    assert len(await claimants(process, process)) == 1
 
 
 async def test_a_process_that_claims_a_run_while_it_suspends_it_resumes_it(process: Process) -> None:
@@ -409,14 +391,8 @@ async def test_an_end_reaches_the_process_that_continues(first: Process, second:
     assert (claim.run.calls[0].status, claim.run.calls[0].executor) == ("dispatched", "elsewhere")
     assert await second.store.news_of("run_a") == News()
     assert await second.store.settle("run_a", 1, "not its own") is False
-    heard: list[str | None] = []
     with anyio.fail_after(10):
-        async with anyio.create_task_group() as group:
-
-            async def listen() -> None:
-                heard.append(await second.store.next_notification())
-
-            group.start_soon(listen)
+        async with answering(second.store.next_notification()) as heard:
             await anyio.wait_all_tasks_blocked()
             assert await first.store.settle("run_a", 1, "42") is True
     assert heard == ["run_a"]
@@ -494,20 +470,15 @@ async def test_calls_of_a_dead_process_are_made_again_where_it_is_safe(shared: S
     if when == "before the claim":
         await shared.kill(first)
         calls = (await claimed(second)).run.calls
-        assert [(call.status, call.executor) for call in calls] == [
-            ("dispatched", "nobody"),
-            ("queued", "here"),
-            ("queued", "here"),
-        ]
+        found = [(call.status, call.executor) for call in calls]
+        assert found == [("dispatched", "nobody"), ("queued", "here"), ("queued", "here")]
     else:
         calls = (await claimed(second)).run.calls
         assert [call.executor for call in calls] == ["elsewhere", "elsewhere", "here"]
         await shared.kill(first)
         calls = (await second.store.news_of("run_a")).calls
-        assert [(call.id, call.status, call.executor) for call in calls] == [
-            (1, "dispatched", "here"),
-            (2, "queued", "here"),
-        ]
+        seen = [(call.id, call.status, call.executor) for call in calls]
+        assert seen == [(1, "dispatched", "here"), (2, "queued", "here")]
         assert calls[0].body == ONCE.body
     assert await first.store.settle("run_a", 1, "the dead has an answer") is False
     assert await second.store.dispatching("run_a", 1) is False
@@ -532,10 +503,7 @@ async def test_the_task_of_a_call_of_a_dead_process_is_followed_by_the_next(
     assert await first.store.note_task("run_a", 2, "of a read") is True
     assert await first.store.note_task("run_a", 3, "of no call") is False
     assert await second.store.note_task("run_a", 1, "of another process") is False
-    followed = [
-        (1, "dispatched", "here", "the task\ud800"),
-        (2, "dispatched", "here", "of a read"),
-    ]
+    followed = [(1, "dispatched", "here", "the task\ud800"), (2, "dispatched", "here", "of a read")]
     if when == "while it is resumed":
         assert [(call.executor, call.task) for call in (await claimed(second)).run.calls] == [("elsewhere", "")] * 2
         await shared.kill(first)
@@ -553,10 +521,8 @@ async def test_the_task_of_a_call_of_a_dead_process_is_followed_by_the_next(
     assert await second.store.note_task("run_a", 2, "too late") is False
     assert await first.store.note_task("run_a", 1, "of a dead process") is False
     await shared.kill(second)
-    assert [(call.result, call.task) for call in (await claimed(third)).run.calls] == [
-        (None, followed[0][3]),
-        ("done", ""),
-    ]
+    left = [(call.result, call.task) for call in (await claimed(third)).run.calls]
+    assert left == [(None, followed[0][3]), ("done", "")]
 
 
 async def test_a_task_of_a_claim_whose_answer_was_lost_is_followed(shared: SharedDatabase) -> None:
@@ -799,11 +765,8 @@ async def test_all_runs_are_listed_with_their_facts(shared: SharedDatabase, firs
     await first.store.suspend(suspended(first, "run_c"))
     await first.store.end(ended(first, "run_c"))
     views = {view.id: view for view in await second.store.views()}
-    assert {run_id: view.state for run_id, view in views.items()} == {
-        "run_a": "waiting",
-        "run_b": "running",
-        "run_c": "completed",
-    }
+    states = {run_id: view.state for run_id, view in views.items()}
+    assert states == {"run_a": "waiting", "run_b": "running", "run_c": "completed"}
     a = views["run_a"]
     assert (a.kind, a.principal, a.waits, a.call_count, a.observed) == ("http", "ann", 3, 7, False)
     assert a.age_ms == pytest.approx(105_000, abs=2000)
@@ -952,3 +915,34 @@ async def test_a_run_is_kept_longer_by_the_process_that_suspended_it_alone(share
     await shared.advance(60)
     await second.store.prolong("run_a", second.clock() + 9000)
     assert "suspended for more than 50 s" in await refusal(first)
+
+
+# tests of what the deployment guide says to do after an old backup was restored
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "deployment.md"
+
+
+async def test_the_statement_of_the_guide_ends_what_is_suspended_and_nothing_else(shared: SharedDatabase) -> None:
+    (statement,) = re.findall(r"^(UPDATE .*);$", GUIDE.read_text("utf-8"), re.MULTILINE)
+    before = await shared.process()
+    for run in ("run_a", "run_b", "run_c"):
+        await before.store.suspend(suspended(before, run, ONCE))
+    await claimed(before, "run_b")
+    await claimed(before, "run_c")
+    await before.store.end(ended(before, "run_c"))
+    await shared.kill(before)
+    after = await shared.process()
+
+    def restored() -> Work[None]:
+        yield Query(statement)
+
+    await after.database.execute(restored)
+    for run in ("run_a", "run_b"):
+        assert "was dropped" in await refusal(after, run)
+    await after.store.sweep()
+    for run in ("run_a", "run_b"):
+        assert "was dropped" in await refusal(after, run)
+    assert await shared.rows("SELECT COUNT(*) FROM calls") == [(0,)]
+    found = await after.store.claim("run_c", ME)
+    assert found.outcome[0].value == 42  # type: ignore[union-attr]

@@ -28,8 +28,6 @@ from tests.runs.bench import Bench, bench
 from tests.stores.replicas import READ, WRITE, answer
 from upstream_clients.testing import SlowSource
 
-pytestmark = pytest.mark.anyio
-
 How = Literal["undone", "unheard"]
 """A piece of work is not done at all, or it is, and the answer to it is lost."""
 

@@ -18,8 +18,6 @@ from tests.waiting import refusal, until
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import Tool
 
-pytestmark = pytest.mark.anyio
-
 ASKS = PolicyRules(ask=("mcp:files:write",))
 LONG = 60 * 24 * 3600
 """After so many seconds, a process that has just begun drops a run, too."""

@@ -56,7 +56,6 @@ def not_driven(run_id: str) -> bool:
     return False
 
 
-@pytest.mark.anyio
 async def test_a_run_that_a_process_claims_in_its_last_moment_does_not_expire(database: Direct) -> None:
     has_run(database, None, lives=-1)
     work = suspending.expire(ME, not_driven, 1000.0, Blobs(Seal()))
@@ -64,14 +63,12 @@ async def test_a_run_that_a_process_claims_in_its_last_moment_does_not_expire(da
     assert database.connection.execute("SELECT state FROM runs").fetchall() == [("waiting",)]
 
 
-@pytest.mark.anyio
 async def test_a_run_that_no_process_claims_meanwhile_expires(database: Direct) -> None:
     has_run(database, None, lives=-1)
     await with_change(database, suspending.expire(ME, not_driven, 1000.0, Blobs(Seal())), "SELECT 1")
     assert database.connection.execute("SELECT state FROM runs").fetchall() == [("expired",)]
 
 
-@pytest.mark.anyio
 async def test_a_process_that_loses_a_run_while_it_looks_takes_no_calls_of_the_dead(database: Direct) -> None:
     has_run(database, ME)
     database.connection.execute(

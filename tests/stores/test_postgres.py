@@ -22,8 +22,6 @@ from codemode_mcp.stores.work import Alive, Notify, Now, Query, Work
 from tests.stores.postgres_server import PostgresServer
 from tests.stores.relay import relay
 
-pytestmark = pytest.mark.anyio
-
 SHORT = Lease(valid=1.5, every=0.25, margin=0.3)
 
 

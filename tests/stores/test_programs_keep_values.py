@@ -18,8 +18,6 @@ from codemode_mcp.stores.values import StoredValues
 from tests.runs.bench import OWNER, bench
 from tests.stores.direct import Direct
 
-pytestmark = pytest.mark.anyio
-
 MIB = 1024 * 1024
 WALL = 1_800_000_000.0
 

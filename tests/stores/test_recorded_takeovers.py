@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
 
 from codemode_mcp.audit.recordings import format as recorded
 from codemode_mcp.audit.recordings.format import Recording, read_recording
@@ -19,8 +18,6 @@ from codemode_mcp.extensions.program_tools.replay.replay import Options, replay
 from tests.stores.replicas import Replicas, fast, slow
 from tests.waiting import until
 from upstream_clients.testing import ScriptedSource, SlowSource
-
-pytestmark = pytest.mark.anyio
 
 
 class SlowReads(SlowSource):

@@ -19,13 +19,13 @@ from codemode_mcp.runs import records
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.work import Query, Work
-from tests.runs.bench import OWNER, Bench, FakeClient, texts
+from tests.runs.bench import CALLER, OWNER, Bench, FakeClient, texts
+from tests.runs.saved_programs import DOUBLE, WORK, library
+from tests.runs.test_polling import poll, poll_to_end, polling_client
 from tests.runs.test_questions import NO, YES, AskingSource
 from tests.stores.replicas import READ, SETTINGS, Replicas, answer, fast, slow, until_done
-from tests.waiting import until
+from tests.waiting import answering, until
 from upstream_clients.testing import ScriptedSource
-
-pytestmark = pytest.mark.anyio
 
 UNKNOWN = "try { await MCP.files.write({n: 1}); return 'made' } catch (error) { return error.data.outcome }"
 
@@ -47,8 +47,7 @@ async def test_a_read_that_died_with_its_process_is_made_again(replicas: Replica
         waiting = await first.execute(
             "text('a'); const r = await MCP.files.read({n: 1}); text('b'); return unwrap(r).text"
         )
-        assert waiting.status == "waiting"
-        assert texts(waiting) == ["a"]
+        assert (waiting.status, texts(waiting)) == ("waiting", ["a"])
     source = fast()
     async with replicas(source) as second:
         outcome = await until_done(second, waiting.run_id)
@@ -95,13 +94,7 @@ async def test_a_call_that_another_process_has_in_flight_is_waited_for(replicas:
         )
         still = await second.observe(waiting.run_id)
         assert (still.status, [each.status for each in still.pending]) == ("waiting", ["executing"])
-        async with anyio.create_task_group() as group:
-            found: list[Any] = []
-
-            async def wait() -> None:
-                found.append(await until_done(second, waiting.run_id))
-
-            group.start_soon(wait)
+        async with answering(until_done(second, waiting.run_id)) as found:
             executor.release.set()
         assert found[0].value == ["done 1", "done 2"]
         assert (executor.calls, other.calls) == ([("write", {"n": 1})], [("write", {"n": 2})])
@@ -122,13 +115,11 @@ async def test_a_call_whose_executor_dies_while_another_process_waits_is_given_u
     async def wait() -> None:
         ends.append(await second.observe(waiting.run_id))
 
-    with anyio.fail_after(30):
-        async with replicas(fast(), timeout_ms=20_000) as second, anyio.create_task_group() as group:  # noqa: SIM117 - the first one ends before
-            async with replicas(slow()) as first:
-                waiting = await first.execute(UNKNOWN)
-                group.start_soon(wait)
-                while second.manager.operator.view(waiting.run_id) is None:  # noqa: ASYNC110 - no event tells of it
-                    await anyio.sleep(0.01)
+    async with replicas(fast(), timeout_ms=20_000) as second, anyio.create_task_group() as group:  # noqa: SIM117 - the first one ends before
+        async with replicas(slow()) as first:
+            waiting = await first.execute(UNKNOWN)
+            group.start_soon(wait)
+            await until(lambda: second.manager.operator.view(waiting.run_id) is not None)
     assert ends[0].value == "unknown"
 
 
@@ -152,8 +143,7 @@ async def test_a_call_being_sent_is_sent_after_a_takeover(replicas: Replicas) ->
         with anyio.fail_after(10):
             await written.wait()
             assert (await second.observe(waiting.run_id)).status == "waiting"
-            while first.manager.operator.view(waiting.run_id) is not None:  # noqa: ASYNC110 - no one tells of it
-                await anyio.sleep(0.01)
+            await until(lambda: first.manager.operator.view(waiting.run_id) is None)
         may_go.set()
         assert (await until_done(second, waiting.run_id)).value == "done 1"
 
@@ -200,11 +190,9 @@ async def test_when_a_run_ends_elsewhere_reads_are_cancelled_and_nothing_else(re
         waiting = await first.execute(
             "MCP.files.write({n: 1}); MCP.files.read({n: 2}); await yield_control(); return 'done'"
         )
-        with anyio.fail_after(10):
-            await executor.wait_pending(2)
-            assert (await second.observe(waiting.run_id)).value == "done"
-            while not executor.cancelled:  # noqa: ASYNC110 - no one tells of it
-                await anyio.sleep(0.01)
+        await until(lambda: executor.pending == 2)
+        assert (await second.observe(waiting.run_id)).value == "done"
+        await until(lambda: executor.cancelled)
         assert (executor.cancelled, executor.pending) == (1, 1)
 
 
@@ -227,9 +215,8 @@ async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_s
         suspend, heard = it.store.suspend, 0
 
         async def late(run: Any) -> None:
-            until = heard + 3
-            while heard < until:  # noqa: ASYNC110 - no one tells of it
-                await anyio.sleep(0.01)
+            enough = heard + 3
+            await until(lambda: heard >= enough)
             await suspend(run)
 
         async def missed() -> None:
@@ -248,13 +235,12 @@ async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_s
 async def test_what_a_process_does_while_it_continues_is_not_done_again_after_its_death(replicas: Replicas) -> None:
     """Killed in the middle of a `wait`, in which the program has made calls since it was suspended."""
     code = (
-        "yield_control('first'); await 0; const seen = [];"
+        "await yield_control('first'); await 0; const seen = [];"
         "for (const n of [1, 2, 3]) {"
         "  try { seen.push(unwrap(await MCP.files.write({n})).text) } catch (error) { seen.push(error.data.outcome) }"
         "}"
         "return seen"
     )
-    code = code.replace("yield_control('first')", "await yield_control('first')")
     source = slow()
     async with replicas(source) as first:
         waiting = await first.execute(code)
@@ -293,23 +279,13 @@ async def test_two_processes_do_not_drive_one_run(replicas: Replicas) -> None:
 
 async def test_a_run_is_cancelled_wherever_it_is_driven(replicas: Replicas) -> None:
     source = slow()
-    async with (
-        replicas(source, timeout_ms=20_000) as first,
-        replicas(fast()) as second,
-    ):
+    async with replicas(source, timeout_ms=20_000) as first, replicas(fast()) as second:
         waiting = await first.execute("await yield_control('x'); return unwrap(await MCP.files.read({n: 1})).text")
-        ends: list[Any] = []
-
-        async def wait() -> None:
-            ends.append(await first.observe(waiting.run_id))
-
         with anyio.fail_after(10):
-            async with anyio.create_task_group() as group:
-                group.start_soon(wait)
+            async with answering(first.observe(waiting.run_id)) as ends:
                 await source.wait_pending(1)
                 ends.append(await second.observe(waiting.run_id, cancel=True))
-        assert [end.code for end in ends] == ["aborted", "aborted"]
-        assert source.cancelled == 1
+        assert ([end.code for end in ends], source.cancelled) == (["aborted", "aborted"], 1)
 
 
 async def test_a_call_that_waits_for_a_person_waits_again_after_a_restart(replicas: Replicas) -> None:
@@ -458,19 +434,6 @@ async def test_how_often_a_user_has_turned_a_program_down_is_remembered_after_a_
     assert outcome.value[:2] == ["decline", "decline"]
     assert all("turned down 5 questions" in each for each in outcome.value[2:])
     assert len(client.asked) == 2
-
-
-async def test_values_outlive_a_process(replicas: Replicas) -> None:
-    await replicas.execute(fast(), "await store('k', {a: [1, 2]})")
-    assert (await replicas.execute(fast(), "return await load('k')")).value == {"a": [1, 2]}
-
-
-async def test_a_run_of_another_owner_looks_like_none(replicas: Replicas) -> None:
-    waiting = await replicas.execute(fast(), "await yield_control('x'); return 1")
-    async with replicas(fast()) as second:
-        with pytest.raises(CodeModeError, match="there is no run"):
-            await second.observe(waiting.run_id, owner=OWNER + "else")
-        assert (await until_done(second, waiting.run_id)).value == 1
 
 
 async def test_a_closing_process_suspends_what_it_drives(replicas: Replicas) -> None:
@@ -700,8 +663,7 @@ async def test_a_run_whose_client_has_named_a_context_that_is_gone_may_call_noth
     async with replicas(source) as it:
         waiting = await it.execute(f"await yield_control(); {WHY}", caller=Caller(OWNER, context="careful"))
         ended = await until_done(it, waiting.run_id, caller=Caller(OWNER))
-    assert ended.value == "MCP.files.write may not be called: not among the allowed tools"
-    assert source.calls == []
+    assert (ended.value, source.calls) == ("MCP.files.write may not be called: not among the allowed tools", [])
 
 
 async def test_stored_programs_of_all_clients_count_for_their_owner_in_every_process(replicas: Replicas) -> None:
@@ -715,3 +677,140 @@ async def test_stored_programs_of_all_clients_count_for_their_owner_in_every_pro
         client = Caller(OWNER, share="client 3")
         ended = await second.observe(waiting.run_id, caller=client)
         assert ended.status == "completed"
+
+
+# saved programs that another process continues, in the middle
+
+
+OUTER = """export default async () => {
+  const first = await programs.work({ n: 1 });
+  const second = await programs.double({ n: 4 });
+  return [first, second.twice];
+};"""
+
+
+async def test_a_saved_program_continues_in_another_process_that_has_none(replicas: Replicas) -> None:
+    async with replicas(slow()) as first:
+        first.library = library(outer=OUTER, work=WORK, double=DOUBLE)
+        waiting = await first.execute("return [await programs.outer(), (await programs.double({ n: 5 })).twice]")
+        assert waiting.status == "waiting"
+    async with replicas(fast()) as second:
+        heard = []
+        second.auditor.add(heard.append)
+        outcome = await until_done(second, waiting.run_id)
+        assert (outcome.error, outcome.value) == ("", [["done 1!", 8], 10])
+        run = second.manager.operator.view(waiting.run_id)
+        assert run is not None
+        programs = [(call.tool, call.status) for call in run.calls if call.tool.startswith("program:")]
+        assert programs == [(f"program:saved:{name}", "completed") for name in ("outer", "work", "double", "double")]
+        ended = [event.fields["tool"] for event in heard if event.kind == "call_ended"]
+        assert sorted(ended) == sorted(["mcp:files:read", *(tool for tool, _ in programs)])
+
+
+async def test_an_error_in_another_process_names_the_line_of_the_file(replicas: Replicas) -> None:
+    failing = f"{WORK}\n// more\n".replace("return `${result.text}!`;", "throw new Error(result.text);")
+    async with replicas(slow()) as first:
+        first.library = library(work=failing)
+        waiting = await first.execute("return await programs.work({ n: 1 })")
+    async with replicas(fast()) as second:
+        outcome = await until_done(second, waiting.run_id)
+        assert "programs.work failed: done 1 (programs/work.js:4:9)" in outcome.error
+
+
+# a question that one process has put and another gets the answer to
+
+
+RULES = PolicyRules(ask=("mcp:files:write",))
+CODE = "const r = await MCP.files.write({n: 1}); await MCP.files.write({n: 2}); return unwrap(r).text"
+APPROVE = {"action": "accept", "content": {"decision": "approve"}}
+
+
+async def test_it_counts_there_for_exactly_the_calls_that_were_shown(replicas: Replicas) -> None:
+    first_source, second_source, client = fast(), fast(), FakeClient("return")
+    async with replicas(first_source, rules=RULES) as first, replicas(second_source, rules=RULES) as second:
+        asked = await first.execute(CODE, client=client)
+        ((key, question),) = asked.questions
+        assert '"n": 1' in question.message
+        again = await second.observe(asked.run_id, client=client, answers={key: APPROVE})
+        ((other, question),) = again.questions
+        assert '"n": 2' in question.message, "the first is not asked for again"
+        assert second_source.calls == [("write", {"n": 1})]
+        # An answer to what was decided already counts for nothing more.
+        repeated = await first.observe(asked.run_id, client=client, answers={key: APPROVE})
+        assert [each for each, _ in repeated.questions] == [other] != [key]
+        ended = await second.observe(asked.run_id, client=client, answers={other: APPROVE})
+        assert ended.value == "done 1"
+    assert (first_source.calls, len(second_source.calls)) == ([], 2)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"action": "decline"}, {"action": "accept", "content": {"decision": "deny"}}, {}, None],
+    ids=["declined", "denied", "empty", "null"],
+)
+async def test_what_is_no_approval_denies_there_too(replicas: Replicas, answer: Any) -> None:
+    source, client = fast(), FakeClient("return")
+    asked = await replicas.execute(fast(), "await MCP.files.write({n: 1})", client=client, rules=RULES)
+    async with replicas(source, rules=RULES) as second:
+        ended = await second.observe(asked.run_id, client=client, answers={asked.questions[0][0]: answer})
+        assert ended.code == "nested_tool_failed"
+        assert "was not approved" in (ended.error or "")
+    assert source.calls == []
+
+
+async def test_a_key_is_of_one_run(replicas: Replicas) -> None:
+    client = FakeClient("return")
+    keys = {(await replicas.execute(fast(), CODE, client=client, rules=RULES)).questions[0][0] for _ in range(2)}
+    assert len(keys) == 2
+
+
+async def test_a_server_that_has_asked_is_told_that_no_user_will_answer(replicas: Replicas) -> None:
+    """No client comes any more to the process that has sent the call, and nothing waits for one."""
+    code = "return await MCP.asker.ask({}).catch((error) => error.message)"
+    async with (
+        replicas(AskingSource(), timeout_ms=20_000) as first,
+        replicas(AskingSource(), timeout_ms=20_000) as second,
+    ):
+        asked = await first.execute(code, client=FakeClient("return"))
+        ((key, _),) = asked.questions
+        ended = await second.observe(asked.run_id, client=FakeClient("return"), answers={key: YES})
+        assert ended.status == "completed"
+        assert "taken over by another process" in ended.value
+
+
+# runs whose clients poll them at several processes over one database
+
+
+PROGRAM = "text('first'); await MCP.files.read({n: 1}); text('second'); return 'done'"
+
+
+async def test_a_run_that_another_process_drives_works_until_that_one_lets_go(replicas: Replicas) -> None:
+    here, there = slow(), slow()
+    async with replicas(here) as first, replicas(there, timeout_ms=60_000) as second:
+        waiting = await first.execute(PROGRAM, client=polling_client())
+        await here.wait_pending(1)
+        assert (await poll(second, waiting.run_id, 0)).outcome is None
+        # The second process drives the run now, and the first one has its call.
+        elsewhere = await poll(first, waiting.run_id, 0)
+        assert (elsewhere.outcome, elsewhere.left) == (None, first.settings.snapshot_ttl_seconds)
+        here.release.set()
+        ended = [(await poll_to_end(each, waiting.run_id)).outcome for each in (second, first)]
+        assert ended[0] is not None
+        assert ended[1] is not None
+        assert texts(ended[0]) == ["first", "second"]
+        assert [each.value for each in ended if each] == ["done", "done"]
+        assert ended[0].usage.ms == ended[1].usage.ms
+        assert (ended[0].outputs, ended[0].notes) == (ended[1].outputs, ended[1].notes)
+    assert there.calls == []
+
+
+async def test_a_run_that_another_process_drives_can_be_cancelled(replicas: Replicas) -> None:
+    source = slow()
+    async with replicas(source) as first, replicas(slow(), timeout_ms=60_000) as second:
+        waiting = await first.execute(PROGRAM, client=polling_client())
+        assert (await poll(second, waiting.run_id, 0)).outcome is None
+        await first.manager.polling.cancel(waiting.run_id, OWNER, CALLER, FakeClient())
+        for each in (first, second):
+            found = (await poll(each, waiting.run_id)).outcome
+            assert found is not None
+            assert found.code == "aborted"

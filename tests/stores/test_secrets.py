@@ -5,14 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
-
 from codemode_mcp.base.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores.opening import open_store
 from codemode_mcp.stores.seal import Seal, shared_secret
 from tests.stores.shared_database import Process
-
-pytestmark = pytest.mark.anyio
 
 
 async def secrets(settings: StoreSettings, folder: Path) -> list[bytes]:
@@ -40,8 +36,7 @@ async def test_with_keys_they_come_from_these_in_their_order_and_nothing_is_kept
     old, new = b"o" * 32, b"n" * 32
     (before,) = await secrets(StoreSettings("sqlite", encryption_keys=(old,)), tmp_path)
     after, still = await secrets(StoreSettings("sqlite", encryption_keys=(new, old)), tmp_path)
-    assert still == before
-    assert len({before, after, old, new}) == 4
+    assert (still, len({before, after, old, new})) == (before, 4)
     assert Seal((old,)).derived("state") == [before]
     (kept,) = await secrets(StoreSettings("sqlite"), tmp_path)
     assert kept not in (before, after)

@@ -25,8 +25,6 @@ from codemode_mcp.stores import schema, sqlite
 from codemode_mcp.stores.sqlite import ProcessLock, SqliteDatabase, open_sqlite, problem
 from codemode_mcp.stores.work import Alive, Notify, Query, Work
 
-pytestmark = pytest.mark.anyio
-
 posix = pytest.mark.skipif(sys.platform == "win32", reason="about owners and modes of files, or files in use")
 
 BLOB = b"x" * 100_000

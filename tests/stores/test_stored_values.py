@@ -25,8 +25,6 @@ from codemode_mcp.stores.values import DAY, RESULT_DAYS, STORED_DAYS, StoredValu
 from codemode_mcp.stores.work import Database
 from tests.stores.direct import Direct
 
-pytestmark = pytest.mark.anyio
-
 PLENTY = 1_000_000
 
 
@@ -268,10 +266,8 @@ async def play(values: Values, steps: list[tuple[str, str, str, int]]) -> None:
                 assert (await values.load(owner, key) is None) == (key not in model.stored)
         page = await values.listed(owner, 0, 100)
         assert model.used <= LIMIT
-        assert [(each.key, len(each.key) + each.characters + ENTRY) for each in page.entries] == [
-            *model.results.items(),
-            *model.stored.items(),
-        ]
+        found = [(each.key, len(each.key) + each.characters + ENTRY) for each in page.entries]
+        assert found == [*model.results.items(), *model.stored.items()]
 
 
 @settings(max_examples=60, deadline=None)

@@ -19,8 +19,6 @@ from upstream_clients.errors import TaskLost, UpstreamCallError
 from upstream_clients.testing import ScriptedSource
 from upstream_clients.tools import CallOptions, JsonObject, Question, TaskOptions, ToolOutcome
 
-pytestmark = pytest.mark.anyio
-
 CODE = "const r = await MCP.files.%s({n: 1}); return unwrap(r).text"
 UNKNOWN = (
     "try { await MCP.files.write({n: 1}); return 'made' }"
@@ -139,8 +137,7 @@ async def test_a_process_that_waits_for_a_task_of_a_dying_one_follows_it(replica
                 waiting = await first.execute(CODE % "write")
                 group.start_soon(wait)
                 await until(lambda: second.manager.operator.view(waiting.run_id) is not None)
-    assert ends[0].value == "done task of write 1"
-    assert source.followed == ["task of write 1"]
+    assert (ends[0].value, source.followed) == ("done task of write 1", ["task of write 1"])
 
 
 async def test_a_run_that_the_next_process_cancels_has_its_task_cancelled(replicas: Replicas) -> None:

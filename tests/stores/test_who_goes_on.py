@@ -16,8 +16,6 @@ from tests.stores.replicas import READ, WRITE, Replicas, fast, slow, until_done
 from tests.waiting import until
 from upstream_clients.testing import ScriptedSource
 
-pytestmark = pytest.mark.anyio
-
 YIELDS = "await yield_control('x'); "
 
 
