@@ -22,7 +22,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote
 
-from upstream_clients.list_repair import without_metadata
+from upstream_clients.list_repair import HINTS, without_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -61,14 +61,6 @@ _SCHEMAS_BY_NAME: Final = frozenset(
     ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
 )
 """Keywords whose value is an object with names that the server has chosen, and a schema for each."""
-
-_HINTS: Final = {
-    "read_only": "readOnlyHint",
-    "destructive": "destructiveHint",
-    "idempotent": "idempotentHint",
-    "open_world": "openWorldHint",
-}
-"""Keys of MCP tool annotations, by the attributes of `upstream_clients.tools.Annotations`."""
 
 _NAME_FIELDS: Final[Mapping[Kind, str]] = {"prompt": "name", "template": "uriTemplate"}
 """The members of definitions that have the names of items."""
@@ -185,7 +177,7 @@ def ui_of(meta: JsonObject | None) -> JsonObject:
 
 def _tool_json(tool: Tool) -> JsonObject:
     """Return a tool as in `tools/list`."""
-    hints: dict[str, Any] = {key: getattr(tool.annotations, name) for name, key in _HINTS.items()}
+    hints: dict[str, Any] = {key: getattr(tool.annotations, name) for name, key in HINTS.items()}
     if tool.annotations.title != tool.title:
         hints["title"] = tool.annotations.title
     members = {
