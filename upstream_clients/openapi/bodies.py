@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote, unquote
 
-from upstream_clients.openapi.document import UnsupportedError, shown
+from upstream_clients.openapi.document import Document, UnsupportedError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from upstream_clients.openapi.document import Document
 
 
 BASE64: Final = "The bytes in base64"

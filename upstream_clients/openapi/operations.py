@@ -15,13 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urljoin, urlsplit
 
-from upstream_clients.openapi.document import PER_OPERATION, BudgetError, UnsupportedError, plain_text, shown
+from upstream_clients.openapi.document import PER_OPERATION, BudgetError, Document, UnsupportedError, plain_text, shown
 from upstream_clients.openapi.next_request import origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from upstream_clients.openapi.document import Document
 
 
 METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")

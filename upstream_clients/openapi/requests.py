@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from upstream_clients.openapi import bodies
-from upstream_clients.openapi.arguments import METHOD_PARAMETER
+from upstream_clients.openapi.arguments import METHOD_PARAMETER, Arguments, Parameter
 from upstream_clients.openapi.bodies import (
     ArgumentProblem,
     form_pairs,
@@ -22,7 +22,6 @@ from upstream_clients.openapi.bodies import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from upstream_clients.openapi.arguments import Arguments, Parameter
 
 __all__ = ["ApiRequest", "ArgumentProblem", "make_request"]
 
