@@ -17,12 +17,10 @@ import anyio
 import httpx2
 
 from upstream_clients.errors import LoginError
-from upstream_clients.loopback import is_loopback, parse_address
+from upstream_clients.loopback import Address, is_loopback, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from upstream_clients.loopback import Address
 
 
 MAX_DOCUMENT_BYTES = 256 * 1024

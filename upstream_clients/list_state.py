@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
-from upstream_clients.tools import NO_HINT
+from upstream_clients.tools import NO_HINT, CacheHint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from upstream_clients.tools import CacheHint
 
 ItemListName = Literal["prompts", "templates", "resources"]
 ListName = Literal["tools", "prompts", "templates", "resources"]

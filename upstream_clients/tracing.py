@@ -6,12 +6,10 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from upstream_clients.jsonrpc import JsonRpcError
+from upstream_clients.jsonrpc import JsonRpcError, RequestId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from upstream_clients.jsonrpc import RequestId
 
 
 def traced(meta: Mapping[str, Any]) -> dict[str, Any]:
