@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import Any, Final, TypedDict, Unpack
 
 from declarations import expressions
 from declarations.functions import (
@@ -29,9 +29,6 @@ from declarations.jsdoc import MAX_PROPERTY_TEXT, comment_line, comment_lines
 from declarations.operations import OPERATIONS
 from declarations.schema import compile_schema
 from declarations.typetree import string_literal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
 
 MAX_SHOWN: Final = 6 * 1024
 """Size in bytes above which a model reads an overview of a file instead of the file."""

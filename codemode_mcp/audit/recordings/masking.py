@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from codemode_mcp.audit.recordings import format as recorded
-from codemode_mcp.sandbox.messages import Thrown
+from codemode_mcp.sandbox.messages import RequestMessage, Thrown
 from upstream_clients.json_values import map_json
 from upstream_clients.redaction import secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from codemode_mcp.sandbox.messages import RequestMessage
 
 PLACEHOLDER: Final = re.compile(r"__SECRET_((?:[A-Za-z0-9]|_(?!_)){1,120})__")
 """A placeholder, with the name of the secret."""

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import anyio.to_thread
 
 from codemode_mcp.audit.recordings import format as recorded
-from codemode_mcp.audit.recordings.format import FORMAT, Opening, TakenOver, encode
+from codemode_mcp.audit.recordings.format import FORMAT, CatalogText, Line, Opening, TakenOver, encode
 from codemode_mcp.audit.recordings.masking import Mask
-from codemode_mcp.audit.recordings.writer import RecordingFile, size_of
+from codemode_mcp.audit.recordings.writer import RecordingFile, RecordingWriter, size_of
 from upstream_clients.private_files import make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from codemode_mcp.audit.recordings.format import CatalogText, Line
-    from codemode_mcp.audit.recordings.writer import RecordingWriter
     from codemode_mcp.sandbox.clock import Readings
     from codemode_mcp.sandbox.messages import Completion, RequestMessage
 

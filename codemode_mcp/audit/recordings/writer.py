@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from codemode_mcp.audit.recordings import format as recorded
 from codemode_mcp.audit.trajectory import WriterThread
 from codemode_mcp.base.errors import CodeModeError
-from codemode_mcp.sandbox.messages import Thrown
+from codemode_mcp.sandbox.messages import RequestMessage, Thrown
 from upstream_clients.private_files import NO_LINK, make_private, try_lock
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from codemode_mcp.audit.recordings.masking import Mask
-    from codemode_mcp.sandbox.messages import RequestMessage
 
 
 log = logging.getLogger("codemode_mcp.audit.recordings")
