@@ -7,16 +7,14 @@ declarations useless. Most rules below exist because TypeScript refuses the obvi
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from declarations import typetree
 from declarations.kinds import refs
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE
 from declarations.schema import compile_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
 
 MAX_INDEX: Final = 200
 """Maximum length in characters of the type of an index signature. A longer type becomes `unknown`."""

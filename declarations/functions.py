@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from declarations import jsdoc
 from declarations.expressions import (
@@ -17,10 +18,6 @@ from declarations.expressions import (
 )
 from declarations.schema import compile_schema
 from declarations.typetree import ANY_OBJECT, IntersectionOf, ObjectOf, Ref, SchemaType, Type, UnionOf, Unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
 
 MAX_LINE: Final = 120
 """Maximum length in characters of a comment on one line. A longer comment is a block."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ipaddress
 import json
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -18,10 +19,6 @@ import httpx2
 
 from upstream_clients.errors import LoginError
 from upstream_clients.loopback import Address, is_loopback, parse_address
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 MAX_DOCUMENT_BYTES = 256 * 1024
 FETCH_TIMEOUT = 10.0

@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeGuard
 
 from upstream_clients.json_values import map_json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 RequestId = int | str
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Mapping
+from typing import Final, Literal
 
 import anyio
 
 from upstream_clients.tools import NO_HINT, CacheHint
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 ItemListName = Literal["prompts", "templates", "resources"]
 ListName = Literal["tools", "prompts", "templates", "resources"]

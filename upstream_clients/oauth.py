@@ -16,10 +16,11 @@ import hashlib
 import re
 import secrets
 import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import anyio
@@ -40,10 +41,6 @@ from upstream_clients.errors import LoginError, LoginRefused
 from upstream_clients.fetch import Fetcher, check_address, describe_url, is_local
 from upstream_clients.spec import Challenge, ClientCredentials, UpstreamSpec, read_challenge
 from upstream_clients.token_store import Login
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
 
 # The login that a server offers: its answer to an anonymous client, and the metadata of its authorization server.
 #

@@ -12,10 +12,11 @@ import os
 import secrets
 import stat
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import anyio
 import msgspec
@@ -26,10 +27,6 @@ from upstream_clients.errors import StoreError
 from upstream_clients.private_files import NO_LINK, make_private_folder, try_lock
 from upstream_clients.spec import OAuthSettings, UpstreamSpec
 from upstream_clients.state_files import replace_file
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 
 LOCK_TIMEOUT = 30.0
 """Seconds that a process waits for another process that renews the same login."""

@@ -12,14 +12,11 @@ import json
 import re
 import secrets
 import threading
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from upstream_clients.redaction import HIDDEN, hide, is_secret_name, is_word
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
 
 # The forms of keys and tokens by which they are recognised. Data only.
 #

@@ -15,9 +15,10 @@ import re
 import socket
 import ssl
 import zlib
+from collections.abc import AsyncIterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -28,10 +29,6 @@ from upstream_clients.eager import Reply
 from upstream_clients.fetch import resolve, resolve_permitted
 from upstream_clients.http import socket_options
 from upstream_clients.openapi.api import ApiResponse
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Mapping
-
 
 # HTTP/1.1 answers, read from bytes without I/O.
 #

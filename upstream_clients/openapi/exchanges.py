@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import unquote, unquote_plus
 from urllib.request import getproxies
 
@@ -17,9 +18,6 @@ from upstream_clients.http import LIMITS, TIMEOUT
 from upstream_clients.line_messages import MAX_MESSAGE_BYTES
 from upstream_clients.openapi import connections
 from upstream_clients.openapi.api import ApiResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 USER_AGENT: Final = "codemode-mcp"
 """Value of `User-Agent`, until the client has named itself. Some APIs refuse requests without one."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from upstream_clients.openapi import bodies
@@ -18,10 +19,6 @@ from upstream_clients.openapi.bodies import (
     path_value,
     quoted_literal,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
 
 __all__ = ["ApiRequest", "ArgumentProblem", "make_request"]
 

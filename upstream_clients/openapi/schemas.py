@@ -13,16 +13,13 @@ import hashlib
 import json
 import re
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from upstream_clients.openapi import document as documents
 from upstream_clients.schema_relaxation import with_null
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
 
 Use = Literal["input", "output"]
 

@@ -16,8 +16,9 @@ import hashlib
 import json
 import re
 import secrets
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -25,10 +26,6 @@ from codemode_mcp.audit.recordings import format as recorded
 from codemode_mcp.sandbox.messages import RequestMessage, Thrown
 from upstream_clients.json_values import map_json
 from upstream_clients.redaction import secrets_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
 
 PLACEHOLDER: Final = re.compile(r"__SECRET_((?:[A-Za-z0-9]|_(?!_)){1,120})__")
 """A placeholder, with the name of the secret."""

@@ -13,12 +13,10 @@ import bisect
 import functools
 import re
 import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
 
 WORDS_FILE: Final = Path(__file__).with_name("finding_words.toml")
 

@@ -14,8 +14,9 @@ import codecs
 import functools
 import itertools
 import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote
 
 from codemode_mcp.rules.trust.definition_texts import FoldedTexts, Text, excerpt, fold, shown, words_of
@@ -23,10 +24,6 @@ from codemode_mcp.rules.trust.finding_checks import TEXT_CHECKS, ReadText, names
 from codemode_mcp.rules.trust.finding_rules import Rule, Wording, rules
 from codemode_mcp.rules.trust.finding_words import Meeting, Meetings, read_sentences, words_in
 from declarations.untrusted_text import HIDDEN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
 
 # Characters that mislead a person who reads a definition: hidden, look-alike, styled, or far out of sight.
 
