@@ -424,9 +424,11 @@ def _with_short_texts(schema: Any, limit: int, top: int, members: int) -> Any:
     """
     if not isinstance(schema, dict):
         return schema
-    shown = {name: value for name, value in schema.items() if limit or name not in _EXTRAS}
+    shown = dict(schema) if limit else {name: value for name, value in schema.items() if name not in _EXTRAS}
     if top and "description" in schema:
         shown["description"] = _short(schema["description"], top)
+    if _NESTED.isdisjoint(shown):
+        return shown
 
     def shorten(keyword: str, _holder: Any, _key: Any, child: Any) -> Any:
         return _with_short_texts(child, limit, members if keyword == "properties" else limit, limit)
@@ -443,16 +445,20 @@ def _with_children(schema: Mapping[str, Any], replace: Callable[[str, Any, Any, 
     """
     copy: dict[str, Any] = {}
     for keyword, value in schema.items():
-        if keyword in _CHILDREN_BY_NAME:
-            members = copy[keyword] = dict[str, Any]()
+        if keyword not in _NESTED:
+            copy[keyword] = value
+        elif keyword in _CHILDREN_BY_NAME:
+            members: dict[str, Any] = {}
+            copy[keyword] = members
             for name, child in value.items():
                 members[name] = replace(keyword, members, name, child)
         elif keyword in _LISTS_OF_CHILDREN:
-            parts = copy[keyword] = list[Any]()
+            parts: list[Any] = []
+            copy[keyword] = parts
             for child in value:
                 parts.append(replace(keyword, parts, len(parts), child))
         else:
-            copy[keyword] = replace(keyword, copy, keyword, value) if keyword in _CHILDREN else value
+            copy[keyword] = replace(keyword, copy, keyword, value)
     return copy
 
 
