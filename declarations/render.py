@@ -271,7 +271,7 @@ class ServerFile:
         return comment_block([usage, *self._description, *self._notes, *common])
 
     def _namespace(self, parts: Sequence[str]) -> str:
-        body = "".join([_integer_type(parts), *parts])
+        body = "".join([*([INTEGER_TYPE] if any(map(_INTEGER_NAME.search, parts)) else []), *parts])
         return f"declare namespace MCP.{self._identifier} {{\n{body}}}\n"
 
     def _group_lines(self, indent: str) -> list[str]:
@@ -293,10 +293,6 @@ def _shared_types(types: expressions.NamedTypes, functions: Iterable[FunctionTex
         f"  {expressions.indented(text)}\n"
         for text in types.share(each for function in functions for each in function.types)
     ]
-
-
-def _integer_type(functions: Iterable[str]) -> str:
-    return INTEGER_TYPE if any(map(_INTEGER_NAME.search, functions)) else ""
 
 
 # In a namespace, since a type with the same name in two global declarations would be an error.

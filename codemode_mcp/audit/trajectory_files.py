@@ -119,15 +119,6 @@ def every(path: Path) -> Iterator[dict[str, Any]]:
     return _events(path, ("",))
 
 
-def events_with(path: Path, needles: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Yield the events whose lines contain one of the needles, in the order in which they were written.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
-    return _events(path, needles)
-
-
 def _complete_id(path: Path, prefix: str) -> str:
     """Return the id of the only run whose id begins with `prefix`, or raise `NoTrace`."""
     found: dict[str, None] = {}
@@ -242,7 +233,7 @@ class Decision:
 
 def decisions_in(path: Path) -> list[Decision]:
     """Return the latest decisions of a trajectory, newest first. Raise `OSError`. Blocks."""
-    return [*reversed(deque(_read(events_with(path, _MARKS)), MAX_DECISIONS))]
+    return [*reversed(deque(_read(_events(path, _MARKS)), MAX_DECISIONS))]
 
 
 def _read(events: Iterable[Mapping[str, Any]]) -> Iterator[Decision]:
