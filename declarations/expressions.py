@@ -7,37 +7,14 @@ declarations useless. Most rules below exist because TypeScript refuses the obvi
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
+from declarations import typetree
 from declarations.kinds import refs
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE
 from declarations.schema import compile_schema
-from declarations.typetree import (
-    BIGINT,
-    INTEGER,
-    NUMBER,
-    UNKNOWN,
-    ArrayOf,
-    Constant,
-    Definition,
-    IntersectionOf,
-    Never,
-    ObjectOf,
-    Ref,
-    Scalar,
-    SchemaType,
-    TupleOf,
-    Type,
-    UnionOf,
-    Unknown,
-    string_literal,
-    text_length,
-    union,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
 
 MAX_INDEX: Final = 200
 """Maximum length in characters of the type of an index signature. A longer type becomes `unknown`."""
@@ -96,7 +73,7 @@ class TypeWriter:
         docs: bool = True,
         depth: int = 1_000,
         integer: str = "number | bigint",
-        shared: Mapping[ObjectOf, str] = MappingProxyType({}),
+        shared: Mapping[typetree.ObjectOf, str] = MappingProxyType({}),
     ) -> None:
         self._names = names
         self._shared = shared
@@ -104,58 +81,64 @@ class TypeWriter:
         self._docs = docs
         self._depth = depth
 
-    def text(self, type_: Type) -> str:
+    def text(self, type_: typetree.Type) -> str:
         """Return the type as an expression, without parentheses around unions and intersections."""
         match type_:
-            case Scalar(name):
+            case typetree.Scalar(name):
                 return name
-            case ObjectOf():
+            case typetree.ObjectOf():
                 return (self._shared and self._shared.get(type_)) or self.object(type_)
-            case Constant(_, text):
+            case typetree.Constant(_, text):
                 return text
-            case ArrayOf():
+            case typetree.ArrayOf():
                 return self._array(type_)
             # Different types can have the same text, e.g. after a cut at `depth`. So repetitions are dropped.
-            case UnionOf(members):
-                both = NUMBER in members and BIGINT in members
+            case typetree.UnionOf(members):
+                both = typetree.NUMBER in members and typetree.BIGINT in members
                 return " | ".join(
                     dict.fromkeys(
                         self._integer
-                        if both and m in INTEGER.members
+                        if both and m in typetree.INTEGER.members
                         else f"({self.text(m)})"
-                        if isinstance(m, IntersectionOf)
+                        if isinstance(m, typetree.IntersectionOf)
                         else self.text(m)
                         for m in members
                     )
                 )
-            case IntersectionOf(members):
+            case typetree.IntersectionOf(members):
                 texts = (
-                    f"({' | '.join(map(self._branch, m.members))})" if isinstance(m, UnionOf) else self._branch(m)
+                    f"({' | '.join(map(self._branch, m.members))})"
+                    if isinstance(m, typetree.UnionOf)
+                    else self._branch(m)
                     for m in members
                 )
                 return " & ".join(dict.fromkeys(texts))
-            case TupleOf(elements, required, rest):
+            case typetree.TupleOf(elements, required, rest):
                 atoms = [self._atom(element) for element in elements]
                 items = atoms[:required] + [self._optional(atom) for atom in atoms[required:]]
                 if rest is not None:
                     items.append(self._further(self._atom(rest)))
                 return f"[{', '.join(items)}]"
-            case Ref(name):
+            case typetree.Ref(name):
                 return self._names[name]
-            case Unknown():
+            case typetree.Unknown():
                 return "unknown"
-            case Never():
+            case typetree.Never():
                 return "never"
 
-    def _atom(self, type_: Type) -> str:
+    def _atom(self, type_: typetree.Type) -> str:
         text = self.text(type_)
-        return f"({text})" if isinstance(type_, (UnionOf, IntersectionOf)) and text != INTEGER_NAME else text
+        return (
+            f"({text})"
+            if isinstance(type_, (typetree.UnionOf, typetree.IntersectionOf)) and text != INTEGER_NAME
+            else text
+        )
 
-    def _branch(self, type_: Type) -> str:
+    def _branch(self, type_: typetree.Type) -> str:
         """Return a member of an intersection, or a member of a union in an intersection."""
-        return self.object(type_, alone=False) if isinstance(type_, ObjectOf) else self._atom(type_)
+        return self.object(type_, alone=False) if isinstance(type_, typetree.ObjectOf) else self._atom(type_)
 
-    def _array(self, type_: ArrayOf) -> str:
+    def _array(self, type_: typetree.ArrayOf) -> str:
         item = self._atom(type_.items)
         minimum, maximum = type_.min_items, type_.max_items
         if len(item) <= MAX_REPEATED_ITEM:
@@ -174,7 +157,7 @@ class TypeWriter:
     def _further(self, item: str) -> str:
         return f"...items: {item}[]" if self._names else f"...{item}[]"
 
-    def object(self, type_: ObjectOf, *, alone: bool = True, docs: bool | None = None) -> str:
+    def object(self, type_: typetree.ObjectOf, *, alone: bool = True, docs: bool | None = None) -> str:
         """Return an object type, without its name if it has one.
 
         Args:
@@ -214,16 +197,16 @@ class TypeWriter:
             return "{\n" + "".join([f"  {indented(member)};\n" for member in members]) + "}"
         return f"{{ {'; '.join(members)} }}"
 
-    def _index(self, type_: ObjectOf) -> str:
+    def _index(self, type_: typetree.ObjectOf) -> str:
         """Return the type of the index signature. TypeScript requires that it covers all named properties."""
-        rest = type_.rest or UNKNOWN
-        covered = union([rest, *[p.type for p in type_.properties], *[t for _, t in type_.patterns]])
-        if isinstance(covered, Unknown):
+        rest = type_.rest or typetree.UNKNOWN
+        covered = typetree.union([rest, *[p.type for p in type_.properties], *[t for _, t in type_.patterns]])
+        if isinstance(covered, typetree.Unknown):
             return "unknown"
         repeats = bool(type_.properties or type_.patterns)
         # The length is estimated first. Otherwise each nested object would be written twice at each level, so the time
         # would double with each level.
-        if repeats and text_length(covered, 2 * MAX_INDEX) > 2 * MAX_INDEX:
+        if repeats and typetree.text_length(covered, 2 * MAX_INDEX) > 2 * MAX_INDEX:
             return "unknown"
         docs, self._docs = self._docs, False  # the properties themselves have the comments
         text = self.text(covered)
@@ -241,7 +224,7 @@ def property_name(name: str) -> str:
     """
     if _PLAIN_NAME.fullmatch(name) and name != "__proto__":
         return name
-    return string_literal(name)
+    return typetree.string_literal(name)
 
 
 def indented(text: str, by: str = "  ") -> str:
@@ -262,12 +245,12 @@ def render_schema(schema: object, name: str | None = None, *, of_input: bool = F
     root = TypeWriter(names).text(compiled.root)
     if not compiled.definitions:
         return f"type {target} = {root};" if name else root
-    lines = [] if compiled.root == Ref(target) else [f"type {target} = {root};"]
+    lines = [] if compiled.root == typetree.Ref(target) else [f"type {target} = {root};"]
     return "\n".join([*lines, *_declared_types(compiled.definitions, names).values()])
 
 
 def _declared_types(
-    definitions: Mapping[str, Definition], names: Mapping[str, str], integer: str = "number | bigint"
+    definitions: Mapping[str, typetree.Definition], names: Mapping[str, str], integer: str = "number | bigint"
 ) -> dict[str, str]:
     writer = TypeWriter(names, integer=integer)
     return {
@@ -319,18 +302,18 @@ class NamedTypes:
 
     def __init__(self, taken: Collection[str] = (), *, integer: str = "number | bigint") -> None:
         self._integer = integer
-        self._shared: dict[ObjectOf, str] = {}
+        self._shared: dict[typetree.ObjectOf, str] = {}
         self._plain_writer = TypeWriter({}, integer=integer, shared=self._shared)
         self._texts: dict[str, str] = dict.fromkeys(taken, "")
         self._numbers: dict[str, int] = {}
 
-    def share(self, types: Iterable[tuple[str, Type]]) -> list[str]:
+    def share(self, types: Iterable[tuple[str, typetree.Type]]) -> list[str]:
         """Name the object types that occur several times, and return their declarations. Call this before `declare`.
 
         Args:
             types: all types of the file, each with a name for it.
         """
-        found: dict[ObjectOf, tuple[str, int]] = {}
+        found: dict[typetree.ObjectOf, tuple[str, int]] = {}
         for name, type_ in types:
             _count_objects(type_, name, found)
         repeated = {
@@ -346,7 +329,7 @@ class NamedTypes:
             self._texts[name] = f"type {name} = {self._plain_writer.object(type_)};"
         return [self._texts[name] for name in self._shared.values()]
 
-    def declare(self, compiled: SchemaType) -> tuple[list[str], TypeWriter]:
+    def declare(self, compiled: typetree.SchemaType) -> tuple[list[str], TypeWriter]:
         """Return the declarations that `compiled` adds to the file, and a writer that uses their names."""
         if not compiled.definitions:
             return [], self._plain_writer
@@ -364,7 +347,7 @@ class NamedTypes:
         return new, TypeWriter(names, integer=self._integer, shared=self._shared)
 
 
-def _count_objects(type_: Type, name: str, found: dict[ObjectOf, tuple[str, int]]) -> None:
+def _count_objects(type_: typetree.Type, name: str, found: dict[typetree.ObjectOf, tuple[str, int]]) -> None:
     """Count the object types in a type. Those within a repeated type are counted once, because it is written once.
 
     Args:
@@ -372,7 +355,7 @@ def _count_objects(type_: Type, name: str, found: dict[ObjectOf, tuple[str, int]
         found: the first name and the number of each object type. This function updates it.
     """
     match type_:
-        case ObjectOf(properties, _, rest, patterns):
+        case typetree.ObjectOf(properties, _, rest, patterns):
             first, count = found.get(type_, (name, 0))
             found[type_] = first, count + 1
             if count == 0:
@@ -380,12 +363,12 @@ def _count_objects(type_: Type, name: str, found: dict[ObjectOf, tuple[str, int]
                     _count_objects(each.type, each.name, found)
                 for _, each_type in (*patterns, *((("", rest),) if rest is not None else ())):
                     _count_objects(each_type, name + " value", found)
-        case ArrayOf(items):
+        case typetree.ArrayOf(items):
             _count_objects(items, _singular(name), found)
-        case TupleOf(elements, _, rest):
+        case typetree.TupleOf(elements, _, rest):
             for element in elements if rest is None else (*elements, rest):
                 _count_objects(element, name, found)
-        case UnionOf(members) | IntersectionOf(members):
+        case typetree.UnionOf(members) | typetree.IntersectionOf(members):
             for member in members:
                 _count_objects(member, name, found)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from declarations import jsdoc
 from declarations.expressions import (
@@ -17,10 +18,6 @@ from declarations.expressions import (
 )
 from declarations.schema import compile_schema
 from declarations.typetree import ANY_OBJECT, IntersectionOf, ObjectOf, Ref, SchemaType, Type, UnionOf, Unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
 
 MAX_LINE: Final = 120
 """Maximum length in characters of a comment on one line. A longer comment is a block."""
@@ -84,7 +81,8 @@ class FunctionText:
         doc.extend(
             [f"@param {name} {text}".rstrip() for name, text in self.parameters.items() if common.get(name, "") != text]
         )
-        names = [f"@name {jsdoc.comment_line(self._tool.name)}"] if self._is_renamed() else []
+        is_renamed = "".join(filter(str.isalnum, self._tool.name)).lower() != self._identifier.lower()
+        names = [f"@name {jsdoc.comment_line(self._tool.name)}"] if is_renamed else []
         return WrittenFunction(
             self._tool.name,
             "".join([f"  {indented(text)}\n" for text in declared]),
@@ -102,10 +100,6 @@ class FunctionText:
         yield from [(p.name, p.type) for p in root.properties] if isinstance(root, ObjectOf) else [("", root)]
         if self._output is not None:
             yield self._type_name + "Output", self._output.root
-
-    def _is_renamed(self) -> bool:
-        """Return True if the tool's name has other letters or digits than its identifier."""
-        return "".join(filter(str.isalnum, self._tool.name)).lower() != self._identifier.lower()
 
 
 @dataclass(slots=True)

@@ -6,10 +6,10 @@ this kind, such as `properties`. A stated kind overrides a suggested one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote, urljoin
 
 from declarations.names import word_set
@@ -33,10 +33,6 @@ from declarations.typetree import (
     text_length,
     union,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 MAX_DEPTH: Final = 40
 """Maximum number of levels of nested schemas that are read."""

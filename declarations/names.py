@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Container, Iterable, Mapping
+from typing import Final, Literal
 
 from declarations.untrusted_text import HIDDEN
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
 
 Kind = Literal["tool", "server"]
 

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from declarations.typetree import is_beyond
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 MAX_VISITED: Final = 2_000
 """Maximum number of nodes of one value that are read."""

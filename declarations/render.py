@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import Any, Final, TypedDict, Unpack
 
 from declarations import expressions
 from declarations.functions import (
@@ -29,9 +29,6 @@ from declarations.jsdoc import MAX_PROPERTY_TEXT, comment_line, comment_lines
 from declarations.operations import OPERATIONS
 from declarations.schema import compile_schema
 from declarations.typetree import string_literal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
 
 MAX_SHOWN: Final = 6 * 1024
 """Size in bytes above which a model reads an overview of a file instead of the file."""
@@ -274,7 +271,7 @@ class ServerFile:
         return comment_block([usage, *self._description, *self._notes, *common])
 
     def _namespace(self, parts: Sequence[str]) -> str:
-        body = "".join([_integer_type(parts), *parts])
+        body = "".join([*([INTEGER_TYPE] if any(map(_INTEGER_NAME.search, parts)) else []), *parts])
         return f"declare namespace MCP.{self._identifier} {{\n{body}}}\n"
 
     def _group_lines(self, indent: str) -> list[str]:
@@ -296,10 +293,6 @@ def _shared_types(types: expressions.NamedTypes, functions: Iterable[FunctionTex
         f"  {expressions.indented(text)}\n"
         for text in types.share(each for function in functions for each in function.types)
     ]
-
-
-def _integer_type(functions: Iterable[str]) -> str:
-    return INTEGER_TYPE if any(map(_INTEGER_NAME.search, functions)) else ""
 
 
 # In a namespace, since a type with the same name in two global declarations would be an error.

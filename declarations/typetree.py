@@ -8,14 +8,12 @@ would become too large, it becomes wider instead: `unknown`, or an intersection 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from declarations.untrusted_text import HIDDEN, json_escape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 MAX_ALTERNATIVES: Final = 512
 """Maximum number of members of a union. A union with more members becomes wider."""

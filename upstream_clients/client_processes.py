@@ -31,7 +31,7 @@ import logging
 from contextvars import copy_context
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -363,7 +363,7 @@ class ServerUse:
         self.spec = spec
         self.over: str | None = None
         self._on_change = on_change
-        self.observations: dict[Observation[ServerUse], None] = {}
+        self.observations: dict[Observation, None] = {}
         server.uses.append(self)
         if spec is not server.spec:
             server.spec.followers.append(spec)
@@ -505,22 +505,7 @@ def _uris(answer: JsonObject) -> frozenset[str]:
     return frozenset(uri for uri in named if isinstance(uri, str))
 
 
-class Use(Protocol):
-    """A use of a server.
-
-    Attributes:
-        over: the reason why the use has ended; None before that.
-        observations: what is observed, in the order in which it began.
-    """
-
-    over: str | None
-    observations: dict[Any, None]
-
-
-U = TypeVar("U", bound=Use)
-
-
-class Observation(Generic[U]):
+class Observation:
     """A subscription or a listener of a pool.
 
     Args:
@@ -528,12 +513,12 @@ class Observation(Generic[U]):
         again: begins it at another definition of the server, and returns a function that ends it there.
     """
 
-    def __init__(self, remove: Callable[[], None], again: Callable[[U], Callable[[], None]]) -> None:
+    def __init__(self, remove: Callable[[], None], again: Callable[[ServerUse], Callable[[], None]]) -> None:
         self._remove = remove
         self._again = again
-        self._use: U | None = None
+        self._use: ServerUse | None = None
 
-    def begin(self, use: U) -> None:
+    def begin(self, use: ServerUse) -> None:
         """Belong to a use from now on, until its end."""
         self._use = use
         if use.over is None:
@@ -541,7 +526,7 @@ class Observation(Generic[U]):
         else:
             self._remove()
 
-    def continue_with(self, use: U) -> None:
+    def continue_with(self, use: ServerUse) -> None:
         """Begin at another definition of the server."""
         self._remove = self._again(use)
         self.begin(use)

@@ -42,7 +42,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -53,35 +53,29 @@ import anyio.to_thread
 
 from upstream_clients import error_mapping
 from upstream_clients.backoff import Backoff
-from upstream_clients.dispatcher import Dispatcher
+from upstream_clients.dispatcher import Dispatcher, Transport
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.line_messages import MAX_QUOTED
 from upstream_clients.list_changed import ListChanges, keep_subscribed
 from upstream_clients.list_state import ITEM_LISTS
-from upstream_clients.listing import Listing
+from upstream_clients.listing import Listing, ListingCache
 from upstream_clients.live_connection import LiveConnection, LivenessMonitor
-from upstream_clients.negotiate import negotiate
+from upstream_clients.negotiate import Agreement, negotiate
 from upstream_clients.question_routing import ConnectionQuestions
 from upstream_clients.redaction import redacted_start
 from upstream_clients.server_log import StderrTail, keep_log_level
 from upstream_clients.stdio import open_process
-from upstream_clients.token_store import LoginStore
-from upstream_clients.tools import UpstreamView
+from upstream_clients.token_store import LoginStore, Stamp
+from upstream_clients.tools import RootsFn, UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
-    from contextlib import AbstractAsyncContextManager
 
     from upstream_clients.direct import RequestsInFlight
-    from upstream_clients.dispatcher import Transport
     from upstream_clients.error_mapping import HttpWatch
     from upstream_clients.jsonrpc import RequestId
-    from upstream_clients.listing import ListingCache
-    from upstream_clients.negotiate import Agreement
     from upstream_clients.process import StartedProcess, StartPlace, StartPlaces
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.token_store import Stamp
-    from upstream_clients.tools import RootsFn
     from upstream_clients.upstream import Upstream
 
 

@@ -15,7 +15,7 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from upstream_clients.results import LargeResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from upstream_clients.tools import ProgressFn
 
 _FIRST_ID = 1 << 40

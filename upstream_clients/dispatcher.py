@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
 from upstream_clients import jsonrpc
-from upstream_clients.direct import Answer, Refusal
+from upstream_clients.direct import Answer, Refusal, RequestsInFlight
 from upstream_clients.errors import QuestionRefused
-from upstream_clients.line_messages import NotAMessage, ReadingAllowance
-from upstream_clients.list_state import ANNOUNCEMENTS
+from upstream_clients.line_messages import Incoming, NotAMessage, ReadingAllowance
+from upstream_clients.list_state import ANNOUNCEMENTS, ListName
 from upstream_clients.questions import CURRENT, METHODS
 from upstream_clients.results import text_of
 from upstream_clients.tracing import span_of
@@ -30,10 +29,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from upstream_clients.direct import RequestsInFlight
-    from upstream_clients.line_messages import Incoming
     from upstream_clients.list_changed import Subscription
-    from upstream_clients.list_state import ListName
     from upstream_clients.question_routing import ConnectionQuestions
     from upstream_clients.tools import JsonObject, ProgressFn
 
@@ -373,7 +369,7 @@ class Dispatcher:
         return None if call is None or call.asking is None else call.asking.owner
 
     def _take_progress(self, params: Mapping[str, Any]) -> None:
-        token, progress = params.get("progressToken"), _number(params.get("progress"))
+        token, progress = params.get("progressToken"), jsonrpc.finite(params.get("progress"))
         if not jsonrpc.is_id(token) or progress is None:
             return
         key = jsonrpc.key_of(token)
@@ -384,7 +380,7 @@ class Dispatcher:
             return
         message = params.get("message")
         text = message if isinstance(message, str) else None
-        self._spawn(_report_progress, on_progress, progress, _number(params.get("total")), text)
+        self._spawn(_report_progress, on_progress, progress, jsonrpc.finite(params.get("total")), text)
 
     async def _answer(self, message: jsonrpc.Message) -> None:
         """Answer a request of the server, unless the server cancels it."""
@@ -439,14 +435,3 @@ async def _report_progress(on_progress: ProgressFn, progress: float, total: floa
         await on_progress(progress, total, message)
     except Exception:
         logger.exception("progress could not be reported")
-
-
-def _number(value: object) -> float | None:
-    """Return a JSON number as a float; None for any other value and for numbers that are too large."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None

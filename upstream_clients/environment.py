@@ -9,13 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
 
 from upstream_clients.redaction import is_named_secret, is_ordinary, password_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
 
 _SYSTEM: Final = (
     (

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from upstream_clients import jsonrpc
-from upstream_clients.errors import SessionLost, UpstreamCallError
+from upstream_clients.errors import LoginError, SessionLost, UpstreamCallError
 from upstream_clients.redaction import cut
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from upstream_clients.errors import LoginError
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.token_store import Stamp
 

@@ -9,18 +9,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import anyio
 
 from upstream_clients.eager import Scope
 from upstream_clients.spec import DEFAULT_LIMIT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 # A queue of waiters in two levels: groups take turns, and so do the members of a group.
 #

@@ -10,20 +10,15 @@ from __future__ import annotations
 import ipaddress
 import json
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 
 from upstream_clients.errors import LoginError
-from upstream_clients.loopback import is_loopback, parse_address
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from upstream_clients.loopback import Address
-
+from upstream_clients.loopback import Address, is_loopback, parse_address
 
 MAX_DOCUMENT_BYTES = 256 * 1024
 FETCH_TIMEOUT = 10.0

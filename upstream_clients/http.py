@@ -32,15 +32,13 @@ from upstream_clients.errors import LoginError, LoginRefused, StoreError
 from upstream_clients.fetch import same_origin
 from upstream_clients.jsonrpc import INTERNAL_ERROR, readable_error
 from upstream_clients.line_messages import MAX_MESSAGE_BYTES
-from upstream_clients.spec import read_challenge
-from upstream_clients.token_store import Login, LoginStore
+from upstream_clients.spec import UpstreamSpec, read_challenge
+from upstream_clients.token_store import Login, LoginStore, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from upstream_clients.error_mapping import HttpWatch
-    from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.token_store import Stamp
 
 
 logger = logging.getLogger(__name__)

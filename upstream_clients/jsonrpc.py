@@ -6,11 +6,12 @@ Sources: https://www.jsonrpc.org/specification; the schemas of MCP 2025-11-25 an
 from __future__ import annotations
 
 import json
+import math
 import re
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeGuard
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from upstream_clients.json_values import map_json
 
 RequestId = int | str
 
@@ -173,11 +174,15 @@ def sendable(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def without_surrogates(value: Any) -> Any:
     """Return a JSON value with U+FFFD for halves of surrogate pairs, which strings can have and UTF-8 cannot."""
-    match value:
-        case str():
-            return _SURROGATE.sub("\ufffd", value)
-        case dict():
-            return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
-        case list():
-            return [without_surrogates(item) for item in value]
-    return value
+    return map_json(value, lambda text: _SURROGATE.sub("\ufffd", text))
+
+
+def finite(value: object) -> float | None:
+    """Return a JSON number as a float; None for any other value and for numbers that are too large."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

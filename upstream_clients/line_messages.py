@@ -13,18 +13,15 @@ import json
 import re
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio.to_thread
 
 from upstream_clients import jsonrpc
 from upstream_clients.direct import THREAD_BYTES, read_answer
 from upstream_clients.redaction import MAX_SECRET
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 Incoming = jsonrpc.Message | Exception
 """A message, or the reason why it cannot be read."""

@@ -18,13 +18,12 @@ from upstream_clients.error_mapping import is_transport_failure
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.list_repair import ITEM_KINDS
-from upstream_clients.list_state import SUBSCRIBED
+from upstream_clients.list_state import SUBSCRIBED, ItemListName, ListName
 from upstream_clients.listing import ItemListing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
-    from upstream_clients.list_state import ItemListName, ListName
     from upstream_clients.live_connection import LiveConnection
     from upstream_clients.resource_state import ResourceSubscriptions
     from upstream_clients.tools import JsonObject

@@ -6,15 +6,12 @@ Metadata is what a client shows or interprets, and no program gets: `_meta`, `ic
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from upstream_clients.schema_relaxation import relax
 from upstream_clients.tools import Annotations, JsonObject, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 T = TypeVar("T")
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Mapping
+from typing import Final, Literal
 
 import anyio
 
-from upstream_clients.tools import NO_HINT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from upstream_clients.tools import CacheHint
+from upstream_clients.tools import NO_HINT, CacheHint
 
 ItemListName = Literal["prompts", "templates", "resources"]
 ListName = Literal["tools", "prompts", "templates", "resources"]

@@ -10,7 +10,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -25,7 +25,6 @@ from upstream_clients.redaction import secrets_of
 from upstream_clients.tools import NO_HINT, Annotations, CacheHint, JsonObject, Tool, UpstreamView, combined, read_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from upstream_clients.list_repair import ItemKind

@@ -13,27 +13,24 @@ import anyio
 from upstream_clients import jsonrpc
 from upstream_clients.direct import Answer, Refusal
 from upstream_clients.eager import Reply
-from upstream_clients.error_mapping import call_error, is_logged_out, is_session_lost, is_transport_failure
+from upstream_clients.error_mapping import HttpWatch, call_error, is_logged_out, is_session_lost, is_transport_failure
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.json_values import values_in
 from upstream_clients.listing import ItemListing, Listing, list_items, list_tools
-from upstream_clients.negotiate import METHOD_HEADER, VERSION_HEADER, request_capabilities
+from upstream_clients.negotiate import METHOD_HEADER, VERSION_HEADER, Agreement, request_capabilities
 from upstream_clients.questions import CURRENT, CallQuestions, UrlElicitationRequired
 from upstream_clients.results import text_of
-from upstream_clients.tools import NO_HINT
+from upstream_clients.tools import NO_HINT, JsonObject, LogLevel, ProgressFn
 from upstream_clients.tracing import traced
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from upstream_clients.dispatcher import Dispatcher
-    from upstream_clients.error_mapping import HttpWatch
     from upstream_clients.fair_limiter import Call, CallsInFlight
     from upstream_clients.list_changed import Subscription
     from upstream_clients.list_repair import ItemKind
-    from upstream_clients.negotiate import Agreement
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.tools import JsonObject, LogLevel, ProgressFn
 
 
 _FIRST_ID = 1 << 20

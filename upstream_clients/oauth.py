@@ -16,10 +16,11 @@ import hashlib
 import re
 import secrets
 import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import anyio
@@ -35,23 +36,11 @@ from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_serv
 from mcp_types import LATEST_PROTOCOL_VERSION
 from pydantic import BaseModel, ValidationError
 
+from upstream_clients import jsonrpc
 from upstream_clients.errors import LoginError, LoginRefused
 from upstream_clients.fetch import Fetcher, check_address, describe_url, is_local
-from upstream_clients.jsonrpc import (
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
-    HANDSHAKE_VERSIONS,
-    MODERN_VERSIONS,
-    PROTOCOL_VERSION,
-)
-from upstream_clients.spec import Challenge, read_challenge
+from upstream_clients.spec import Challenge, ClientCredentials, UpstreamSpec, read_challenge
 from upstream_clients.token_store import Login
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from upstream_clients.spec import ClientCredentials, UpstreamSpec
-
 
 # The login that a server offers: its answer to an anonymous client, and the metadata of its authorization server.
 #
@@ -116,11 +105,11 @@ async def probe(spec: UpstreamSpec) -> tuple[int, Challenge | None]:
 
 
 _INFO = {"name": "codemode-mcp", "version": "0"}
-_MODERN, _LEGACY = MODERN_VERSIONS[-1], HANDSHAKE_VERSIONS[-1]
+_MODERN, _LEGACY = jsonrpc.MODERN_VERSIONS[-1], jsonrpc.HANDSHAKE_VERSIONS[-1]
 _METHODS: tuple[tuple[str, dict[str, Any], dict[str, str]], ...] = (
     (
         "server/discover",
-        {"_meta": {PROTOCOL_VERSION: _MODERN, CLIENT_INFO: _INFO, CLIENT_CAPABILITIES: {}}},
+        {"_meta": {jsonrpc.PROTOCOL_VERSION: _MODERN, jsonrpc.CLIENT_INFO: _INFO, jsonrpc.CLIENT_CAPABILITIES: {}}},
         {"MCP-Protocol-Version": _MODERN, "Mcp-Method": "server/discover"},
     ),
     ("initialize", {"protocolVersion": _LEGACY, "capabilities": {}, "clientInfo": _INFO}, {}),

@@ -19,7 +19,7 @@ from upstream_clients.client_processes import ClientRoots, Observation, RunningS
 from upstream_clients.environment import find_executable, relevant
 from upstream_clients.errors import UpstreamUnavailable
 from upstream_clients.fair_limiter import CallUser
-from upstream_clients.process import StartedProcess, StartPlaces, inherited, start_ahead
+from upstream_clients.process import StartedProcess, StartPlace, StartPlaces, inherited, start_ahead
 from upstream_clients.upstream import Misdirected, Upstream
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from upstream_clients.listing import ListingCache
-    from upstream_clients.process import StartPlace
     from upstream_clients.server_log import ServerLog
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import (
@@ -283,7 +282,7 @@ class UpstreamPool:
         equal = {
             spec.name: old for spec in specs if (old := before.get(spec.name)) is not None and old.use.spec == spec
         }
-        observations: dict[str, tuple[Observation[ServerUse], ...]] = {}
+        observations: dict[str, tuple[Observation, ...]] = {}
         for name, old in before.items():
             if name not in equal:
                 observations[name] = tuple(old.use.observations)

@@ -12,7 +12,7 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from io import FileIO
+from io import FileIO, RawIOBase
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import anyio
@@ -23,7 +23,6 @@ from upstream_clients.server_log import StderrTail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from io import RawIOBase
 
     from upstream_clients.spec import UpstreamSpec
 

@@ -39,12 +39,11 @@ from typing import TYPE_CHECKING
 import anyio
 
 from upstream_clients.errors import QuestionRefused
-from upstream_clients.questions import check_question
+from upstream_clients.questions import CallQuestions, check_question
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from upstream_clients.questions import CallQuestions
     from upstream_clients.tools import JsonObject, RootsFn
 
 ABANDONED_SECONDS = 30.0
@@ -122,17 +121,11 @@ class ConnectionQuestions:
         self._completion = anyio.Event()
         self._closed = False
 
-    def try_enter(self, call: CallQuestions) -> bool:
-        """Count `call` as in flight, until `leave`. Return False if the call would have to wait."""
-        # Not past waiting calls, even if this one could overlap: a busy run would keep the others waiting.
-        if self._take_turns and (self._queue or not self._may_overlap(call)):
-            return False
-        self._add(call)
-        return True
-
     async def enter(self, call: CallQuestions) -> None:
         """Count `call` as in flight, until `leave`. Wait if calls of different runs take turns."""
-        if self.try_enter(call):
+        # Not past waiting calls, even if this one could overlap: a busy run would keep the others waiting.
+        if not self._take_turns or (not self._queue and self._may_overlap(call)):
+            self._add(call)
             return
         waiting = _WaitingCall(call)
         self._queue.append(waiting)

@@ -11,20 +11,20 @@ import logging
 import math
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import anyio
 
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.json_values import is_deeper
 from upstream_clients.results import needs_input
-from upstream_clients.tools import Question, QuestionMethod
+from upstream_clients.tools import Asking, JsonObject, Question, QuestionMethod
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
+    from upstream_clients.eager import Scope
     from upstream_clients.fair_limiter import Slot
-    from upstream_clients.tools import Asking, JsonObject
 
 
 logger = logging.getLogger(__name__)
@@ -62,12 +62,6 @@ class UrlElicitationRequired(UpstreamCallError):
         self.completed = completed
 
 
-class Limit(Protocol):
-    """The owner of a call's deadline, such as a cancel scope."""
-
-    deadline: float
-
-
 class CallQuestions:
     """The questions of one call. The time limit of the call stands still while a question is open.
 
@@ -83,7 +77,7 @@ class CallQuestions:
     """
 
     def __init__(
-        self, server: str, subject: str, asking: Asking | None, limit: Limit, place: Slot | None = None
+        self, server: str, subject: str, asking: Asking | None, limit: Scope, place: Slot | None = None
     ) -> None:
         """`limit` has the deadline of the call, in seconds on the clock of the event loop. Each question moves it."""
         self.server = server
@@ -217,6 +211,12 @@ FIRST_PAUSE, MAX_PAUSE = 0.05, 0.25
 URL_WAIT = 120.0
 """Seconds that a user gets to finish at a URL. Servers are not obliged to report the end."""
 
+NO_PERSON = (
+    "asks for further input from the user, which cannot be given here; call it with all that it needs, or use another "
+    "tool"
+)
+"""The reason for the end of a call that needs input, if no person can be asked."""
+
 
 async def send_until_result(
     send: Callable[[Mapping[str, Any]], Awaitable[JsonObject]], params: Mapping[str, Any], call: CallQuestions
@@ -241,29 +241,25 @@ async def send_until_result(
                 raise
             if urls_opened:
                 why = "still needs the user to finish in a browser; repeat the call when that is done"
-                raise _failed(call, why) from required
+                raise failure(call, why) from required
             await _open_urls(required, call)
             urls_opened = True
             continue
         if not needs_input(raw):
             return raw
         if call.asking is None:
-            raise _failed(
-                call,
-                "asks for further input from the user, which cannot be given here; call it with all that it needs, or "
-                "use another tool",
-            )
+            raise failure(call, NO_PERSON)
         try:
             requests, more = read_input_required(raw)
         except ValueError as error:
-            raise _failed(call, f"asks for input in a way that is not valid MCP: {error}") from None
+            raise failure(call, f"asks for input in a way that is not valid MCP: {error}") from None
         if requests:
             more["inputResponses"] = await ask_all(requests, call)
             pause = FIRST_PAUSE
         else:
             await anyio.sleep(pause)
             pause = min(pause * 2, MAX_PAUSE)
-    raise _failed(call, f"asks for further input again after {MAX_ROUNDS} rounds; it was given up")
+    raise failure(call, f"asks for further input again after {MAX_ROUNDS} rounds; it was given up")
 
 
 async def ask_all(requests: Mapping[str, tuple[str, JsonObject]], call: CallQuestions) -> dict[str, JsonObject]:
@@ -290,7 +286,7 @@ async def ask_all(requests: Mapping[str, tuple[str, JsonObject]], call: CallQues
         if refusals:
             raise refusals[0]
     except QuestionRefused as refusal:
-        raise _failed(call, f"needs input that it cannot get: {refusal}") from refusal
+        raise failure(call, f"needs input that it cannot get: {refusal}") from refusal
     # In the order of the questions, not of the answers.
     return {key: answers[key] for key in requests}
 
@@ -303,7 +299,7 @@ async def _open_urls(required: UrlElicitationRequired, call: CallQuestions) -> N
             case {"url": str(), "elicitationId": str() as identity} if item.get("mode", "url") == "url":
                 requests[identity] = ("elicitation/create", {**item, "mode": "url"})
             case _:
-                raise _failed(call, "asks the user to open a URL, but not in a way that is valid MCP") from required
+                raise failure(call, "asks the user to open a URL, but not in a way that is valid MCP") from required
     if not requests:
         raise required
     answers = await ask_all(requests, call)
@@ -311,12 +307,13 @@ async def _open_urls(required: UrlElicitationRequired, call: CallQuestions) -> N
         if (action := answer.get("action")) != "accept":
             _, params = requests[identity]
             how = "declined" if action == "decline" else "did not answer"
-            raise _failed(call, f"needs the user to open {params['url']} first, and the user {how}") from required
+            raise failure(call, f"needs the user to open {params['url']} first, and the user {how}") from required
     with call.clock_stopped(), anyio.move_on_after(URL_WAIT):
         await required.completed(list(requests))
 
 
-def _failed(call: CallQuestions, what: str) -> UpstreamCallError:
+def failure(call: CallQuestions, what: str) -> UpstreamCallError:
+    """Return the error of a call without a result. `what` continues a sentence about the tool."""
     return UpstreamCallError(call.server, f"server {call.server!r}: {call.subject} {what}", dispatched=True)
 
 

@@ -16,19 +16,17 @@ import anyio
 
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.list_repair import ITEM_KINDS, read_items
-from upstream_clients.list_state import ITEM_LISTS, ListState
+from upstream_clients.list_state import ITEM_LISTS, ItemListName, ListName, ListState
 from upstream_clients.schemas import compile_check
 from upstream_clients.server_log import ServerLog
-from upstream_clients.tools import NO_HINT, UpstreamView
+from upstream_clients.tools import NO_HINT, CacheHint, JsonObject, Tool, UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from upstream_clients.list_state import ItemListName, ListName
     from upstream_clients.live_connection import LiveConnection
     from upstream_clients.results import OutputCheck
     from upstream_clients.spec import DocumentVersion, UpstreamSpec
-    from upstream_clients.tools import CacheHint, JsonObject, Tool
 
 logger = logging.getLogger("upstream_clients.upstream")
 

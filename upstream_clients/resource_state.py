@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import anyio
 
 from upstream_clients.errors import UpstreamCallError
-from upstream_clients.tools import read_hint
+from upstream_clients.tools import JsonObject, UpdateFn, read_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
     from upstream_clients.list_state import ListName
-    from upstream_clients.tools import JsonObject, UpdateFn
 
 
 # The subscriptions to updates of resources at one process of a server. They outlive its connections.

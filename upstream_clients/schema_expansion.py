@@ -12,15 +12,13 @@ Validators follow a reference at every place where it stands, so a small schema 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from upstream_clients.json_values import keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from upstream_clients.tools import JsonObject
 
 MAX_EXPANDED_NODES = 50_000

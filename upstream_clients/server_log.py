@@ -18,14 +18,13 @@ import anyio
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.json_values import map_json
 from upstream_clients.redaction import MAX_SECRET, cut, redacted_start
-from upstream_clients.tools import LogLevel
+from upstream_clients.tools import LogFn, LogLevel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
     from upstream_clients.live_connection import LiveConnection
-    from upstream_clients.tools import LogFn
 
 
 Source = Literal["stderr", "message", "connection"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import math
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from upstream_clients.environment import PLAIN
@@ -20,10 +21,6 @@ from upstream_clients.redaction import (
     password_of,
     secrets_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 # The credentials of an HTTP API, as the entry in the configuration has them.
 #

@@ -15,7 +15,7 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 import httpx2
 
-from upstream_clients.jsonrpc import form_of
+from upstream_clients.jsonrpc import Message, form_of
 from upstream_clients.line_messages import MAX_MESSAGE_BYTES, read_line
 from upstream_clients.stdio import StreamTransport
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
     from upstream_clients.http import McpHttpClient
-    from upstream_clients.jsonrpc import Message
 
 
 _HEADERS = {"accept": "text/event-stream", "cache-control": "no-store"}

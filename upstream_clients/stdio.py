@@ -24,8 +24,8 @@ from pydantic_core import to_json
 
 from upstream_clients.direct import DirectRequests
 from upstream_clients.jsonrpc import Message
-from upstream_clients.line_messages import LineBuffer, TooLong, error_for_long_line, read_line
-from upstream_clients.process import start, stop
+from upstream_clients.line_messages import Incoming, LineBuffer, TooLong, error_for_long_line, read_line
+from upstream_clients.process import ServerProcess, start, stop
 from upstream_clients.server_log import StderrTail
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-    from upstream_clients.line_messages import Incoming
-    from upstream_clients.process import ServerProcess
     from upstream_clients.spec import UpstreamSpec
 
 

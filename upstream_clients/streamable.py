@@ -24,8 +24,8 @@ from __future__ import annotations
 import contextvars
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -35,23 +35,16 @@ import anyio.to_thread
 import httpx2
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from upstream_clients.direct import THREAD_BYTES, EncodedRequests, read_answer
+from upstream_clients.direct import THREAD_BYTES, Answer, EncodedRequests, read_answer
 from upstream_clients.error_mapping import HttpFault, is_session_lost
-from upstream_clients.http import SESSION_HEADER, VERSION_HEADER, WANTS_ANSWER
-from upstream_clients.jsonrpc import INTERNAL_ERROR, JsonRpcError, form_of, key_of
-from upstream_clients.line_messages import read_line
+from upstream_clients.http import SESSION_HEADER, VERSION_HEADER, WANTS_ANSWER, McpHttpClient
+from upstream_clients.jsonrpc import INTERNAL_ERROR, JsonRpcError, Message, RequestId, form_of, key_of
+from upstream_clients.line_messages import Incoming, read_line
 from upstream_clients.sse import read_events
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from contextlib import AbstractAsyncContextManager
-
     from anyio.abc import TaskGroup
 
-    from upstream_clients.direct import Answer
-    from upstream_clients.http import McpHttpClient
-    from upstream_clients.jsonrpc import Message, RequestId
-    from upstream_clients.line_messages import Incoming
 
 logger = logging.getLogger(__name__)
 

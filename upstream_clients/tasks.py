@@ -21,27 +21,24 @@ import json
 import logging
 import math
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast, get_args
 
 import anyio
 import msgspec
 
 from upstream_clients.errors import TaskLost, UpstreamCallError, UpstreamUnavailable
-from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, readable_error
-from upstream_clients.questions import ask_all, read_input_required
+from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, finite, readable_error
+from upstream_clients.questions import NO_PERSON, CallQuestions, ask_all, failure, read_input_required
 from upstream_clients.redaction import MAX_SECRET, cut
-from upstream_clients.tools import TaskOptions
+from upstream_clients.tools import CallOptions, JsonObject, ProgressFn, TaskOptions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
-    from contextlib import AbstractAsyncContextManager
 
     from upstream_clients.fair_limiter import Call
-    from upstream_clients.live_connection import LiveConnection
-    from upstream_clients.questions import CallQuestions
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.tools import CallOptions, JsonObject, ProgressFn, UpstreamView
+    from upstream_clients.upstream import Upstream
 
 
 logger = logging.getLogger(__name__)
@@ -172,13 +169,8 @@ def read_task(raw: object, expected: str | None = None) -> Task:
 
 def _milliseconds(value: object) -> float | None:
     """Return a number of milliseconds in seconds; None for a value that is not a finite number, and for no limit."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        seconds = float(value) / 1000
-    except OverflowError:
-        return None
-    return seconds if math.isfinite(seconds) else None
+    milliseconds = finite(value)
+    return None if milliseconds is None else milliseconds / 1000
 
 
 class Server(Protocol):
@@ -397,11 +389,7 @@ class Following:
                 self._call, f"asks for further input again after {MAX_QUESTION_ROUNDS} rounds; it was given up"
             )
         if self._call.asking is None:
-            raise failure(
-                self._call,
-                "asks for further input from the user, which cannot be given here; call it with all that it needs, or "
-                "use another tool",
-            )
+            raise failure(self._call, NO_PERSON)
         answers: dict[str, JsonObject] = {}
         failed: UpstreamCallError | None = None
 
@@ -483,11 +471,6 @@ class Following:
         return UpstreamCallError(server, why, dispatched=True, code=code)
 
 
-def failure(call: CallQuestions, what: str) -> UpstreamCallError:
-    """Return the error of a call whose task has no result. `what` continues a sentence about the tool."""
-    return UpstreamCallError(call.server, f"server {call.server!r}: {call.subject} {what}", dispatched=True)
-
-
 def invalid(call: CallQuestions, what: str) -> UpstreamCallError:
     """Return the error for a task that is malformed. `what` says what is wrong."""
     return failure(call, f"was answered with a task that is not valid MCP: {what}")
@@ -509,40 +492,19 @@ def new_handle(task: Task, spec: UpstreamSpec, *, modern: bool, left: float | No
         left: seconds until the call times out; None for no limit.
         wall: seconds since the epoch.
     """
-    handle = TaskHandle(task.id, modern, server_digest(spec), task.interval, wall)
-    return replace(
-        handle,
-        ends=None if task.ttl is None else wall + task.ttl,
-        until=None if left is None else wall + left,
-    )
+    ends = None if task.ttl is None else wall + task.ttl
+    until = None if left is None else wall + left
+    return TaskHandle(task.id, modern, server_digest(spec), task.interval, wall, ends, until)
 
 
 MIN_SECONDS = 5.0
 """Seconds for the request about a task of an earlier process, if the call has timed out in the meantime."""
 
 
-class Connected(Protocol):
-    """The upstream of the call."""
-
-    spec: UpstreamSpec
-
-    def view(self) -> UpstreamView: ...
-
-    def admitted(
-        self, questions: CallQuestions, *, keeps_place: bool = True
-    ) -> AbstractAsyncContextManager[LiveConnection]:
-        """Wait for a connection, a place and a turn, and keep them for the duration of the context."""
-        ...
-
-    async def cancel_task(self, params: Mapping[str, Any]) -> None:
-        """Send `tasks/cancel` if the server is connected."""
-        ...
-
-
 class TaskOfCall:
     """The task of one call, as `tasks.Server`. Its methods run in the scope of the call."""
 
-    def __init__(self, upstream: Connected, call: Call, questions: CallQuestions, options: CallOptions) -> None:
+    def __init__(self, upstream: Upstream, call: Call, questions: CallQuestions, options: CallOptions) -> None:
         self._upstream = upstream
         self._call = call
         self._questions = questions

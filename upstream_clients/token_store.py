@@ -12,10 +12,11 @@ import os
 import secrets
 import stat
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import anyio
 import msgspec
@@ -24,12 +25,8 @@ import platformdirs
 from upstream_clients import keychain
 from upstream_clients.errors import StoreError
 from upstream_clients.private_files import NO_LINK, make_private_folder, try_lock
-from upstream_clients.spec import OAuthSettings
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from upstream_clients.spec import UpstreamSpec
+from upstream_clients.spec import OAuthSettings, UpstreamSpec
+from upstream_clients.state_files import replace_file
 
 LOCK_TIMEOUT = 30.0
 """Seconds that a process waits for another process that renews the same login."""
@@ -214,16 +211,5 @@ class LoginStore:
         self._make_folder()
         if sys.platform != "win32" and stat.S_IMODE(os.stat(self._folder).st_mode) & 0o077:
             raise StoreError(f"{self._folder} is open to other users; run chmod 700 on it")
-        # Written to a new file that then replaces the old one, so that a crash or a reader never sees half of a login.
-        temporary = self._path.with_suffix(f".{secrets.token_hex(8)}.tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self._path)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
+        # So that a crash or a reader never sees half of a login.
+        replace_file(self._path, text.encode())

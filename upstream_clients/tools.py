@@ -5,13 +5,9 @@ The module is long because half of it describes the values that a source and its
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 JsonObject = Mapping[str, Any]
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from upstream_clients.jsonrpc import JsonRpcError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from upstream_clients.jsonrpc import RequestId
+from upstream_clients.jsonrpc import JsonRpcError, RequestId
 
 
 def traced(meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,22 +19,19 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 from upstream_clients.direct import Answer
 from upstream_clients.error_mapping import lost_again
 from upstream_clients.errors import SessionLost, UpstreamCallError, UpstreamClientError, UpstreamUnavailable
-from upstream_clients.fair_limiter import Call, CallsInFlight, FairLimiter, Slot
+from upstream_clients.fair_limiter import Call, CallsInFlight, CallUser, FairLimiter, Slot
 from upstream_clients.questions import CallQuestions, send_until_result
 from upstream_clients.reported_state import ReportedState
-from upstream_clients.resource_state import AnswerCache, ResourceSubscriptions
+from upstream_clients.resource_state import AnswerCache, PendingAnswer, ResourceSubscriptions, StoredAnswer
 from upstream_clients.results import is_task, is_unfinished, read_outcome, without_client_fields
-from upstream_clients.server_log import LogListeners
+from upstream_clients.server_log import LogListeners, ServerLog
 from upstream_clients.tools import Admission, ResourceListing, ToolOutcome, read_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from upstream_clients.fair_limiter import CallUser
     from upstream_clients.list_state import ListName
     from upstream_clients.live_connection import LiveConnection
-    from upstream_clients.resource_state import PendingAnswer, StoredAnswer
-    from upstream_clients.server_log import ServerLog
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tasks import TaskOfCall
     from upstream_clients.token_store import LoginStore, Stamp

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from codemode_mcp.catalog.entries import OfferedTool
 from declarations.untrusted_text import HIDDEN
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
+from upstream_clients.json_values import strings_in
 from upstream_clients.schemas import UnusableSchema, compile_schema
 from upstream_clients.tools import Annotations, Question, Tool, ToolOutcome, UpstreamView
 
@@ -276,14 +277,7 @@ def checked_form(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_visible(value: Any) -> bool:
     """Return True if no text in a value has hidden characters."""
-    match value:
-        case str():
-            return HIDDEN.search(value) is None
-        case dict():
-            return all(_is_visible(name) and _is_visible(each) for name, each in value.items())
-        case list():
-            return all(map(_is_visible, value))
-    return True
+    return not any(map(HIDDEN.search, strings_in(value)))
 
 
 def _plain(rule: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import tokens_in
+from upstream_clients.json_values import map_json
 from upstream_clients.redaction import HIDDEN, is_named_secret
 from upstream_clients.spec import KEY_IN_PATH, is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from upstream_clients.tools import JsonObject
 
@@ -84,6 +85,25 @@ def secrets_of(entry: Mapping[str, Any]) -> list[Secret]:
             spans = [(0, len(text), str(name))]
         found += [Secret(keys, *span) for span in spans]
     return found
+
+
+def replace_secrets(entry: Mapping[str, Any], replacement: Callable[[Secret, str], str]) -> dict[str, Any]:
+    """Return a copy of a server entry with a replacement for each literal secret."""
+    changed: dict[str, Any] = map_json(dict(entry), str)
+
+    def holder_of(secret: Secret) -> Any:
+        holder: Any = changed
+        for key in secret.keys[:-1]:
+            holder = holder[key]
+        return holder
+
+    found = secrets_of(entry)
+    texts = [replacement(each, holder_of(each)[each.keys[-1]][each.begin : each.end]) for each in found]
+    # From the end, so that the positions of earlier secrets stay true.
+    for secret, text in reversed([*zip(found, texts, strict=True)]):
+        holder, last = holder_of(secret), secret.keys[-1]
+        holder[last] = holder[last][: secret.begin] + text + holder[last][secret.end :]
+    return changed
 
 
 def secret_args(args: Sequence[object]) -> dict[int, tuple[str, ...]]:
@@ -218,26 +238,14 @@ def written_entry(entry: Mapping[str, Any]) -> JsonObject:
 
     These are `command`, `args` and `cwd`, or `url`, or `openapi` and `baseUrl`.
     """
-    hidden = _without_secrets({key: entry[key] for key in _KEYS if key in entry})
+    hidden = replace_secrets({key: entry[key] for key in _KEYS if key in entry}, lambda *_: HIDDEN)
     if "url" not in entry and "serverUrl" in entry:
-        hidden |= _without_secrets({"url": entry["serverUrl"]})
+        hidden |= replace_secrets({"url": entry["serverUrl"]}, lambda *_: HIDDEN)
     for key in ("url", "openapi", "baseUrl"):
         if isinstance(hidden.get(key), str) and (key == "url" or is_url(hidden[key])):
             hidden[key] = _without_parameters(hidden[key])
     # An empty list says the same as none.
     return {key: value for key, value in hidden.items() if value not in (None, [])}
-
-
-def _without_secrets(members: Mapping[str, Any]) -> dict[str, Any]:
-    found = {key: [*value] if isinstance(value, list) else value for key, value in members.items()}
-    # From the end, so that the positions of earlier secrets stay true.
-    for secret in reversed(secrets_of(members)):
-        holder: Any = found
-        *way, last = secret.keys
-        for key in way:
-            holder = holder[key]
-        holder[last] = holder[last][: secret.begin] + HIDDEN + holder[last][secret.end :]
-    return found
 
 
 def _without_parameters(url: str) -> str:

@@ -22,14 +22,13 @@ from hypothesis import strategies as st
 from loopback_api import JSON, Received, loopback_api, reply
 
 from upstream_clients.openapi import connections
-from upstream_clients.openapi.api import ApiRequest
+from upstream_clients.openapi.api import ApiRequest, ApiResponse
 from upstream_clients.openapi.client import ApiClient, Base, NoAnswer
 from upstream_clients.openapi.connections import (
     MAX_KEPT,
     Connection,
     Connections,
     Endpoint,
-    RawAnswer,
     UnreadableBody,
     encode_head,
 )
@@ -69,7 +68,7 @@ class _Transport(asyncio.Transport):
         self.reads = True
 
 
-def read(pieces: list[bytes], method: str) -> RawAnswer | str:
+def read(pieces: list[bytes], method: str) -> ApiResponse | str:
     """Return the answer that a connection reads from these pieces and their end, or `refused`."""
     loop = asyncio.new_event_loop()
     try:
@@ -89,7 +88,7 @@ def read(pieces: list[bytes], method: str) -> RawAnswer | str:
         loop.close()
 
 
-def read_by_h11(data: bytes, method: str) -> RawAnswer | str:
+def read_by_h11(data: bytes, method: str) -> ApiResponse | str:
     """Return the answer that h11 reads."""
     parser = h11.Connection(h11.CLIENT)
     parser.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
@@ -112,7 +111,7 @@ def read_by_h11(data: bytes, method: str) -> RawAnswer | str:
                     for raw_name, raw_value in head.headers:
                         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
                         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-                    return RawAnswer(head.status_code, bytes(head.reason).decode("latin-1"), headers, body)
+                    return ApiResponse(head.status_code, bytes(head.reason).decode("latin-1"), headers, body)
                 elif isinstance(event, h11.ConnectionClosed):
                     return "refused"
     except h11.RemoteProtocolError:
@@ -228,7 +227,7 @@ def test_a_connection_with_more_bytes_than_its_answer_is_not_used_again(extra: b
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-async def answered(*pieces: bytes) -> RawAnswer:
+async def answered(*pieces: bytes) -> ApiResponse:
     """Return the answer to a request, after these pieces and the end of the connection."""
     connection = Connection()
     connection.connection_made(_Transport())

@@ -17,15 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from upstream_clients.openapi.bodies import BASE64, FILE, MAX_MEMBERS, Body, Member, choose_content, is_file, members_of
-from upstream_clients.openapi.document import MAX_TEXT, PER_ARGUMENT, UnsupportedError, plain_text, shown
-from upstream_clients.openapi.schemas import Converted
+from upstream_clients.openapi.document import MAX_TEXT, PER_ARGUMENT, Document, UnsupportedError, plain_text, shown
+from upstream_clients.openapi.schemas import Converted, Schemas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from upstream_clients.openapi.document import Document
     from upstream_clients.openapi.operations import Operation
-    from upstream_clients.openapi.schemas import Schemas
 
 MAX_CONDITIONS: Final = 500
 """Maximum number of pairs of arguments one of which needs the other. If there are more, none is stated."""

@@ -6,17 +6,12 @@ import base64
 import binascii
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote
 
-from upstream_clients.openapi.document import UnsupportedError, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from upstream_clients.openapi.document import Document
-
+from upstream_clients.openapi.document import Document, UnsupportedError, shown
 
 BASE64: Final = "The bytes in base64"
 FILE: Final = {

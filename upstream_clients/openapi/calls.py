@@ -22,9 +22,9 @@ from upstream_clients.eager import EagerTasks, Scope
 from upstream_clients.error_mapping import HttpFault
 from upstream_clients.errors import LoginError
 from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, without_surrogates
-from upstream_clients.openapi.api import ArgumentProblem
-from upstream_clients.openapi.client import NoAnswer
-from upstream_clients.questions import CURRENT
+from upstream_clients.openapi.api import Api, ApiResponse, ArgumentProblem
+from upstream_clients.openapi.client import ApiClient, NoAnswer
+from upstream_clients.questions import CURRENT, CallQuestions
 from upstream_clients.results import LargeResult
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from upstream_clients.openapi.api import Api, ApiResponse
-    from upstream_clients.openapi.client import ApiClient
-    from upstream_clients.questions import CallQuestions
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import ProgressFn
 

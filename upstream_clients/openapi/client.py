@@ -17,7 +17,7 @@ import copy
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 from urllib.parse import quote
 
 import anyio
@@ -38,13 +38,12 @@ from upstream_clients.openapi.next_request import (
     pause_before_retry,
 )
 from upstream_clients.redaction import is_named_secret
-from upstream_clients.spec import ApiKey, BasicLogin, BearerToken, ClientCredentials, read_challenge
+from upstream_clients.spec import ApiKey, BasicLogin, BearerToken, ClientCredentials, UpstreamSpec, read_challenge
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from upstream_clients.openapi.api import ApiRequest, ApiResponse
-    from upstream_clients.spec import UpstreamSpec
     from upstream_clients.token_store import Login
 
 
@@ -229,13 +228,14 @@ class ApiClient:
             next_one = _following(method, address, response)
             if next_one is None:
                 return response
-            if next_one.address.endpoint != address.endpoint:
+            next_method, next_address = next_one
+            if next_address.endpoint != address.endpoint:
                 return await self._follow_elsewhere(next_one, response)
             headers, body = outgoing.headers, outgoing.body
-            if next_one.method != method:
+            if next_method != method:
                 body = None
                 headers = {name: value for name, value in headers.items() if not name.startswith("content-")}
-            outgoing = Outgoing(next_one.method, next_one.address, headers, body)
+            outgoing = Outgoing(next_method, next_address, headers, body)
         assert response is not None
         return response
 
@@ -252,7 +252,7 @@ class ApiClient:
             await credentials.note_forbidden(response.headers.get("www-authenticate"))
         return response
 
-    async def _follow_elsewhere(self, next_one: _Following, redirect: ApiResponse) -> ApiResponse:
+    async def _follow_elsewhere(self, next_one: tuple[str, Address], redirect: ApiResponse) -> ApiResponse:
         """Follow a redirect to another origin, if that is safe; otherwise return the redirect."""
         response, following = redirect, next_one
         for _ in range(MAX_REDIRECTS):
@@ -272,15 +272,8 @@ class ApiClient:
         return response
 
 
-class _Following(NamedTuple):
-    """The next request after a redirect."""
-
-    method: str
-    address: Address
-
-
-def _following(method: str, address: Address, response: ApiResponse) -> _Following | None:
-    """Return the request after a redirect; None if the answer is none that can be followed."""
+def _following(method: str, address: Address, response: ApiResponse) -> tuple[str, Address] | None:
+    """Return method and address of the request after a redirect; None if the answer is none that can be followed."""
     found = following(method, address.url, response.status, response.headers.get("location"))
     if found is None:
         return None
@@ -289,7 +282,7 @@ def _following(method: str, address: Address, response: ApiResponse) -> _Followi
     except httpx2.InvalidURL:
         return None
     # The request goes to the host that httpx2 reads, so both have to read the same one.
-    return _Following(found.method, read) if origin_of(found.url) == read.endpoint else None
+    return (found.method, read) if origin_of(found.url) == read.endpoint else None
 
 
 async def with_credentials(credentials: Credentials, request: Outgoing) -> Outgoing:

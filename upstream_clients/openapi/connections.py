@@ -15,9 +15,10 @@ import re
 import socket
 import ssl
 import zlib
+from collections.abc import AsyncIterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -27,10 +28,7 @@ import httpx2
 from upstream_clients.eager import Reply
 from upstream_clients.fetch import resolve, resolve_permitted
 from upstream_clients.http import socket_options
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Mapping
-
+from upstream_clients.openapi.api import ApiResponse
 
 # HTTP/1.1 answers, read from bytes without I/O.
 #
@@ -50,15 +48,6 @@ MAX_PIECES: Final = 200_000
 
 PIECES_PER_STEP: Final = 200
 """Chunks that are read in one step, which takes a few milliseconds."""
-
-
-class RawAnswer(NamedTuple):
-    """An answer as it came. Names of headers are in lower case; values of one name are joined by commas."""
-
-    status: int
-    reason: str
-    headers: dict[str, str]
-    body: bytes
 
 
 class Head(NamedTuple):
@@ -125,7 +114,7 @@ class AnswerParser:
         """Take bytes of the answer, or its end (`b""`). `advance` reads them."""
         self._h11.receive_data(data)
 
-    def advance(self) -> RawAnswer | None:
+    def advance(self) -> ApiResponse | None:
         """Read what was received. Return the answer once it is complete.
 
         Without an answer, `has_more` is True if another step has to follow.
@@ -160,7 +149,7 @@ class AnswerParser:
         self.has_more = True
         return None
 
-    def _answer(self) -> RawAnswer:
+    def _answer(self) -> ApiResponse:
         assert self._head is not None
         _check_fields(len(self._head.headers))
         headers: dict[str, str] = {}
@@ -168,7 +157,7 @@ class AnswerParser:
             key, text = name.decode("latin-1"), value.decode("latin-1")
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
         reason = bytes(self._head.reason).decode("latin-1")
-        return RawAnswer(self._head.status_code, reason, headers, bytes(self._body))
+        return ApiResponse(self._head.status_code, reason, headers, bytes(self._body))
 
 
 def _check_fields(count: int) -> None:
@@ -297,7 +286,7 @@ class Connections:
 
     async def exchange(
         self, endpoint: Endpoint, method: str, head: bytes, body: bytes | None, max_body_bytes: int
-    ) -> RawAnswer:
+    ) -> ApiResponse:
         """Send a request and return its answer. Cancelling closes the connection of the request.
 
         Raises:
@@ -431,7 +420,7 @@ class _Exchange:
     """
 
     method: str
-    answer: Reply[RawAnswer]
+    answer: Reply[ApiResponse]
     max_body_bytes: int
     head: Head | None = None
     parser: AnswerParser | None = None
@@ -460,13 +449,13 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def exchange(self, method: str, data: bytes, max_body_bytes: int) -> RawAnswer:
+    async def exchange(self, method: str, data: bytes, max_body_bytes: int) -> ApiResponse:
         """Send a request and return its answer."""
         if not self.is_reusable:  # closed between its opening and now
             self._is_over = True
             raise httpx2.ConnectError("the server closed the connection before a request was sent")
         assert self._transport is not None
-        answer: Reply[RawAnswer] = Reply(loop=asyncio.get_running_loop())
+        answer: Reply[ApiResponse] = Reply(loop=asyncio.get_running_loop())
         self._exchange = _Exchange(method, answer, max_body_bytes)
         self._transport.write(data)
         # If this is cancelled, `_exchange` stays, and so the connection is not used again.
@@ -570,9 +559,9 @@ class Connection(asyncio.Protocol):
         if size >= head.length:
             body = bytes(self._received if size == head.length else self._received[: head.length])
             self._is_over |= not head.keeps_connection or size > head.length
-            self._end(exchange, RawAnswer(head.status, head.reason, head.headers, body))
+            self._end(exchange, ApiResponse(head.status, head.reason, head.headers, body))
 
-    def _end(self, exchange: _Exchange, outcome: RawAnswer | Exception) -> None:
+    def _end(self, exchange: _Exchange, outcome: ApiResponse | Exception) -> None:
         self._exchange, self._received = None, b""
         if isinstance(outcome, Exception):
             self._is_over = True

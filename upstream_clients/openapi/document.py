@@ -9,16 +9,13 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from upstream_clients.schema_expansion import UnusableSchema, follow_pointer
 from upstream_clients.schema_repair import compiled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 
 MAX_REFERENCES: Final = 20
 """Maximum number of references that lead from one to the next."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 from urllib.parse import unquote, unquote_plus
 from urllib.request import getproxies
 
@@ -17,9 +18,6 @@ from upstream_clients.http import LIMITS, TIMEOUT
 from upstream_clients.line_messages import MAX_MESSAGE_BYTES
 from upstream_clients.openapi import connections
 from upstream_clients.openapi.api import ApiResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 USER_AGENT: Final = "codemode-mcp"
 """Value of `User-Agent`, until the client has named itself. Some APIs refuse requests without one."""
@@ -121,15 +119,16 @@ class Http:
             raw = await self._direct.exchange(endpoint, request.method, head, request.body, MAX_MESSAGE_BYTES)
         return await self.decoded(raw)
 
-    async def decoded(self, raw: connections.RawAnswer) -> ApiResponse:
+    async def decoded(self, raw: ApiResponse) -> ApiResponse:
         """Return an answer without its content encoding. Raises `UnreadableBody`."""
-        body, encoding = raw.body, encoding_of(raw)
-        if encoding and body:
+        body, encoding = raw.body, raw.headers.get("content-encoding", "").strip().lower()
+        if encoding not in ("", "identity") and body:
             try:  # without a thread if it takes a few milliseconds, compressed or not
                 body = connections.decompressed(body[: THREAD_BYTES + 1], encoding, THREAD_BYTES)
             except connections.UnreadableBody:
                 body = await anyio.to_thread.run_sync(connections.decompressed, body, encoding, MAX_MESSAGE_BYTES)
-        return response_of(raw._replace(body=body))
+            return replace(raw, body=body)
+        return raw
 
     async def _uses_proxy(self, address: Address) -> bool:
         if not getproxies():
@@ -138,7 +137,7 @@ class Http:
             self._by_proxy = await anyio.to_thread.run_sync(_ProxyClient)
         return self._by_proxy.has_proxy_for(address.url)
 
-    async def _exchange_by_proxy(self, request: Outgoing, fields: Mapping[str, str]) -> connections.RawAnswer:
+    async def _exchange_by_proxy(self, request: Outgoing, fields: Mapping[str, str]) -> ApiResponse:
         address = request.address
         # The proxy resolves the names, so only what the address itself shows can be checked.
         if self._guarded and not may_be_public(address.endpoint.host):
@@ -149,17 +148,6 @@ class Http:
         return await self._by_proxy.exchange(
             httpx2.Request(request.method, address.url, headers=headers, content=request.body, extensions=extensions)
         )
-
-
-def response_of(raw: connections.RawAnswer) -> ApiResponse:
-    """Return an answer that has no content encoding."""
-    return ApiResponse(raw.status, raw.reason, raw.headers, raw.body)
-
-
-def encoding_of(raw: connections.RawAnswer) -> str:
-    """Return the content encoding of an answer; empty for none."""
-    encoding = raw.headers.get("content-encoding", "").strip().lower()
-    return "" if encoding == "identity" else encoding
 
 
 def _encode(request: Outgoing) -> tuple[bytes, dict[str, str]]:
@@ -180,7 +168,7 @@ class _ProxyClient(httpx2.AsyncClient):
     def has_proxy_for(self, url: str) -> bool:
         return self._transport_for_url(httpx2.URL(url)) is not self._transport
 
-    async def exchange(self, request: httpx2.Request) -> connections.RawAnswer:
+    async def exchange(self, request: httpx2.Request) -> ApiResponse:
         # Past `AsyncClient.send`, which follows redirects and keeps cookies.
         response = await self._transport_for_url(request.url).handle_async_request(request)
         try:
@@ -188,4 +176,4 @@ class _ProxyClient(httpx2.AsyncClient):
             body = await connections.read_stream(response.stream, MAX_MESSAGE_BYTES)
         finally:
             await response.aclose()
-        return connections.RawAnswer(response.status_code, response.reason_phrase, dict(response.headers), body)
+        return ApiResponse(response.status_code, response.reason_phrase, dict(response.headers), body)

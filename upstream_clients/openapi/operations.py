@@ -11,18 +11,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, urljoin, urlsplit
 
-from upstream_clients.openapi.document import PER_OPERATION, BudgetError, UnsupportedError, plain_text, shown
+from upstream_clients.openapi.document import PER_OPERATION, BudgetError, Document, UnsupportedError, plain_text, shown
 from upstream_clients.openapi.next_request import origin_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from upstream_clients.openapi.document import Document
-
 
 METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 MAX_OPERATIONS: Final = 5_000

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from upstream_clients.openapi import bodies
-from upstream_clients.openapi.arguments import METHOD_PARAMETER
+from upstream_clients.openapi.arguments import METHOD_PARAMETER, Arguments, Parameter
 from upstream_clients.openapi.bodies import (
     ArgumentProblem,
     form_pairs,
@@ -18,11 +19,6 @@ from upstream_clients.openapi.bodies import (
     path_value,
     quoted_literal,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from upstream_clients.openapi.arguments import Arguments, Parameter
 
 __all__ = ["ApiRequest", "ArgumentProblem", "make_request"]
 

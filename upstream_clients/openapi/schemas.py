@@ -13,29 +13,13 @@ import hashlib
 import json
 import re
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from upstream_clients.openapi.document import (
-    KEYWORDS,
-    MAX_CHOICES,
-    MAX_OUTPUT_TEXT,
-    MAX_TEXT,
-    PER_DEFINITION,
-    PER_SCHEMA,
-    Patterns,
-    UnsupportedError,
-    plain_text,
-    small,
-)
+from upstream_clients.openapi import document as documents
 from upstream_clients.schema_relaxation import with_null
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from upstream_clients.openapi.document import Budget, Document
-
 
 Use = Literal["input", "output"]
 
@@ -72,7 +56,7 @@ class Converted:
 class Schemas:
     """The schemas of a document. Each named one is converted once for requests and once for answers."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: documents.Document) -> None:
         self._document = document
         self._converted: dict[tuple[Use, int], tuple[Any, Converted]] = {}
         """Results by the identities of schemas, which may be shared by thousands of operations. The schemas are kept
@@ -80,7 +64,7 @@ class Schemas:
         self._references: dict[str, str] = {}
         """References by the name in `$defs`."""
         self._named: dict[tuple[Use, str], Converted] = {}
-        self.patterns = Patterns()
+        self.patterns = documents.Patterns()
 
     def convert(self, schema: Any, use: Use) -> Converted:
         """Return one schema of the document. Raises `BudgetError` if the document has taken too much work."""
@@ -95,7 +79,7 @@ class Schemas:
         if found is None:
             try:
                 target = self._document.target(self._references[name])
-            except UnsupportedError:
+            except documents.UnsupportedError:
                 target = {}
             found = self._named[use, name] = self.convert(target, use)
         return found
@@ -117,7 +101,7 @@ class Schemas:
         return known
 
     @property
-    def budget(self) -> Budget:
+    def budget(self) -> documents.Budget:
         return self._document.budget
 
     @property
@@ -142,7 +126,7 @@ class _Conversion:
         self._budget = schemas.budget
         self._hidden = "readOnly" if use == "input" else "writeOnly"
         self._ignored: frozenset[str] = frozenset() if use == "input" else _ONLY_IN_REQUESTS
-        self._max_text = MAX_TEXT if use == "input" else MAX_OUTPUT_TEXT
+        self._max_text = documents.MAX_TEXT if use == "input" else documents.MAX_OUTPUT_TEXT
         self._names: dict[str, None] = {}
         self._size = 0
 
@@ -155,7 +139,7 @@ class _Conversion:
             return False
         if not isinstance(schema, dict) or depth > MAX_DEPTH:
             return {}
-        self._budget.spend(PER_SCHEMA)
+        self._budget.spend(documents.PER_SCHEMA)
         reference = schema.get("$ref")
         result: dict[str, Any] = {}
         if isinstance(reference, str):
@@ -164,7 +148,7 @@ class _Conversion:
                 self._names[name] = None
                 result["$ref"] = f"#/$defs/{name}"
                 self._size += len(name) + 20
-            except UnsupportedError as error:
+            except documents.UnsupportedError as error:
                 result["description"] = f"Anything: {error}."
                 self._size += 80
             if self._schemas.is_legacy:  # keywords beside it do not count, except in the minds of many authors
@@ -179,7 +163,7 @@ class _Conversion:
         for keyword, value in schema.items():
             if keyword in self._ignored:
                 continue
-            read = KEYWORDS.get(keyword)
+            read = documents.KEYWORDS.get(keyword)
             if keyword == "pattern":
                 if self._schemas.patterns.is_usable(value):
                     result[keyword] = value
@@ -194,7 +178,7 @@ class _Conversion:
                     self._size += len(keyword) + 6
             elif keyword in _CHILDREN_BY_NAME:
                 self._by_name(keyword, value, result, depth)
-            elif keyword in _LISTS_OF_CHILDREN and isinstance(value, list) and 0 < len(value) <= MAX_CHOICES:
+            elif keyword in _LISTS_OF_CHILDREN and isinstance(value, list) and 0 < len(value) <= documents.MAX_CHOICES:
                 self._size += len(keyword) + 6
                 branches = [self._convert(each, depth + 1) for each in value]
                 if keyword == "oneOf" and "anyOf" not in schema:
@@ -203,13 +187,15 @@ class _Conversion:
         self._repair(schema, result)
 
     def _text(self, value: Any) -> str | None:
-        return plain_text(value, self._max_text)
+        return documents.plain_text(value, self._max_text)
 
     def _plain(self, keyword: str, value: Any, result: dict[str, Any], read: Callable[[Any], Any]) -> None:
         if isinstance(value, str):
             self._budget.spend(1, min(len(value), 4 * self._max_text))
         else:
-            self._budget.spend(1 + (2 * min(len(value), MAX_CHOICES) if isinstance(value, (list, dict)) else 0))
+            self._budget.spend(
+                1 + (2 * min(len(value), documents.MAX_CHOICES) if isinstance(value, (list, dict)) else 0)
+            )
         found = read(value)
         if found is not None:
             result[keyword] = found
@@ -251,7 +237,12 @@ class _Conversion:
             if schema.get(exclusive) is True and bound in result:
                 result[exclusive] = result.pop(bound)
         example = schema.get("example")
-        if example is not None and not self._ignored and "examples" not in result and small(example) is not None:
+        if (
+            example is not None
+            and not self._ignored
+            and "examples" not in result
+            and documents.small(example) is not None
+        ):
             result["examples"] = [example]
             self._size += 20 + len(str(example))
 
@@ -340,9 +331,9 @@ class Bounds:
         definitions: dict[str, Any] = {}
         size += _CUT_SIZE * len(level)
         if size > _MOST_TIMES * limit:
-            raise UnsupportedError(f"its schema has more than {_MOST_TIMES * limit} bytes without its parts")
+            raise documents.UnsupportedError(f"its schema has more than {_MOST_TIMES * limit} bytes without its parts")
         while level:
-            budget.spend(PER_DEFINITION * len(level))
+            budget.spend(documents.PER_DEFINITION * len(level))
             found = {name: self._schemas.named(name, use) for name in level}
             has_more = any(each.names for each in found.values())
             room = int((limit - size) * (_LEVEL_SHARE if has_more else 1)) + _CUT_SIZE * len(level)
@@ -433,9 +424,11 @@ def _with_short_texts(schema: Any, limit: int, top: int, members: int) -> Any:
     """
     if not isinstance(schema, dict):
         return schema
-    shown = {name: value for name, value in schema.items() if limit or name not in _EXTRAS}
+    shown = dict(schema) if limit else {name: value for name, value in schema.items() if name not in _EXTRAS}
     if top and "description" in schema:
         shown["description"] = _short(schema["description"], top)
+    if _NESTED.isdisjoint(shown):
+        return shown
 
     def shorten(keyword: str, _holder: Any, _key: Any, child: Any) -> Any:
         return _with_short_texts(child, limit, members if keyword == "properties" else limit, limit)
@@ -452,16 +445,20 @@ def _with_children(schema: Mapping[str, Any], replace: Callable[[str, Any, Any, 
     """
     copy: dict[str, Any] = {}
     for keyword, value in schema.items():
-        if keyword in _CHILDREN_BY_NAME:
-            members = copy[keyword] = dict[str, Any]()
+        if keyword not in _NESTED:
+            copy[keyword] = value
+        elif keyword in _CHILDREN_BY_NAME:
+            members: dict[str, Any] = {}
+            copy[keyword] = members
             for name, child in value.items():
                 members[name] = replace(keyword, members, name, child)
         elif keyword in _LISTS_OF_CHILDREN:
-            parts = copy[keyword] = list[Any]()
+            parts: list[Any] = []
+            copy[keyword] = parts
             for child in value:
                 parts.append(replace(keyword, parts, len(parts), child))
         else:
-            copy[keyword] = replace(keyword, copy, keyword, value) if keyword in _CHILDREN else value
+            copy[keyword] = replace(keyword, copy, keyword, value)
     return copy
 
 

@@ -34,20 +34,18 @@ from upstream_clients.backoff import Backoff
 from upstream_clients.errors import LoginError, UpstreamCallError
 from upstream_clients.fetch import may_be_public
 from upstream_clients.line_messages import MAX_MESSAGE_BYTES
-from upstream_clients.openapi.api import Api, DocumentError
+from upstream_clients.openapi.api import Api, ApiResponse, DocumentError, Skipped
 from upstream_clients.openapi.calls import ApiCalls, Place
 from upstream_clients.openapi.client import Base, advice_after_refusal, credentials_of, with_credentials
 from upstream_clients.openapi.connections import ACCEPTED_ENCODINGS, UnreadableBody
 from upstream_clients.openapi.exchanges import USER_AGENT, Address, Http, Outgoing
 from upstream_clients.openapi.next_request import MAX_REDIRECTS, following, origin_of
-from upstream_clients.spec import ApiKey, is_url
+from upstream_clients.spec import ApiKey, UpstreamSpec, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from upstream_clients.openapi.api import ApiResponse, Skipped
     from upstream_clients.openapi.client import ApiClient, Credentials
-    from upstream_clients.spec import UpstreamSpec
 
 
 # The bytes of an OpenAPI document, from a file or a URL, within limits of size and time.

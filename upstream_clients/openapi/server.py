@@ -15,17 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from upstream_clients import jsonrpc
 from upstream_clients.direct import Answer, Refusal
 from upstream_clients.errors import LoginError
-from upstream_clients.jsonrpc import (
-    CLIENT_INFO,
-    METHOD_NOT_FOUND,
-    MODERN_VERSIONS,
-    SERVER_INFO,
-    key_of,
-)
 from upstream_clients.openapi.calls import DirectCalls, internal_error
-from upstream_clients.openapi.client import ApiClient
+from upstream_clients.openapi.client import ApiClient, Credentials
 from upstream_clients.openapi.served import ServedApi, read_api, unreadable
 from upstream_clients.questions import CURRENT
 from upstream_clients.token_store import LoginStore
@@ -37,9 +31,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from upstream_clients.error_mapping import HttpWatch
-    from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.line_messages import Incoming
-    from upstream_clients.openapi.client import Credentials
     from upstream_clients.spec import UpstreamSpec
 
 logger = logging.getLogger(__name__)
@@ -53,8 +45,8 @@ class ApiTransport:
     def __init__(self, served: ServedApi, tasks: TaskGroup) -> None:
         self._served = served
         self._tasks = tasks
-        self._scopes: dict[RequestId, anyio.CancelScope] = {}
-        self._answers: asyncio.Queue[Message] = asyncio.Queue()
+        self._scopes: dict[jsonrpc.RequestId, anyio.CancelScope] = {}
+        self._answers: asyncio.Queue[jsonrpc.Message] = asyncio.Queue()
 
     @property
     def last_context(self) -> contextvars.Context | None:
@@ -63,7 +55,7 @@ class ApiTransport:
     async def receive(self) -> Incoming:
         return await self._answers.get()
 
-    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+    async def send(self, message: jsonrpc.Message, headers: Mapping[str, str] | None = None) -> None:
         params = message.get("params") or {}
         match message:
             case {"method": "tools/call", "id": request_id}:
@@ -79,16 +71,16 @@ class ApiTransport:
             case {"method": str() as method, "id": request_id}:
                 self._answer(request_id, self._result(method, params))
             case {"method": "notifications/cancelled"}:
-                scope = self._scopes.get(key_of(params.get("requestId", "")))
+                scope = self._scopes.get(jsonrpc.key_of(params.get("requestId", "")))
                 if scope is not None:
                     scope.cancel()
 
-    def _begin(self, request_id: RequestId, work: Callable[[], Awaitable[Answer | Refusal]]) -> None:
-        scope = self._scopes[key_of(request_id)] = anyio.CancelScope()
+    def _begin(self, request_id: jsonrpc.RequestId, work: Callable[[], Awaitable[Answer | Refusal]]) -> None:
+        scope = self._scopes[jsonrpc.key_of(request_id)] = anyio.CancelScope()
         self._tasks.start_soon(self._run, request_id, scope, work)
 
     async def _run(
-        self, request_id: RequestId, scope: anyio.CancelScope, work: Callable[[], Awaitable[Answer | Refusal]]
+        self, request_id: jsonrpc.RequestId, scope: anyio.CancelScope, work: Callable[[], Awaitable[Answer | Refusal]]
     ) -> None:
         try:
             with scope:
@@ -97,22 +89,22 @@ class ApiTransport:
             logger.exception("a request to an API failed")
             self._answer(request_id, internal_error())
         finally:
-            self._scopes.pop(key_of(request_id), None)
+            self._scopes.pop(jsonrpc.key_of(request_id), None)
 
     def _result(self, method: str, params: Mapping[str, Any]) -> Answer | Refusal:
         calls = self._served.calls
         api = calls.api
         if method == "server/discover":
-            info = (params.get("_meta") or {}).get(CLIENT_INFO) or {}
+            info = (params.get("_meta") or {}).get(jsonrpc.CLIENT_INFO) or {}
             calls.client.set_user_agent(f"{info.get('name')}/{info.get('version')}")
             found = {
                 "resultType": "complete",
-                "supportedVersions": list(MODERN_VERSIONS),
+                "supportedVersions": list(jsonrpc.MODERN_VERSIONS),
                 "capabilities": _CAPABILITIES,
-                "_meta": {SERVER_INFO: {"name": api.title, "version": api.version}},
+                "_meta": {jsonrpc.SERVER_INFO: {"name": api.title, "version": api.version}},
             }
             return Answer({**found, "instructions": api.description} if api.description else found, None)
-        return Refusal(METHOD_NOT_FOUND, "Method not found", method)
+        return Refusal(jsonrpc.METHOD_NOT_FOUND, "Method not found", method)
 
     async def _read_list(self) -> Answer:
         return Answer(await self._served.read_list(), None)
@@ -121,9 +113,9 @@ class ApiTransport:
         """Have calls made by the latest list from now on; see `OpenTransport`."""
         return self._served.use_list()
 
-    def _answer(self, request_id: RequestId, answer: Answer | Refusal) -> None:
+    def _answer(self, request_id: jsonrpc.RequestId, answer: Answer | Refusal) -> None:
         if isinstance(answer, Answer):
-            message: Message = {"jsonrpc": "2.0", "id": request_id, "result": answer.result}
+            message: jsonrpc.Message = {"jsonrpc": "2.0", "id": request_id, "result": answer.result}
         else:
             error = {"code": answer.code, "message": answer.message, "data": answer.data}
             message = {"jsonrpc": "2.0", "id": request_id, "error": error}

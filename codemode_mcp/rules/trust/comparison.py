@@ -7,16 +7,12 @@ server is then held.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
-from codemode_mcp.rules.trust.items import ENTRY_KEY
+from codemode_mcp.rules.trust.items import ENTRY_KEY, Item, Key, Kind
 from declarations.names import identifiers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from codemode_mcp.rules.trust.items import Item, Key, Kind
 
 Mode = Literal["pin", "strict", "ask", "follow"]
 """The rule for what is held. `pin`: changes and new items. If only texts change, the item is usable under the accepted

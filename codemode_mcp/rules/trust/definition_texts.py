@@ -12,18 +12,14 @@ import html
 import itertools
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from declarations.untrusted_text import HIDDEN, escape_line, escape_misleading, json_escape
 from upstream_clients.json_values import pointer_part
 
-from .finding_rules import known_words, look_alikes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from .finding_rules import Wording
+from .finding_rules import Wording, known_words, look_alikes
 
 MAX_TEXT: Final = 200_000
 """Maximum characters of a definition that are examined."""

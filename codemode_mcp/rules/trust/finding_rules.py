@@ -7,15 +7,12 @@ import importlib
 import re
 import sys
 import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from codemode_mcp.rules.trust.finding_words import Meeting, meeting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
 
 # Substrings without which a regular expression cannot match, and which of them a text has.
 #

@@ -13,12 +13,10 @@ import bisect
 import functools
 import re
 import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
 
 WORDS_FILE: Final = Path(__file__).with_name("finding_words.toml")
 
@@ -261,10 +259,14 @@ def _negates(negation: tuple[int, int, int], at: int, number: int, words: Sequen
 
 
 class Meetings:
-    """The sets of classes that meet somewhere in the texts of a definition, each with its first place in each text."""
+    """The sets of classes that meet somewhere in the texts of a definition, each with its first place in each text.
+
+    Attributes:
+        classes: the classes of all words as bits.
+    """
 
     def __init__(self, sentences: Sequence[tuple[int, int, int]], read: Sequence[ReadSentence]) -> None:
-        self._all = 0
+        self.classes = 0
         self._places: dict[tuple[str, int], dict[int, dict[int, tuple[int, int]]]] = {}
         previous, before = 0, (-1, 0)
         for (start, end, number), sentence in zip(sentences, read, strict=True):
@@ -282,21 +284,16 @@ class Meetings:
             if before[0] == number:
                 self._add("sentence", 2, previous | whole, number, (before[1], end))
             previous, before = whole, (number, start)
-            self._all |= whole
+            self.classes |= whole
 
     def _add(self, unit: str, within: int, classes: int, number: int, place: tuple[int, int]) -> None:
         if classes & (classes - 1):
             self._places.setdefault((unit, within), {}).setdefault(classes, {}).setdefault(number, place)
 
-    @property
-    def classes(self) -> int:
-        """The classes of all words as bits."""
-        return self._all
-
     def find(self, wanted: Meeting) -> Iterator[tuple[int, int]]:
         """Yield the start and end of places where classes meet, in each text once for each set of classes."""
         need = wanted.classes
-        if need & ~self._all:
+        if need & ~self.classes:
             return
         for classes, places in self._places.get((wanted.unit, wanted.within), {}).items():
             if classes & need == need:

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Final, get_args
 from codemode_mcp.rules.trust.definition_texts import shown_pointer, texts_of
 from codemode_mcp.rules.trust.finding_checks import CHECKS, Definition
 from codemode_mcp.rules.trust.finding_rules import Rule, Severity, rules
-from codemode_mcp.rules.trust.items import without_request
+from codemode_mcp.rules.trust.items import Item, Key, without_request
 from codemode_mcp.rules.trust.text_findings import Mark, marks_of, one_matches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from codemode_mcp.rules.trust.comparison import ItemReport
-    from codemode_mcp.rules.trust.items import Item, Key
 
 
 MAX_FINDINGS: Final = 60

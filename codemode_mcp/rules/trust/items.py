@@ -22,7 +22,8 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote
 
-from upstream_clients.list_repair import without_metadata
+from upstream_clients.list_repair import HINTS, without_metadata
+from upstream_clients.schema_repair import BY_NAME, LISTS, NEGATIVE, POSITIVE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -48,27 +49,8 @@ _TEXTS: Final = frozenset(("title", "description", "$comment"))
 _SETS: Final = frozenset(("required", "enum", "type"))
 """Keywords of JSON Schema whose lists are sets."""
 
-_SCHEMAS: Final = frozenset(
-    (
-        *("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not"),
-        *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties", "allOf", "anyOf", "oneOf"),
-        "prefixItems",
-    )
-)
-"""Keywords whose value is a schema, or a list of schemas."""
-
-_SCHEMAS_BY_NAME: Final = frozenset(
-    ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
-)
-"""Keywords whose value is an object with names that the server has chosen, and a schema for each."""
-
-_HINTS: Final = {
-    "read_only": "readOnlyHint",
-    "destructive": "destructiveHint",
-    "idempotent": "idempotentHint",
-    "open_world": "openWorldHint",
-}
-"""Keys of MCP tool annotations, by the attributes of `upstream_clients.tools.Annotations`."""
+_SCHEMAS: Final = POSITIVE | NEGATIVE | LISTS | {"contentSchema"}
+"""Keywords whose value is a schema, or a list of schemas. Digests of pins depend on them, and on those with names."""
 
 _NAME_FIELDS: Final[Mapping[Kind, str]] = {"prompt": "name", "template": "uriTemplate"}
 """The members of definitions that have the names of items."""
@@ -185,7 +167,7 @@ def ui_of(meta: JsonObject | None) -> JsonObject:
 
 def _tool_json(tool: Tool) -> JsonObject:
     """Return a tool as in `tools/list`."""
-    hints: dict[str, Any] = {key: getattr(tool.annotations, name) for name, key in _HINTS.items()}
+    hints: dict[str, Any] = {key: getattr(tool.annotations, name) for name, key in HINTS.items()}
     if tool.annotations.title != tool.title:
         hints["title"] = tool.annotations.title
     members = {
@@ -265,7 +247,7 @@ def _place_below(place: _Place, key: str) -> _Place:
     if place == "schemas":
         return "schema"
     if place == "schema":
-        if key in _SCHEMAS_BY_NAME:
+        if key in BY_NAME:
             return "schemas"
         return "names" if key == "dependentRequired" else "schema" if key in _SCHEMAS else "value"
     return "value"

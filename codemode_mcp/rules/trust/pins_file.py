@@ -19,23 +19,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args
 
 import msgspec
-from msgspec import Meta, convert
 
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.base.strict_json import Form, parse_json
-from codemode_mcp.rules.trust.comparison import Acceptance, Listing, ServerPins, baseline_of
-from codemode_mcp.rules.trust.items import ENTRY_KEY, SERVER_KEY, Item, Kind
+from codemode_mcp.rules.trust.comparison import Acceptance, Listing, Mode, ServerPins, baseline_of
+from codemode_mcp.rules.trust.items import ENTRY_KEY, SERVER_KEY, Item, Key, Kind
 from declarations.names import NOTHING_KEPT, identifiers, is_displaced
 from upstream_clients.private_files import exposure, make_private_folder, open_private
-from upstream_clients.state_files import locked, replace_file, stamp_of
+from upstream_clients.state_files import Stamp, locked, replace_file, stamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
-
-    from codemode_mcp.rules.trust.comparison import Mode
-    from codemode_mcp.rules.trust.items import Key
-    from upstream_clients.state_files import Stamp
 
 
 log = logging.getLogger("codemode_mcp.rules.trust")
@@ -117,7 +112,7 @@ class PinsFolder:
                 before = self.load(server)
                 after = change(before)
                 if after != before:
-                    replace_file(path, _to_bytes(after))
+                    replace_file(path, encode(after))
                 return after
         except OSError as error:
             raise PinsUnavailable(f"the pins of server {server!r} cannot be written to {path}: {error}") from error
@@ -129,7 +124,7 @@ class PinsFolder:
             make_private_folder(path.parent)
             _check_folder(path)
             with locked(path.with_suffix(".lock")):
-                replace_file(path, _to_bytes(pins))
+                replace_file(path, encode(pins))
         except OSError as error:
             raise PinsUnavailable(f"the pins of server {server!r} cannot be written to {path}: {error}") from error
 
@@ -233,8 +228,6 @@ def _read(path: Path) -> ServerPins | None:
         return None
     except OSError as error:
         raise PinsUnavailable(f"the pins in {path} cannot be read: {error.strerror or error}") from error
-    # Imported late, since most of the time of this import is that of `msgspec`.
-
     try:
         if len(data) > MAX_FILE_BYTES:
             raise ValueError
@@ -244,11 +237,6 @@ def _read(path: Path) -> ServerPins | None:
     if pins is None:
         raise PinsUnavailable(f"the pins in {path} were written by another version of codemode-mcp")
     return pins
-
-
-def _to_bytes(pins: ServerPins) -> bytes:
-
-    return encode(pins, MAX_FILE_BYTES)
 
 
 def _name_of(text: str) -> str:
@@ -363,11 +351,24 @@ def decode(data: bytes) -> ServerPins | None:
     raw = json.loads(data)
     if raw.pop("format") not in _READABLE_PINS:
         return None
-    return _from_stored(msgspec.convert(raw, _StoredPins))
+    stored = msgspec.convert(raw, _StoredPins)
+    accepted = {}
+    for each in stored.accepted:
+        item = _item(each)
+        accepted[item.key] = Acceptance(item, each.by, each.at)
+    present = {}
+    for each in stored.present:
+        known = accepted.get((each.kind, each.name))
+        item = _item(each) if known is None or known.item.digest != each.digest else known.item
+        present[item.key] = item
+    listing = Listing(present, frozenset(stored.complete), stored.seen_at)
+    baseline = frozenset(stored.baseline)
+    names, since = stored.names or {}, stored.since or {}
+    return ServerPins(stored.server, accepted, stored.rejected, listing, stored.logged_in, baseline, names, since)
 
 
-def encode(pins: ServerPins, limit: int) -> bytes:
-    """Return the content of a file, in at most `limit` bytes. Raises `OSError` if the digests alone need more."""
+def encode(pins: ServerPins) -> bytes:
+    """Return the content of a file, in at most `MAX_FILE_BYTES`. Raises `OSError` if the digests alone need more."""
     for with_definitions in (True, False):
         accepted = [_stored(each.item, with_definitions, by=each.by, at=each.at) for each in pins.accepted.values()]
         digests = {key: each.item.digest for key, each in pins.accepted.items()}
@@ -389,25 +390,9 @@ def encode(pins: ServerPins, limit: int) -> bytes:
         )
         # Not by msgspec, which refuses integers of more than 64 bits.
         data = json.dumps({"format": PINS_FORMAT, **msgspec.to_builtins(stored)}).encode()
-        if len(data) <= limit:
+        if len(data) <= MAX_FILE_BYTES:
             return data
     raise OSError("the list of the server is too large")
-
-
-def _from_stored(stored: _StoredPins) -> ServerPins:
-    accepted = {}
-    for each in stored.accepted:
-        item = _item(each)
-        accepted[item.key] = Acceptance(item, each.by, each.at)
-    present = {}
-    for each in stored.present:
-        known = accepted.get((each.kind, each.name))
-        item = _item(each) if known is None or known.item.digest != each.digest else known.item
-        present[item.key] = item
-    listing = Listing(present, frozenset(stored.complete), stored.seen_at)
-    baseline = frozenset(stored.baseline)
-    names, since = stored.names or {}, stored.since or {}
-    return ServerPins(stored.server, accepted, stored.rejected, listing, stored.logged_in, baseline, names, since)
 
 
 def _item(stored: _StoredItem) -> Item:
@@ -437,8 +422,6 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 _GROUPS: Final[tuple[tuple[str, Kind], ...]] = (("tools", "tool"), ("prompts", "prompt"), ("templates", "template"))
 """Members of a server in the file, and the kind of their items."""
 
-_Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-
 
 class LockFileError(ConfigError):
     """Error for a lock file that cannot be used."""
@@ -466,8 +449,8 @@ class LockFile:
 
 
 class _Digests(Form):
-    digest: _Sha256
-    shape: _Sha256
+    digest: _Digest
+    shape: _Digest
 
 
 class _Server(Form):
@@ -515,7 +498,7 @@ def read_lock_file(path: Path) -> LockFile:
     try:
         value = parse_json(data.decode())
         if value["format"] in _READABLE:
-            servers = convert(value, _Content).servers
+            servers = msgspec.convert(value, _Content).servers
             return LockFile(
                 {name: _items(each) for name, each in servers.items()},
                 {name: each.identifier for name, each in servers.items() if each.identifier},

@@ -23,17 +23,8 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from codemode_mcp.audit.events import name_to_record
+from codemode_mcp.audit.events import Auditor, name_to_record
 from codemode_mcp.rules.trust import comparison, pins_file
-from codemode_mcp.rules.trust.comparison import (
-    Acceptance,
-    ItemReport,
-    Listing,
-    ServerPins,
-    baseline_of,
-    compare,
-    with_names,
-)
 from codemode_mcp.rules.trust.items import ENTRY_KEY, Item, entry_item, listed_item, listed_key, reference, tool_item
 from codemode_mcp.rules.trust.state_words import UNLISTED, entry_line, held_line, texts_line, why_held
 from codemode_mcp.rules.trust.views import (
@@ -50,8 +41,6 @@ from upstream_clients.list_repair import without_metadata
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from codemode_mcp.audit.events import Auditor
-    from codemode_mcp.rules.trust.comparison import Mode
     from codemode_mcp.rules.trust.items import Key
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.state_files import Stamp
@@ -91,8 +80,8 @@ class _Server:
     """
 
     name: str
-    mode: Mode = "pin"
-    pins: ServerPins | None = None
+    mode: comparison.Mode = "pin"
+    pins: comparison.ServerPins | None = None
     stamp: Stamp = None
     problem: str | None = None
     entry: Item | None = None
@@ -100,14 +89,14 @@ class _Server:
     unwritten: bool = False
     view: UpstreamView | None = None
     shown: UpstreamView | None = None
-    reports: Mapping[Key, ItemReport] = field(default_factory=dict)
+    reports: Mapping[Key, comparison.ItemReport] = field(default_factory=dict)
     admitted: dict[int, tuple[Tool, str | None]] = field(default_factory=dict)
     reported: frozenset[tuple[Key, str]] = frozenset()
 
     @property
-    def current_pins(self) -> ServerPins:
+    def current_pins(self) -> comparison.ServerPins:
         """The pins, with the present entry of the configuration even if no listing was compared since it changed."""
-        return comparison.with_entry(self.pins or ServerPins(self.name), self.entry)
+        return comparison.with_entry(self.pins or comparison.ServerPins(self.name), self.entry)
 
     def forget_comparison(self) -> None:
         """Have the present listing compared again."""
@@ -155,7 +144,7 @@ class Trust:
 
     def apply(
         self,
-        modes: Mapping[str, Mode],
+        modes: Mapping[str, comparison.Mode],
         specs: Iterable[UpstreamSpec],
         locked: pins_file.LockFile | None = None,
         written: Mapping[str, JsonObject] | None = None,
@@ -185,10 +174,10 @@ class Trust:
                 items = locked.servers.get(name, {})
                 if ENTRY_KEY not in items:
                     server.entry = None  # the lock file is older than entries in it
-                accepted = {key: Acceptance(item, "the lock file") for key, item in items.items()}
+                accepted = {key: comparison.Acceptance(item, "the lock file") for key, item in items.items()}
                 names = locked.tool_names.get(name, {})
                 server.pins, server.loaded = (
-                    with_names(ServerPins(name, accepted, baseline=pins_file.KINDS, names=names)),
+                    comparison.with_names(comparison.ServerPins(name, accepted, baseline=pins_file.KINDS, names=names)),
                     True,
                 )
             server.forget_comparison()
@@ -245,16 +234,18 @@ class Trust:
 
     def is_pinned(self, server: str) -> bool:
         """Return True if items of a server may be held."""
+        return self._pinned(server) is not None
+
+    def _pinned(self, server: str) -> _Server | None:
         found = self._servers.get(server)
-        return found is not None and found.mode != "follow"
+        return None if found is None or found.mode == "follow" else found
 
     def admits(self, server: str, tool: Tool) -> str | None:
         """Return the reason why a tool is held, as the server lists it now; None if it may be called.
 
         The reason follows the name of the tool in a sentence.
         """
-        found = self._servers.get(server)
-        if found is None or found.mode == "follow":
+        if (found := self._pinned(server)) is None:
             return None
         known = found.admitted.get(id(tool))
         if known is None:
@@ -266,8 +257,7 @@ class Trust:
 
         A server must not get a call of a rejected tool by leaving it out of its list.
         """
-        found = self._servers.get(server)
-        if found is None or found.mode == "follow":
+        if not self.is_pinned(server):
             return None
         why = self.why_server_held(server)
         if why is not None or self.has_accepted(server, ("tool", name)):
@@ -276,8 +266,7 @@ class Trust:
 
     def why_server_held(self, server: str) -> str | None:
         """Return the reason why everything of a server is held, as `admits` does; None if not all of it is."""
-        found = self._servers.get(server)
-        if found is None or found.mode == "follow":
+        if (found := self._pinned(server)) is None:
             return None
         self._see(found)
         if found.entry is None:
@@ -309,19 +298,18 @@ class Trust:
 
         If the process whose lists are shown has not listed this kind yet, this list is its baseline.
         """
-        found = self._servers.get(server)
-        if found is None or found.mode == "follow":
+        if (found := self._pinned(server)) is None:
             return
         self._see(found)
-        pins = found.pins or ServerPins(server)
+        pins = found.pins or comparison.ServerPins(server)
         if kind in pins.baseline:
             return
         items = dict(pins.present.items)
         for definition in definitions:
             item = self._without_secrets(listed_item(kind, definition), server)
             items.setdefault(item.key, item)
-        present = Listing(items, pins.present.complete | {kind}, self._clock())
-        found.pins = baseline_of(pins, server, present, found.mode, logged_in=pins.logged_in)
+        present = comparison.Listing(items, pins.present.complete | {kind}, self._clock())
+        found.pins = comparison.baseline_of(pins, server, present, found.mode, logged_in=pins.logged_in)
         found.unwritten = found.problem is None or found.unwritten
         found.forget_comparison()
 
@@ -341,24 +329,25 @@ class Trust:
         A template that its server does not list now is one of them, until a person accepts that. Return None for a
         server without pins.
         """
-        found = self._servers.get(server)
-        if found is None or found.mode == "follow" or found.pins is None:
+        found = self._pinned(server)
+        if found is None or found.pins is None:
             return None
         since = dict(comparison.with_since(found.pins).since)
         return since.pop("", inf), since
 
     def _reports_listed(
         self, name: str, kind: ListedKind, definitions: Sequence[JsonObject]
-    ) -> Sequence[ItemReport | None]:
+    ) -> Sequence[comparison.ItemReport | None]:
         """Return a report for each definition; None if nothing of the server is held."""
-        server = self._servers.get(name)
-        if server is None or server.mode == "follow":
+        if (server := self._pinned(name)) is None:
             return [None] * len(definitions)
         self._see(server)
         pins = server.current_pins
         return [self._report_listed(server, pins, kind, each) for each in definitions]
 
-    def _report_listed(self, server: _Server, pins: ServerPins, kind: ListedKind, definition: JsonObject) -> ItemReport:
+    def _report_listed(
+        self, server: _Server, pins: comparison.ServerPins, kind: ListedKind, definition: JsonObject
+    ) -> comparison.ItemReport:
         # Digests of thousands of definitions take long, and most are as they were compared already.
         known = server.reports.get(listed_key(kind, definition))
         if known is not None and known.present is not None and known.present.definition == without_metadata(definition):
@@ -368,14 +357,14 @@ class Trust:
 
     # what people see and decide
 
-    def reports(self, server: str | None = None) -> tuple[ItemReport, ...]:
+    def reports(self, server: str | None = None) -> tuple[comparison.ItemReport, ...]:
         """Return a report for each item of one server, or of all servers. Servers with mode `follow` have none."""
-        found: list[ItemReport] = []
+        found: list[comparison.ItemReport] = []
         for each in self._servers.values():
             if each.mode != "follow" and server in (None, each.name):
                 self._see(each)
                 if each.pins is not None:
-                    found += compare(each.pins, each.pins.present, each.mode)
+                    found += comparison.compare(each.pins, each.pins.present, each.mode)
         return tuple(found)
 
     def problem(self, server: str) -> str | None:
@@ -398,7 +387,7 @@ class Trust:
         """Reject items as `comparison.reject` does. Raises as `accept`."""
         await self._decide(server, lambda pins: comparison.reject(pins, choices, by))
 
-    async def _decide(self, name: str, decide: Callable[[ServerPins], ServerPins]) -> None:
+    async def _decide(self, name: str, decide: Callable[[comparison.ServerPins], comparison.ServerPins]) -> None:
         server = self._servers[name]
         self._see(server)
         before = server.pins
@@ -406,7 +395,7 @@ class Trust:
             raise KeyError(name)
         decide(before)  # raises `Stale` before anything is written
 
-        def change(stored: ServerPins | None) -> ServerPins:
+        def change(stored: comparison.ServerPins | None) -> comparison.ServerPins:
             return decide(pins_file.merge_pins(stored, before, server.mode))
 
         if self._folder is None:
@@ -481,12 +470,14 @@ class Trust:
                 pins = loaded.pins if loaded.pins is None or present is None else replace(loaded.pins, present=present)
                 self._take(server, pins, loaded.stamp)
 
-    def _take(self, server: _Server, pins: ServerPins | None, stamp: Stamp) -> None:
+    def _take(self, server: _Server, pins: comparison.ServerPins | None, stamp: Stamp) -> None:
         """Use pins that were read or written."""
         before, server.pins, server.stamp = server.pins, pins, stamp
         if _decisions(before) == _decisions(pins):
             return
-        record_decisions(self._auditor, before or ServerPins(server.name), pins or ServerPins(server.name))
+        record_decisions(
+            self._auditor, before or comparison.ServerPins(server.name), pins or comparison.ServerPins(server.name)
+        )
         server.forget_comparison()
         self._on_change()
 
@@ -511,7 +502,7 @@ class Trust:
         server.view = view
         self._load(server)
         server.problem = None
-        before = server.pins or ServerPins(server.name)
+        before = server.pins or comparison.ServerPins(server.name)
         server.pins = comparison.with_listed_names(before, (tool.name for tool in view.tools))
         server.unwritten = server.unwritten or server.pins != before
 
@@ -520,12 +511,14 @@ class Trust:
         before = server.pins
         present = listing_of(view, self._secrets(view.name), before, self._clock(), server.entry)
         refused = refused_kinds(view)
-        after = baseline_of(before, view.name, present, server.mode, logged_in=view.logged_in, refused=refused)
+        after = comparison.baseline_of(
+            before, view.name, present, server.mode, logged_in=view.logged_in, refused=refused
+        )
         if self._locked is not None and before is not None:
             after = replace(before, present=present)
         if before is None or after != before:
             server.pins, server.unwritten = after, server.problem is None or server.unwritten
-        reports = compare(after, present, server.mode)
+        reports = comparison.compare(after, present, server.mode)
         server.reports = {(each.kind, each.name): each for each in reports}
         server.admitted = {
             id(tool): (tool, self._why_held(server, server.reports["tool", tool.name])) for tool in view.tools
@@ -553,7 +546,7 @@ class Trust:
     def _without_secrets(self, item: Item, server: str) -> Item:
         return without_secrets(item, self._secrets(server))
 
-    def _why_held(self, server: _Server, report: ItemReport) -> str | None:
+    def _why_held(self, server: _Server, report: comparison.ItemReport) -> str | None:
         """Return the end of a sentence that begins with the name of an item; None if the item is not held."""
         if not report.held:
             return None
@@ -564,15 +557,13 @@ class Trust:
 
     # reporting
 
-    def _report_differences(self, server: _Server, reports: Sequence[ItemReport]) -> None:
+    def _report_differences(self, server: _Server, reports: Sequence[comparison.ItemReport]) -> None:
         """Log differences that the log does not have yet, and record held items."""
         differing = [each for each in reports if each.status not in ("accepted", "removed")]
-        now = {((each.kind, each.name), "" if each.present is None else each.present.digest) for each in differing}
-        unreported = [
-            each
-            for each in differing
-            if ((each.kind, each.name), "" if each.present is None else each.present.digest) not in server.reported
-        ]
+        now = {
+            ((each.kind, each.name), "" if each.present is None else each.present.digest): each for each in differing
+        }
+        unreported = [each for key, each in now.items() if key not in server.reported]
         server.reported = frozenset(now)
         held = [each for each in unreported if each.held]
         for each in held[:_MAX_RECORDED]:
@@ -588,7 +579,7 @@ class Trust:
             log.warning("%s", texts_line(server.name, texts, self.option))
 
 
-def record_decisions(auditor: Auditor, before: ServerPins, after: ServerPins) -> None:
+def record_decisions(auditor: Auditor, before: comparison.ServerPins, after: comparison.ServerPins) -> None:
     """Record what people have decided between two versions of pins."""
     for key, each in after.accepted.items():
         if each.by and before.accepted.get(key) != each:
@@ -611,7 +602,7 @@ def _record(
     auditor.emit(kind, name_to_record(reference(server, *key)), digest=digest, **fields)
 
 
-def _decisions(pins: ServerPins | None) -> object:
+def _decisions(pins: comparison.ServerPins | None) -> object:
     """Return the part of pins on which the comparison depends, apart from the present listing."""
     if pins is None:
         return None

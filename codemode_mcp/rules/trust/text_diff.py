@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -26,8 +26,6 @@ from declarations.untrusted_text import count_blanks, escape_look_alikes, escape
 from upstream_clients.json_values import pointer_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from codemode_mcp.rules.trust.comparison import ItemReport
     from upstream_clients.tools import JsonObject
 

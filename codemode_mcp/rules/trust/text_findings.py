@@ -14,22 +14,16 @@ import codecs
 import functools
 import itertools
 import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote
 
 from codemode_mcp.rules.trust.definition_texts import FoldedTexts, Text, excerpt, fold, shown, words_of
 from codemode_mcp.rules.trust.finding_checks import TEXT_CHECKS, ReadText, names_in
-from codemode_mcp.rules.trust.finding_rules import rules
-from codemode_mcp.rules.trust.finding_words import Meetings, read_sentences, words_in
+from codemode_mcp.rules.trust.finding_rules import Rule, Wording, rules
+from codemode_mcp.rules.trust.finding_words import Meeting, Meetings, read_sentences, words_in
 from declarations.untrusted_text import HIDDEN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from codemode_mcp.rules.trust.finding_rules import Rule, Wording
-    from codemode_mcp.rules.trust.finding_words import Meeting
-
 
 # Characters that mislead a person who reads a definition: hidden, look-alike, styled, or far out of sight.
 
@@ -67,12 +61,10 @@ _STYLED: Final = re.compile(
 _PADDING: Final = re.compile(r"\n(?:[ \t\r]{0,200}\n){9}|[ \t\u00a0\u2003\u3000]{100}")
 
 
-def hidden_characters(texts: Iterable[Text]) -> Iterator[tuple[str, str]]:
-    """Find characters that hide something, but not those that a script or an emoji needs."""
-    for text in texts:
-        at = _hidden_at(text.raw)
-        if at is not None:
-            yield text.where, excerpt(text.raw, at, at + 1)
+def hidden_characters(text: str) -> str | None:
+    """Find a character that hides something, but not one that a script or an emoji needs."""
+    at = _hidden_at(text)
+    return None if at is None else excerpt(text, at, at + 1)
 
 
 def _hidden_at(text: str) -> int | None:
@@ -94,29 +86,22 @@ def _hidden_at(text: str) -> int | None:
     return None
 
 
-def soft_characters(texts: Iterable[Text]) -> Iterator[tuple[str, str]]:
-    """Find hidden characters that copied text may have, outside words of the Latin alphabet."""
-    for text in texts:
-        if text.raw.isascii() or _SOFT_IN_WORD.search(text.raw):
-            continue
-        at = next((at for at in map(text.raw.find, "\xad\u2028\u2029\u200b") if at >= 0), text.raw.find("\ufeff", 1))
-        if at >= 0:
-            yield text.where, excerpt(text.raw, at, at + 1)
+def soft_characters(text: str) -> str | None:
+    """Find a hidden character that copied text may have, outside words of the Latin alphabet."""
+    if text.isascii() or _SOFT_IN_WORD.search(text):
+        return None
+    at = next((at for at in map(text.find, "\xad\u2028\u2029\u200b") if at >= 0), text.find("\ufeff", 1))
+    return excerpt(text, at, at + 1) if at >= 0 else None
 
 
-def look_alike_letters(texts: Iterable[Text]) -> Iterator[tuple[str, str]]:
-    """Find words of two alphabets whose foreign letters all look Latin, and words in styled letters."""
-    for text in texts:
-        if text.raw.isascii():
-            continue
-        if styled := _STYLED.search(text.raw):
-            yield text.where, excerpt(text.raw, *styled.span())
-            continue
-        for mixed in _MIXED.finditer(text.raw):
-            start, end = _word_around(text.raw, *mixed.span())
-            if fold(text.raw[start:end]).isascii():
-                yield text.where, excerpt(text.raw, start, end)
-                break
+def look_alike_letters(text: str) -> str | None:
+    """Find a word of two alphabets whose foreign letters all look Latin, or a word in styled letters."""
+    if text.isascii():
+        return None
+    if styled := _STYLED.search(text):
+        return excerpt(text, *styled.span())
+    words = (_word_around(text, *mixed.span()) for mixed in _MIXED.finditer(text))
+    return next((excerpt(text, start, end) for start, end in words if fold(text[start:end]).isascii()), None)
 
 
 def _word_around(text: str, start: int, end: int) -> tuple[int, int]:
@@ -129,22 +114,20 @@ def _word_around(text: str, start: int, end: int) -> tuple[int, int]:
     return first, last
 
 
-def padding(texts: Iterable[Text]) -> Iterator[tuple[str, str]]:
+def padding(text: str) -> str | None:
     """Find text behind many empty lines or spaces."""
-    for text in texts:
-        found = _PADDING.search(text.raw)
-        rest = text.raw[found.end() :].strip() if found else ""
-        if rest:
-            yield text.where, shown(rest)
+    found = _PADDING.search(text)
+    rest = text[found.end() :].strip() if found else ""
+    return shown(rest) if rest else None
 
 
-CHARACTER_CHECKS: Final[Mapping[str, Callable[[Iterable[Text]], Iterator[tuple[str, str]]]]] = {
+CHARACTER_CHECKS: Final[Mapping[str, Callable[[str], str | None]]] = {
     "hidden_characters": hidden_characters,
     "soft_characters": soft_characters,
     "look_alike_letters": look_alike_letters,
     "padding": padding,
 }
-"""The checks by their name in `finding_rules.toml`. Each yields (JSON pointer, excerpt)."""
+"""The checks by their name in `finding_rules.toml`. Each returns an excerpt."""
 
 
 # Encoded parts of texts, decoded: Base64, hexadecimal, escapes, substitutions, reversed text.
@@ -170,25 +153,25 @@ _BACKWARDS: Final = ("snoitcurtsni", " erongi", "suoiverp", "drowssap", "tnatsis
 """Words of instructions, encoded. Text without them is not decoded."""
 
 
-def decoded_parts(folded: FoldedTexts) -> Iterator[tuple[int, str]]:
-    """Yield the positions of parts that seem to be encoded, each with the part decoded."""
+def decoded_parts(folded: FoldedTexts) -> Iterator[str]:
+    """Yield the parts that seem to be encoded, decoded."""
     plain, lower = folded.plain, folded.lower
     for found in itertools.islice(_BASE64.finditer(plain), MAX_PARTS):
-        yield found.start(), _from_base64(found[0][:MAX_PART])
+        yield _from_base64(found[0][:MAX_PART])
     for found in itertools.islice(_HEXADECIMAL.finditer(plain), MAX_PARTS):
         digits = re.sub("[ :,]", "", found[0][:MAX_PART])
-        yield found.start(), _readable(bytes.fromhex(digits[: len(digits) // 2 * 2]))
+        yield _readable(bytes.fromhex(digits[: len(digits) // 2 * 2]))
     for found in itertools.islice(_PERCENT.finditer(plain), MAX_PARTS):
-        yield found.start(), unquote(plain[found.start() : found.start() + MAX_PART])
+        yield unquote(plain[found.start() : found.start() + MAX_PART])
     if escape := _ESCAPE.search(plain):
-        yield escape.start(), _ESCAPE.sub(lambda found: chr(int(found[1], 16)), _around(plain, escape.start()))
+        yield _ESCAPE.sub(lambda found: chr(int(found[1], 16)), _around(plain, escape.start()))
     spelled = [found.start() for found in itertools.islice(_DIGITS_AS_LETTERS.finditer(lower), 3)]
     if len(spelled) == 3:
-        yield spelled[0], _around(lower, spelled[0]).translate(_LETTERS)
+        yield _around(lower, spelled[0]).translate(_LETTERS)
     if (at := _first_of(_ROT13, lower)) >= 0:
-        yield at, codecs.decode(_around(plain, at), "rot13")
+        yield codecs.decode(_around(plain, at), "rot13")
     if (at := _first_of(_BACKWARDS, lower)) >= 0:
-        yield at, _around(plain, at)[::-1]
+        yield _around(plain, at)[::-1]
 
 
 def _around(text: str, at: int) -> str:
@@ -265,7 +248,12 @@ class _Memory:
         self._room = MAX_CHARACTERS
 
     def marks_of(self, text: Text, arguments: Collection[str], others: frozenset[str]) -> tuple[Mark, ...]:
-        """Return the marks of a text, as `marks_of` does."""
+        """Return the marks of a text, at most one of each rule, in the order of the rules.
+
+        Args:
+            arguments: the names of the definition's own arguments, in lower case.
+            others: the names of the tools of other servers that are no names of the definition itself.
+        """
         key = text.raw, text.is_name
         known = self.known.get(key)
         if known is None:
@@ -292,12 +280,7 @@ _memory: Final = _Memory()
 
 
 def marks_of(text: Text, arguments: Collection[str], others: frozenset[str]) -> tuple[Mark, ...]:
-    """Return the marks of a text, at most one of each rule, in the order of the rules.
-
-    Args:
-        arguments: the names of the definition's own arguments, in lower case.
-        others: the names of the tools of other servers that are no names of the definition itself.
-    """
+    """Return the marks of a text, as `_Memory.marks_of` does."""
     return _memory.marks_of(text, arguments, others)
 
 
@@ -329,10 +312,9 @@ def _checked(rule: Rule, text: Text, read: ReadText) -> str | None:
     if rule.names and text.is_name and one_matches(rule.names, words_of(text.raw)):
         return shown(text.raw)
     if rule.check == "encoded_text":
-        decoded = (each for _, each in decoded_parts(read.folded))
-        return next((shown(each) for each in decoded if _says_something(each)), None)
+        return next((shown(each) for each in decoded_parts(read.folded) if _says_something(each)), None)
     if rule.check in CHARACTER_CHECKS:
-        return next((excerpt for _, excerpt in CHARACTER_CHECKS[rule.check]((text,))), None)
+        return CHARACTER_CHECKS[rule.check](text.raw)
     if rule.check in TEXT_CHECKS:
         place = next(TEXT_CHECKS[rule.check](read, rule.patterns), None)
         return None if place is None else read.folded.excerpt(*place)

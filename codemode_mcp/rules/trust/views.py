@@ -6,15 +6,13 @@ import operator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from codemode_mcp.rules.trust.comparison import Listing
-from codemode_mcp.rules.trust.items import ENTRY_KEY, SERVER_KEY, Item, items_of, ui_of
+from codemode_mcp.rules.trust.comparison import ItemReport, Listing, ServerPins
+from codemode_mcp.rules.trust.items import ENTRY_KEY, SERVER_KEY, Item, Key, Kind, items_of, ui_of
 from upstream_clients.list_repair import metadata_of, read_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from codemode_mcp.rules.trust.comparison import ItemReport, ServerPins
-    from codemode_mcp.rules.trust.items import Key, Kind
     from upstream_clients.tools import JsonObject, Tool, UpstreamView
 
 

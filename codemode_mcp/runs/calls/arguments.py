@@ -18,7 +18,7 @@ from codemode_mcp.catalog.entries import mcp_id
 from codemode_mcp.runs.calls.schema_check import SchemaCheck
 from codemode_mcp.runs.calls.schema_phrases import path_text, seen, shown_name
 from upstream_clients import redaction
-from upstream_clients.json_values import is_deeper
+from upstream_clients.json_values import is_deeper, map_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -266,14 +266,7 @@ def _advice(number: float) -> str:
 
 def as_written(value: Any) -> Any:
     """Return arguments with each Number beyond 2^53 as JavaScript writes it: its digits, up to 1e21."""
-    match value:
-        case float():
-            return _as_written(value)
-        case dict():
-            return {key: as_written(item) for key, item in value.items()}
-        case list():
-            return list(map(as_written, value))
-    return value
+    return map_json(value, str, _as_written, keys=False)
 
 
 def _as_written(number: float) -> int | float:

@@ -13,9 +13,9 @@ The module is long because one search, with one limit of steps, covers all of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from codemode_mcp.base.did_you_mean import misspells, nearest
 from codemode_mcp.base.text import clip
@@ -49,9 +49,6 @@ from codemode_mcp.runs.calls.schema_phrases import (
     shown_name,
     with_others,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 MAX_STEPS = 1_500
 """Steps of one search: visits of a subschema with a value, and other work of that size. They take milliseconds."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,8 +20,6 @@ from upstream_clients.json_values import pointer_part
 from upstream_clients.schemas import SchemaParts, UnusableSchema, compile_schema, is_legacy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     import jsonschema_rs
 
 

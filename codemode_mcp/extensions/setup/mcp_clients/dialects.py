@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import without_tokens
-from codemode_mcp.config.literals import REFERENCE, SCHEME, Secret, secrets_of
+from codemode_mcp.config.literals import REFERENCE, SCHEME, Secret, replace_secrets
 from upstream_clients.json_values import map_json
 from upstream_clients.redaction import HIDDEN, PLAIN_VALUES, WORD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Iterable, Mapping
 
     from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName
 
@@ -295,7 +295,7 @@ def without_secrets(entry: Mapping[str, Any]) -> dict[str, Any]:
 
     Every literal value of `env` and `headers` is hidden, except words like `true`, because it may be a secret.
     """
-    shown = _replace_secrets(entry, lambda _, text: f":-{HIDDEN}" if text.startswith(":-") else HIDDEN)
+    shown = replace_secrets(entry, lambda _, text: f":-{HIDDEN}" if text.startswith(":-") else HIDDEN)
     for table in ("env", "headers"):
         if isinstance(shown.get(table), dict):
             shown[table] = {
@@ -319,26 +319,7 @@ def with_variables(
         uses.append((name, secret))
         return f"${{{name}}}"
 
-    return _replace_secrets(entry, reference), tuple(uses)
-
-
-def _replace_secrets(entry: Mapping[str, Any], replacement: Callable[[Secret, str], str]) -> dict[str, Any]:
-    """Return a copy of the entry with a replacement for each literal secret."""
-    changed: dict[str, Any] = map_json(dict(entry), str)
-    by_text: dict[tuple[str | int, ...], list[Secret]] = {}
-    for secret in secrets_of(entry):
-        by_text.setdefault(secret.keys, []).append(secret)
-    for keys, secrets in by_text.items():
-        holder: Any = changed
-        for key in keys[:-1]:
-            holder = holder[key]
-        text = holder[keys[-1]]
-        pieces, at = [], 0
-        for secret in secrets:
-            pieces += [text[at : secret.begin], replacement(secret, text[secret.begin : secret.end])]
-            at = secret.end
-        holder[keys[-1]] = "".join(pieces) + text[at:]
-    return changed
+    return replace_secrets(entry, reference), tuple(uses)
 
 
 def _hide_literals(text: str) -> str:

@@ -19,6 +19,7 @@ from codemode_mcp.config.server_entry import starts_this_server
 from codemode_mcp.config.servers import read_servers
 from codemode_mcp.extensions.setup.mcp_clients.dialects import TOOL_LIST_KEYS, NotImportable, common_form, variable_name
 from codemode_mcp.rules.policy.policy import SOURCES
+from upstream_clients.json_values import map_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,14 +74,7 @@ class TextConverter:
 
     def value(self, value: object, key: str) -> Any:
         """Convert a JSON value; `key` names it in messages."""
-        match value:
-            case str():
-                return self.text(value, key)
-            case list():
-                return [self.value(each, key) for each in value]
-            case dict():
-                return {inner: self.value(each, key) for inner, each in value.items()}
-        return value
+        return map_json(value, lambda text: self.text(text, key), keys=False)
 
     def path(self, text: str) -> str:
         """Return a path made absolute, because our configuration would resolve it against its own folder."""
