@@ -73,12 +73,12 @@ def javascript(found: Preflight) -> Program:
     source = _as_body(found.source)
     if found.called is not None:
         text = _as_body(found.called.text)
-        positions = Positions("javascript", line_count(source), text, rewritten=found.called.inserted)
+        positions = Positions("javascript", line_count(source), text, None, found.called.inserted)
         return Program(text, None, positions, found.broken)
     if found.returning is None:
-        return Program(source, None, Positions("javascript", line_count(source), source), found.broken)
+        return Program(source, None, Positions("javascript", line_count(source), source, None, None), found.broken)
     returning = _as_body(found.returning)
-    positions = Positions("javascript", line_count(source), returning, rewritten=found.inserted)
+    positions = Positions("javascript", line_count(source), returning, None, found.inserted)
     return Program(returning, source, positions, found.broken)
 
 
@@ -99,7 +99,7 @@ async def typescript(found: Preflight, transform: Transform) -> Program:
             positions = Positions("typescript", lines, made.code, made.source_map, inserted)
             return Program(made.code, None, positions)
     made = await transform(_as_body(plain))
-    return Program(made.code, None, Positions("typescript", lines, made.code, made.source_map))
+    return Program(made.code, None, Positions("typescript", lines, made.code, made.source_map, None))
 
 
 def _as_body(script: str) -> str:
