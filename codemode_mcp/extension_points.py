@@ -117,10 +117,16 @@ class Command(NamedTuple):
     Attributes:
         module: the name of the module whose `app` has the command.
         place: a number by which commands are ordered in `--help`.
+        example: a command line, for the message if a required argument is missing.
+        extra: the message about an argument too many, which stands for `{}` in it.
+        similar: the command line to write, by the names of similar commands in other programs.
     """
 
     module: str
     place: int
+    example: str = ""
+    extra: str = ""
+    similar: Mapping[str, str] = {}
 
 
 class Page(NamedTuple):

@@ -70,22 +70,6 @@ def join_surrogates(text: str) -> str:
     return text
 
 
-def is_deeper(value: Any, depth: int) -> bool:
-    """Return True if JSON data has more levels of nesting than `depth`."""
-    level = [value]
-    for _ in range(depth):
-        level = [
-            child
-            for node in level
-            if isinstance(node, dict | list)
-            for child in (node.values() if isinstance(node, dict) else node)
-            if isinstance(child, dict | list)
-        ]
-        if not level:
-            return False
-    return True
-
-
 def result_text(content: Any) -> str | None:
     """Return the text that `unwrap` of a program reads from the content of a result; None if there is none.
 

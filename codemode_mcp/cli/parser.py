@@ -25,26 +25,6 @@ if TYPE_CHECKING:
     from typer._click import Context, Parameter
 
 
-_COMMANDS: Final = {
-    "exec": "codemode-mcp run -e CODE",
-    "eval": "codemode-mcp run -e CODE",
-    "execute": "codemode-mcp run -e CODE",
-    "tool": "codemode-mcp tools",
-    "search": "codemode-mcp tools QUERY",
-    "servers": "codemode-mcp tools",
-    "list": "codemode-mcp tools, or codemode-mcp runs list",
-    "ls": "codemode-mcp tools, or codemode-mcp runs list",
-    "uninstall": "codemode-mcp install --client NAME --undo",
-    "rm": "codemode-mcp remove NAME",
-    "delete": "codemode-mcp remove NAME",
-    "check": "codemode-mcp doctor",
-    "start": "codemode-mcp serve",
-    "shell": "codemode-mcp repl",
-    "version": "codemode-mcp --version",
-    "help": "codemode-mcp --help",
-}
-"""Our commands, by the names of similar commands in other programs."""
-
 _OPTIONS: Final = {
     "--eval": "-e",
     "--code": "-e",
@@ -62,25 +42,6 @@ _OPTIONS: Final = {
 }
 """Our options, by the names of similar options in other programs."""
 
-_EXAMPLES: Final = {
-    "install": "codemode-mcp install --client cursor",
-    "add": "codemode-mcp add https://example.com/mcp",
-    "remove": "codemode-mcp remove docs; codemode-mcp doctor shows the servers",
-    "enable": "codemode-mcp enable docs; codemode-mcp doctor shows the servers",
-    "disable": "codemode-mcp disable docs; codemode-mcp doctor shows the servers",
-    "login": "codemode-mcp login docs; codemode-mcp doctor shows the servers",
-    "logout": "codemode-mcp logout docs; codemode-mcp doctor shows the servers",
-    "call": "codemode-mcp call github.listIssues state=open; codemode-mcp tools lists all tools",
-}
-"""An example of each command that has a required argument, for the message if the argument is missing."""
-
-_WITH_ARGUMENT: Final = {
-    "types": "codemode-mcp types --out",
-    "repl": "codemode-mcp run",
-    "serve": "codemode-mcp serve --config",
-}
-"""Command lines to suggest, by a command that takes no argument. The given argument is added to them."""
-
 _REWORDED: Final = {
     "Value error, ": "",
     "Input should be a valid number, unable to parse string as a number": "write a number, such as 7",
@@ -95,7 +56,10 @@ _EXTRA: Final = re.compile(r"Got unexpected extra arguments? ?\(?s?\)? ?\((.*)\)
 
 def unknown_command(name: str, commands: Collection[str]) -> str:
     """Return the message for an unknown command."""
-    meant = _COMMANDS.get(name.lower())
+    similar = {"version": "codemode-mcp --version", "help": "codemode-mcp --help"}
+    for each in _commands().values():
+        similar |= each.similar
+    meant = similar.get(name.lower())
     if meant is None:
         close = nearest(name, commands)
         meant = " or ".join(f"codemode-mcp {each}" for each in close) or "codemode-mcp --help, which lists all"
@@ -105,6 +69,7 @@ def unknown_command(name: str, commands: Collection[str]) -> str:
 def improve(error: UsageError) -> None:
     """Change the message of a usage error so that it says what to write."""
     command = "" if error.ctx is None else str(error.ctx.info_name)
+    hints = _commands().get(command, Command("", 0))
     if isinstance(error, NoSuchOption) and error.ctx is not None:
         options = [each for parameter in error.ctx.command.get_params(error.ctx) for each in parameter.opts]
         options = [each for each in options if each.startswith("-")]
@@ -115,20 +80,14 @@ def improve(error: UsageError) -> None:
     elif isinstance(error, MissingParameter):
         if error.param is not None and error.param.name == "run":
             error.message = "codemode-mcp runs list shows the ids of runs"
-        elif command in _EXAMPLES:
-            error.message = f"Write it as in: {_EXAMPLES[command]}"
+        elif hints.example:
+            error.message = f"Write it as in: {hints.example}"
     elif isinstance(error, BadOptionUsage):
         example = "codemode-mcp run -e 'return 1'" if error.option_name == "-e" else ""
         error.message += f" Write it as in: {example}" if example else f" See codemode-mcp {command} --help."
     elif (extra := _EXTRA.match(error.message)) is not None:
-        if command == "import":
-            error.message = f"Name a file or a client with --from: codemode-mcp import --from {extra[1]}"
-        elif command == "run":
-            error.message += ". Write arguments of the program after --, and the text of a program after -e, in quotes."
-        else:
-            without = f"codemode-mcp {command}, without it"
-            advice = f"{_WITH_ARGUMENT[command]} {extra[1]}" if command in _WITH_ARGUMENT else without
-            error.message = f"{command} takes no argument, but got {extra[1]}. Write {advice}."
+        without = f"{command} takes no argument, but got {{}}. Write codemode-mcp {command}, without it."
+        error.message = (hints.extra or without).replace("{}", extra[1])
     elif error.message.startswith("No such command ") and "Did you mean" not in error.message:
         subcommands = getattr(getattr(error.ctx, "command", None), "commands", {})
         error.message += f" Write {' or '.join(f'codemode-mcp {command} {each}' for each in subcommands)}."
@@ -137,33 +96,63 @@ def improve(error: UsageError) -> None:
             error.message = error.message.replace(library_words, ours)
 
 
-_CORE: Final = (
-    ("demo", "serve", 0),
-    ("serve", "serve", 90),
-    ("run", "run", 100),
-    ("call", "run", 130),
-    ("tools", "tools", 150),
-    ("types", "tools", 160),
-    ("runs", "runs", 170),
-    ("programs", "programs", 180),
-    ("trust", "trust", 190),
-    ("servers", "servers", 200),
-    ("policy", "policy", 210),
-    ("clients", "clients", 220),
-    ("instance", "instance", 230),
-    ("login", "login", 270),
-    ("logout", "login", 280),
-)
-"""The commands of the core, each with its module in `commands` and its place in `--help`."""
+_HERE: Final = "codemode_mcp.cli.commands"
+
+_CORE: Final = {
+    "demo": Command(f"{_HERE}.serve", 0),
+    "serve": Command(
+        f"{_HERE}.serve",
+        90,
+        extra="serve takes no argument, but got {}. Write codemode-mcp serve --config {}.",
+        similar={"start": "codemode-mcp serve"},
+    ),
+    "run": Command(
+        f"{_HERE}.run",
+        100,
+        similar=dict.fromkeys(("exec", "eval", "execute"), "codemode-mcp run -e CODE"),
+    ),
+    "call": Command(
+        f"{_HERE}.run",
+        130,
+        example="codemode-mcp call github.listIssues state=open; codemode-mcp tools lists all tools",
+    ),
+    "tools": Command(
+        f"{_HERE}.tools",
+        150,
+        similar={"tool": "codemode-mcp tools", "search": "codemode-mcp tools QUERY"}
+        | dict.fromkeys(("list", "ls"), "codemode-mcp tools, or codemode-mcp runs list"),
+    ),
+    "types": Command(
+        f"{_HERE}.tools",
+        160,
+        extra="types takes no argument, but got {}. Write codemode-mcp types --out {}.",
+    ),
+    "runs": Command(f"{_HERE}.runs", 170),
+    "programs": Command(f"{_HERE}.programs", 180),
+    "trust": Command(f"{_HERE}.trust", 190),
+    "servers": Command(f"{_HERE}.servers", 200),
+    "policy": Command(f"{_HERE}.policy", 210),
+    "clients": Command(f"{_HERE}.clients", 220),
+    "instance": Command(f"{_HERE}.instance", 230),
+    "login": Command(f"{_HERE}.login", 270, example="codemode-mcp login docs; codemode-mcp doctor shows the servers"),
+    "logout": Command(f"{_HERE}.login", 280, example="codemode-mcp logout docs; codemode-mcp doctor shows the servers"),
+}
+"""The commands of the core."""
+
+
+@cache
+def _commands() -> dict[str, Command]:
+    """Return all commands, in the order of `--help`, in which a new user needs them."""
+    found = dict(_CORE)
+    for each in extensions():
+        found |= each.commands
+    return {name: found[name] for name in sorted(found, key=lambda name: found[name].place)}
 
 
 @cache
 def command_modules() -> dict[str, str]:
-    """Return the module of each command, in the order of `--help`, in which a new user needs them."""
-    found = {name: Command(f"codemode_mcp.cli.commands.{module}", place) for name, module, place in _CORE}
-    for each in extensions():
-        found |= each.commands
-    return {name: found[name].module for name in sorted(found, key=lambda name: found[name].place)}
+    """Return the module of each command, in the order of `--help`."""
+    return {name: command.module for name, command in _commands().items()}
 
 
 class _Commands(TyperGroup):

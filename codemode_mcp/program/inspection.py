@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeGuard
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from codemode_mcp.base.strict_json import Form, Integer
 from codemode_mcp.program.syntax import LINE_END, Span, span_of, words
 
 if TYPE_CHECKING:
@@ -30,13 +31,12 @@ Segment = tuple[int, int, int, int]
 """Line (1-based) and column (0-based) in the output, then those in the input."""
 
 
-@dataclass(frozen=True, slots=True)
-class Insertion:
+class Insertion(Form, array_like=True):
     """An insertion within one line of a text."""
 
-    line: int
-    column: int
-    growth: int
+    line: Integer
+    column: Integer
+    growth: Integer
 
     def __call__(self, line: int, column: int) -> tuple[int, int]:
         """Map a position after the insertion to the text before it."""
@@ -45,40 +45,33 @@ class Insertion:
         return line, column
 
 
-@dataclass(frozen=True, slots=True)
-class Author:
-    """The author's part of a text.
+class SourceMap(Form):
+    """A map from JavaScript to the TypeScript that it was made from. Raises `ValueError` for other mappings.
 
     Attributes:
+        mappings: the `mappings` of a source map (ECMA-426, revision 3) with one source.
         lines: the number of the author's lines.
         before: the number of our lines before them.
         grown: the insertions in the order of their positions.
     """
 
-    lines: int
-    before: int = 0
-    grown: tuple[Insertion, ...] = ()
+    mappings: str
+    lines: Integer
+    before: Integer
+    grown: tuple[Insertion, ...]
 
-    def __call__(self, line: int, column: int) -> tuple[int, int] | None:
-        """Map a 1-based position to the author's; None if it is outside the author's text."""
+    def __post_init__(self) -> None:
+        if _MAPPINGS.fullmatch(self.mappings) is None:
+            raise ValueError
+
+    def author(self, line: int, column: int) -> tuple[int, int] | None:
+        """Map a 1-based position in the TypeScript to the author's; None if it is outside the author's text."""
         line -= self.before
         if not 1 <= line <= self.lines:
             return None
         for grown in self.grown:
             line, column = grown(line, column)
         return line, column
-
-
-@dataclass(frozen=True, slots=True)
-class SourceMap:
-    """A map from JavaScript to the TypeScript that it was made from.
-
-    Attributes:
-        mappings: the `mappings` of a source map (ECMA-426, revision 3) with one source.
-    """
-
-    mappings: str = field(repr=False)
-    author: Author
 
     def __call__(self, line: int, column: int) -> tuple[int, int]:
         """Map a position to the author's 1-based line and column (UTF-16 units). Columns are approximate.
@@ -93,11 +86,6 @@ class SourceMap:
             return 0, 0
         _, _, source_line, source_column = segments[index]
         return self.author(source_line, source_column + 1) or (0, 0)
-
-
-def are_mappings(text: object) -> TypeGuard[str]:
-    """Return True if `decode_mappings` can decode a value."""
-    return isinstance(text, str) and _MAPPINGS.fullmatch(text) is not None
 
 
 @functools.lru_cache(maxsize=4)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import re
-from dataclasses import astuple, dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from codemode_mcp.base.settings import Language
-from codemode_mcp.base.strict_json import Form, Integer, form_from
-from codemode_mcp.program.inspection import Author, Insertion, SourceMap, are_mappings, decode_mappings
+from codemode_mcp.base.strict_json import Form, Integer
+from codemode_mcp.program.inspection import Insertion, SourceMap, decode_mappings
 from codemode_mcp.program.program_form import hint
 from codemode_mcp.program.syntax import LINE_END, utf16_units
 
@@ -33,9 +33,6 @@ MAX_FRAMES_READ = 64
 MAX_POSITIONS = 3
 """Maximum number of positions of one frame."""
 
-_CELL = "<input>"
-"""The name of a cell in stacks of the engine."""
-
 
 @functools.lru_cache(maxsize=64)
 def _frame(file: str) -> re.Pattern[str]:
@@ -49,31 +46,30 @@ _lines = functools.lru_cache(maxsize=2)(LINE_END.split)
 _HIDDEN_NAMES = {"anonymous", "<anonymous>", "__cell__", ""}
 
 
-@dataclass(frozen=True, slots=True)
-class Positions:
-    """Map from positions in the program that ran to positions in the author's text.
+class Positions(Form):
+    """Map from positions in the program that ran to positions in the author's text, which runs store.
 
     Attributes:
         lines: the number of lines of the author's text. Frames outside it are not shown.
         code: the program that ran, in which positions are searched that the engine does not report.
         transformed: the map from JavaScript to the TypeScript that it was made from.
         rewritten: the map from the text with the implicit return to the author's.
-        file_name: the name of the file in stacks of the engine and in messages, such as `programs/report.ts`; empty
-            for a cell.
     """
 
     language: Language
-    lines: int
-    code: str = ""
-    transformed: SourceMap | None = None
-    rewritten: Insertion | None = None
-    file_name: str = ""
+    lines: Integer
+    code: str
+    transformed: SourceMap | None
+    rewritten: Insertion | None
+
+    @property
+    def file_in_stacks(self) -> str:
+        """The name of the program in stacks of the engine."""
+        return "<input>"
 
     @property
     def file(self) -> str:
         """The name of the file in messages."""
-        if self.file_name:
-            return self.file_name
         return "cell.ts" if self.language == "typescript" else "cell.js"
 
     def author(self, line: int, column: int) -> tuple[int, int] | None:
@@ -149,7 +145,7 @@ class Positions:
 
     def _engine_frames(self, stack: str) -> Iterator[tuple[str, int, int]]:
         """Yield the name, line and column in `code` of each frame."""
-        frame = _frame(self.file_name or _CELL)
+        frame = _frame(self.file_in_stacks)
         for text in stack.splitlines():
             match = frame.match(text)
             if match is not None:
@@ -195,6 +191,24 @@ class Positions:
         return f"{self.file}:{first}{' or ' if others else ''}{', '.join(others)}"
 
 
+class FilePositions(Positions):
+    """The positions of a saved program.
+
+    Attributes:
+        path: the name of its file in stacks of the engine and in messages, such as `programs/report.ts`.
+    """
+
+    path: str
+
+    @property
+    def file_in_stacks(self) -> str:
+        return self.path
+
+    @property
+    def file(self) -> str:
+        return self.path
+
+
 def _line_of(code: str, line: int) -> str:
     lines = _lines(code)
     return lines[line - 1] if line <= len(lines) else ""
@@ -203,56 +217,3 @@ def _line_of(code: str, line: int) -> str:
 def _hint(thrown: Thrown, message: str) -> str:
     """Return a hint for the engine's message, or else for the described one, such as `tools.x is not a function`."""
     return hint(thrown) or (hint(replace(thrown, message=message)) if message != thrown.message else "")
-
-
-# The positions of a program as JSON data, for stored runs and recordings.
-
-
-_Grown = tuple[Integer, Integer, Integer]
-
-
-class _SourceMap(Form):
-    mappings: str
-    lines: Integer
-    before: Integer
-    grown: list[_Grown]
-
-
-class PositionsForm(Form):
-    """The form of `Positions`."""
-
-    language: Language
-    lines: Integer
-    code: str
-    transformed: _SourceMap | None
-    rewritten: _Grown | None
-
-
-def positions_form(positions: Positions) -> PositionsForm:
-    """Return the form of positions."""
-    made, rewritten = positions.transformed, positions.rewritten
-    transformed = None
-    if made is not None:
-        author = made.author
-        transformed = _SourceMap(made.mappings, author.lines, author.before, [astuple(each) for each in author.grown])
-    return form_from(
-        PositionsForm, positions, transformed=transformed, rewritten=None if rewritten is None else astuple(rewritten)
-    )
-
-
-def positions_in(form: PositionsForm) -> Positions:
-    """Return the positions of a form.
-
-    Raises:
-        ValueError: its source map is damaged.
-    """
-    made, rewritten = form.transformed, form.rewritten
-    transformed = None
-    if made is not None:
-        if not are_mappings(made.mappings):
-            raise ValueError
-        author = Author(made.lines, made.before, tuple(Insertion(*each) for each in made.grown))
-        transformed = SourceMap(made.mappings, author)
-    return Positions(
-        form.language, form.lines, form.code, transformed, None if rewritten is None else Insertion(*rewritten)
-    )

@@ -73,7 +73,7 @@ def javascript(found: Preflight) -> Program:
     source = _as_body(found.source)
     explicit, inserted = found.explicit
     text = _as_body(explicit)
-    positions = Positions("javascript", line_count(source), text, rewritten=inserted)
+    positions = Positions("javascript", line_count(source), text, None, inserted)
     fallback = None if found.called is not None or inserted is None else source
     return Program(text, fallback, positions, found.broken)
 
@@ -95,7 +95,7 @@ async def typescript(found: Preflight, transform: Transform) -> Program:
             positions = Positions("typescript", lines, made.code, made.source_map, inserted)
             return Program(made.code, None, positions)
     made = await transform(_as_body(plain))
-    return Program(made.code, None, Positions("typescript", lines, made.code, made.source_map))
+    return Program(made.code, None, Positions("typescript", lines, made.code, made.source_map, None))
 
 
 def _as_body(script: str) -> str:

@@ -33,7 +33,7 @@ import anyio
 import anyio.abc
 
 from codemode_mcp.base.errors import ProgramError, RuntimeUnavailable
-from codemode_mcp.program.inspection import Author, Insertion, SourceMap, are_mappings
+from codemode_mcp.program.inspection import Insertion, SourceMap
 from codemode_mcp.program.syntax import LINE_END
 
 __all__ = ["Transformed", "transform"]
@@ -90,10 +90,9 @@ class _Input:
         has_block_functions = any(_BLOCK_FUNCTION.search(line) for line in self.author)
         return (*_FLAGS, "--keep-names") if has_block_functions else _FLAGS
 
-    @property
-    def positions(self) -> Author:
-        """The map from positions in `text` to the author's."""
-        return Author(len(self.author), self.before, self.rewritten)
+    def source_map(self, mappings: str = "") -> SourceMap:
+        """Return the map to the author's text. Raises `ValueError` or `TypeError` for mappings that are not valid."""
+        return SourceMap(mappings, len(self.author), self.before, self.rewritten)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +101,15 @@ class Transformed:
 
     Attributes:
         code: the body of an async function that returns the value of the program.
+        source_map: the map from `code` to the author's text.
     """
 
     code: str
-    _mappings: str = field(repr=False)
-    _input: _Input = field(repr=False)
+    source_map: SourceMap = field(repr=False)
 
     def author_position(self, line: int, column: int) -> tuple[int, int]:
         """Map a position in `code` to the author's text, as `SourceMap` does."""
         return self.source_map(line, column)
-
-    @property
-    def source_map(self) -> SourceMap:
-        """The map from `code` to the author's text."""
-        return SourceMap(self._mappings, self._input.positions)
 
 
 async def transform(esbuild: Path, source: str, *, timeout: float) -> Transformed:
@@ -169,7 +163,7 @@ async def _transform(esbuild: Path, source: str) -> Transformed:
     replaced = _replace_returns(bare, returns, marker)
     outcome = await _run(esbuild, replaced)
     if isinstance(outcome, Transformed):
-        return Transformed(_restore_returns(outcome.code, marker), outcome._mappings, replaced)
+        return Transformed(_restore_returns(outcome.code, marker), replaced.source_map(outcome.source_map.mappings))
     raise _failure(outcome, replaced)
 
 
@@ -258,7 +252,7 @@ async def _run(esbuild: Path, given: _Input, limit: int = _MAX_DIAGNOSTICS) -> T
         text, _, encoded = out.decode("utf-8", "replace").rpartition(
             "//# sourceMappingURL=data:application/json;base64,"
         )
-        return Transformed(text.rstrip("\n"), _mappings_of(encoded), given)
+        return Transformed(text.rstrip("\n"), _source_map(encoded, given))
     complaint = err.decode("utf-8", "replace")
     diagnostics = _read_diagnostics(complaint, given)
     if diagnostics:
@@ -327,7 +321,7 @@ def _failure(diagnostics: Sequence[_Diagnostic], given: _Input) -> ProgramError:
     for diagnostic in diagnostics[:_MAX_DIAGNOSTICS]:
         # A position outside the author's text is the end of bare text.
         end = len(given.author), len(given.author[-1]) + 1
-        line, column = given.positions(diagnostic.line, diagnostic.column) or end
+        line, column = given.source_map().author(diagnostic.line, diagnostic.column) or end
         lines[f"cell.ts:{line}:{column}: {diagnostic.text}\n  {_excerpt(given.author[line - 1], column)}"] = None
     return ProgramError("typescript_transform_failed", "\n".join(lines))
 
@@ -341,11 +335,12 @@ def _excerpt(line: str, column: int) -> str:
 # --- Source map ------------------------------------------------------------------------------------------------------
 
 
-def _mappings_of(encoded: str) -> str:
+def _source_map(encoded: str, given: _Input) -> SourceMap:
     try:
         mappings = json.loads(base64.b64decode(encoded.strip()))["mappings"]
     except (binascii.Error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RuntimeUnavailable("esbuild returned no source map. Run `codemode-mcp setup`.") from error
-    if not are_mappings(mappings):
-        raise RuntimeUnavailable("esbuild returned a source map that is not valid. Run `codemode-mcp setup`.")
-    return mappings
+    try:
+        return given.source_map(mappings)
+    except (ValueError, TypeError):
+        raise RuntimeUnavailable("esbuild returned a source map that is not valid. Run `codemode-mcp setup`.") from None

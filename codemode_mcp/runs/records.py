@@ -29,7 +29,7 @@ from codemode_mcp.base.strict_json import (
     parse_json,
     rejecting_damage,
 )
-from codemode_mcp.program.positions import PositionsForm, positions_form, positions_in
+from codemode_mcp.program.positions import Positions
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs.calls.outcome import Counts
 from codemode_mcp.runs.end_records import (
@@ -273,7 +273,7 @@ class _Rest(Form):
     """
 
     began: Number
-    positions: PositionsForm | None
+    positions: Positions | None
     printed: Integer
     untold: Integer
     dropped: Integer
@@ -330,7 +330,6 @@ def record_of(run: Run, *, now: float, wall: float, reports_output: bool = False
         _Rest,
         run,
         began=run.began - now + wall,
-        positions=None if run.positions is None else positions_form(run.positions),
         printed=len(run.history),
         untold=0 if reports_output else len(run.outputs),
         timers=[
@@ -437,7 +436,7 @@ def restore(
         run.advance("suspend")
         for name in _SAME_IN_RUN:
             setattr(run, name, getattr(rest, name))
-        run.positions = None if rest.positions is None else positions_in(rest.positions)
+        run.positions = rest.positions
         for each in printed:
             run.history += check_outputs(msgspec.convert(parse_json(each), list[dict[str, Any]]))
         run.stored_outputs = rest.printed

@@ -18,7 +18,6 @@ from codemode_mcp.base.did_you_mean import normalize_name
 from codemode_mcp.base.json_text import json_text, replace_lone_surrogates
 from codemode_mcp.base.strict_json import ascii_json, parse_json
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text
-from codemode_mcp.program.positions import positions_form
 from codemode_mcp.runs.views import is_error
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import QuestionRefused
@@ -99,7 +98,7 @@ def record_start(run: Run, parts: StartParts) -> None:
 
 def _positions_text(positions: Positions | None) -> str:
     # Without the program, which is in the same line.
-    return "" if positions is None else ascii_json(replace(positions_form(positions), code=""))
+    return "" if positions is None else ascii_json(replace(positions, code=""))
 
 
 def record_end(run: Run, outcome: Outcome, elapsed_ms: float) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from codemode_mcp.server.notifications import Outbox
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class McpClient:
     def progress(self, source: str, message: str) -> None:
         """Send a progress message. It replaces an unsent message of the same source."""
         if self._progress is not None:
-            self._progress.put(source, (None, None, message))
+            self._progress.report(source, (None, None, message))
 
     def way(self, question: Question | ApprovalQuestion) -> Way:
         """Return how the question reaches the client; see `runs.questions.Client`."""
@@ -189,7 +190,7 @@ Message = tuple[float | None, float | None, str | None]
 """The progress, total and text of one message. If the progress is None, the number of messages is sent instead."""
 
 
-class LatestProgress:
+class LatestProgress(Outbox):
     """Progress messages to the client of one request, at a limited rate: the latest message of each source.
 
     An upstream may report progress faster than the client reads, and queued messages delay answers on the same stream.
@@ -198,44 +199,26 @@ class LatestProgress:
     """
 
     def __init__(self, exchange: Exchange) -> None:
+        super().__init__(self._report)
         self._exchange = exchange
-        self._unsent: list[tuple[str, Message]] = []
         self._free_at = -math.inf
         """Time at which the intervals of all sent messages have passed. Up to a burst of messages is sent before it."""
-        self._wake = anyio.Event()
-        self._closed = False
         self._count = 0
 
-    def put(self, source: str, message: Message) -> None:
+    def report(self, source: str, message: Message) -> None:
         """Send a message as soon as the rate allows it."""
-        at = next((at for at, (its_source, _) in reversed([*enumerate(self._unsent)]) if its_source == source), None)
+        last = next((key for key in reversed(self.waiting) if key[0] == source), None)
         # The number of messages that could be sent now. While that many are not queued, no message has to be replaced.
         allowed = PROGRESS_BURST - max(0.0, self._free_at - anyio.current_time()) / PROGRESS_INTERVAL
-        if at is None or len(self._unsent) < allowed:
-            self._unsent.append((source, message))
-        else:
-            self._unsent[at] = source, message
-        self._wake.set()
+        replaces = last is not None and len(self.waiting) >= allowed
+        self.put(message, last if replaces else (source, object()))
 
-    def close(self) -> None:
-        """Drop unsent messages and end `run`."""
-        self._closed = True
-        self._wake.set()
+    async def pause(self) -> None:
+        await anyio.sleep(max(0.0, self._free_at - anyio.current_time() - PROGRESS_BURST * PROGRESS_INTERVAL))
+        self._free_at = max(self._free_at, anyio.current_time()) + PROGRESS_INTERVAL
 
-    async def run(self) -> None:
-        """Send messages until `close`."""
-        while True:
-            await self._wake.wait()
-            await anyio.sleep(max(0.0, self._free_at - anyio.current_time() - PROGRESS_BURST * PROGRESS_INTERVAL))
-            if self._closed:
-                return
-            _, message = self._unsent.pop(0)
-            if not self._unsent:
-                self._wake = anyio.Event()
-            self._free_at = max(self._free_at, anyio.current_time()) + PROGRESS_INTERVAL
-            await self._send(*message)
-
-    async def _send(self, progress: float | None, total: float | None, text: str | None) -> None:
+    async def _report(self, message: Message) -> None:
+        progress, total, text = message
         self._count += 1
         await self._exchange.report_progress(float(self._count) if progress is None else progress, total, text)
 
@@ -259,7 +242,7 @@ async def open_client(
     async def tick() -> None:
         while True:
             await anyio.sleep(PROGRESS_SECONDS)
-            progress.put("", (None, None, f"running for {time.monotonic() - began:.0f} s"))
+            progress.report("", (None, None, f"running for {time.monotonic() - began:.0f} s"))
 
     async with anyio.create_task_group() as group:
         group.start_soon(tick)

@@ -390,7 +390,7 @@ class ForwardedCall:
         """Report the tool's progress to the client. Hidden characters of the message are dropped, as in errors."""
         if self.reporter is not None:
             shown = None if message is None else drop_hidden(cut(message, MAX_PROGRESS), keep="\n\t")
-            self.reporter.put(self.id, (progress, total, shown))
+            self.reporter.report(self.id, (progress, total, shown))
 
     async def ask(self, question: Question) -> JsonObject:
         """Put a question of the tool's server to the client and return the answer.

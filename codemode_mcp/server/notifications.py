@@ -7,8 +7,9 @@ come in bursts, for example when servers connect or a file is saved, so all chan
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -56,6 +57,70 @@ class Listener(Protocol):
     """A session of the handshake revisions."""
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, /) -> None: ...
+
+
+async def _notify(send: Callable[[], Awaitable[None]]) -> None:
+    """Send a notification, unless the client does not read or is leaving, which must not hinder the others."""
+    with anyio.move_on_after(SEND_SECONDS):
+        try:
+            await send()
+        except Exception as error:
+            log.debug("a client could not be notified: %r", error)
+
+
+class Outbox:
+    """The notifications that wait for one client. Its `run` sends them one after the other.
+
+    Args:
+        send: sends one notification.
+        most: maximum number of notifications that wait. Later ones are dropped.
+
+    Attributes:
+        waiting: the notifications by their keys, the oldest first.
+        sent: set when everything is sent after `end`.
+    """
+
+    def __init__(self, send: Callable[[Any], Awaitable[None]], most: float = math.inf) -> None:
+        self._send = send
+        self._most = most
+        self._wake = anyio.Event()
+        self._ended = False
+        self.waiting: dict[Hashable, Any] = {}
+        self.sent = anyio.Event()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.waiting) >= self._most
+
+    def put(self, notification: Any, key: Hashable = None) -> None:
+        """Send a notification soon. It replaces a waiting one with the same key."""
+        if not self.is_full:
+            self.waiting[key or object()] = notification
+            self._wake.set()
+
+    def end(self) -> None:
+        """End `run` once everything is sent."""
+        self._ended = True
+        self._wake.set()
+
+    def close(self) -> None:
+        """Drop what waits, and end `run`."""
+        self.waiting.clear()
+        self.end()
+
+    async def pause(self) -> None:
+        """Return when the next notification may be sent."""
+
+    async def run(self) -> None:
+        while self.waiting or not self._ended:
+            if not self.waiting:
+                self._wake = anyio.Event()
+                await self._wake.wait()
+            await self.pause()
+            if self.waiting:
+                notification = self.waiting.pop(next(iter(self.waiting)))
+                await _notify(partial(self._send, notification))
+        self.sent.set()
 
 
 class _WatchedLists:
@@ -167,7 +232,7 @@ class Announcer:
             await self.publish(kind)
         async with anyio.create_task_group() as group:
             for session in sessions:
-                group.start_soon(_notify, session, kind)
+                group.start_soon(_notify, partial(session.notify, f"notifications/{kind}/list_changed", None))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -176,14 +241,6 @@ class Announcer:
             group.start_soon(self.run)
             yield
             group.cancel_scope.cancel()
-
-
-async def _notify(session: Listener, kind: ListKind) -> None:
-    with anyio.move_on_after(SEND_SECONDS):
-        try:
-            await session.notify(f"notifications/{kind}/list_changed", None)
-        except Exception as error:  # a session that is ending must not prevent the notification of others
-            log.debug("a session could not be notified: %r", error)
 
 
 # Log messages of servers for clients that ask for them, in both protocol eras.
@@ -278,7 +335,7 @@ class ForwardedLogs:
             subscriber = _Subscriber(self._servers, exchange.caller, level, send, self._clock)
             self._sessions[session.connection] = subscriber
             session.at_end(lambda: self._forget(session.connection))
-            self._group.start_soon(subscriber.run)
+            self._group.start_soon(subscriber.outbox.run)
             self._group.start_soon(subscriber.follow)
         subscriber.level = level
         await subscriber.listen_soon()
@@ -301,7 +358,7 @@ class ForwardedLogs:
             # One client has sent all requests. It gets each message once.
             subscriber.gets = lambda level: self._first(level) is subscriber
         self._requests.append(subscriber)
-        self._group.start_soon(subscriber.run)
+        self._group.start_soon(subscriber.outbox.run)
         self._group.start_soon(subscriber.follow)
         try:
             await subscriber.listen_soon()
@@ -311,7 +368,7 @@ class ForwardedLogs:
             subscriber.end()
             try:
                 with anyio.move_on_after(LAST_SECONDS):
-                    await subscriber.sent.wait()
+                    await subscriber.outbox.sent.wait()
             finally:
                 subscriber.close()
 
@@ -334,27 +391,22 @@ class _Subscriber:
     Attributes:
         level: the level from which on messages are sent. `listen_soon` makes a change effective.
         gets: returns True if a message of a level is for this subscriber.
-        sent: set when everything is sent after `end`.
+        outbox: what is sent.
     """
 
     def __init__(self, servers: App, caller: Caller, level: LogLevel, send: Send, clock: Callable[[], float]) -> None:
         self._servers = servers
         self._caller = caller
-        self._send = send
         self._clock = clock
         self.level = level
         self.gets: Callable[[LogLevel], bool] = lambda _: True
-        self.sent = anyio.Event()
+        self.outbox = Outbox(send, MAX_QUEUED)
         self._heard: tuple[LogLevel, frozenset[str]] | None = None
         """The level and the servers to which it listens."""
         self._ends: list[Callable[[], None]] = []
         self._allowances: dict[str, _Allowance] = {}
-        self._queue: deque[JsonObject] = deque()
-        self._wake = anyio.Event()
         self._following = anyio.CancelScope()
         self._ended = False
-
-    # what is received
 
     async def listen_soon(self) -> None:
         """Listen to the servers that the caller sees. While they are being opened, wait for a limited time."""
@@ -396,12 +448,12 @@ class _Subscriber:
         self._ended = True
         self._following.cancel()
         self._stop_listening()
-        self._wake.set()
+        self.outbox.end()
 
     def close(self) -> None:
         """Receive no more messages, and drop those that are not sent."""
-        self._queue.clear()
         self.end()
+        self.outbox.close()
 
     def _take(self, server: str, message: JsonObject) -> None:
         if not self.gets(message["level"]):
@@ -409,30 +461,12 @@ class _Subscriber:
         params = _forwarded(server, message)
         now, size = self._clock(), len(compact_json(params))
         allowance = self._allowances.setdefault(server, _Allowance(now))
-        if not allowance.admits(1 + size / 1024, now, is_full=len(self._queue) >= MAX_QUEUED):
+        if not allowance.admits(1 + size / 1024, now, is_full=self.outbox.is_full):
             return
         if allowance.dropped:
-            self._queue.append(_dropped(server, allowance.dropped))
+            self.outbox.put(_dropped(server, allowance.dropped))
             allowance.dropped = 0
-        self._queue.append(params)
-        self._wake.set()
-
-    # what is sent
-
-    async def run(self) -> None:
-        """Send messages until the end."""
-        while not self._ended or self._queue:
-            if not self._queue:
-                self._wake = anyio.Event()
-                await self._wake.wait()
-                continue
-            params = self._queue.popleft()
-            with anyio.move_on_after(SEND_SECONDS):
-                try:
-                    await self._send(params)
-                except Exception as error:  # a client that is leaving must not end the messages of others
-                    log.debug("a log message could not be sent: %r", error)
-        self.sent.set()
+        self.outbox.put(params)
 
 
 @dataclass(slots=True, eq=False)

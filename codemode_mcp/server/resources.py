@@ -26,6 +26,7 @@ from codemode_mcp.server.direct_calls import unknown_resource
 from codemode_mcp.server.exposure import apps
 from codemode_mcp.server.exposure.apps import RESULTS, number_before
 from codemode_mcp.server.exposure.items import Located, exposed_contents_uri
+from codemode_mcp.server.notifications import Outbox
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import UpstreamClientError
 from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
@@ -296,9 +297,6 @@ MAX_WAITING: Final = 2 * MAX_RESOURCES
 MAX_URI: Final = 8 * 1024
 """Longest URI of an update in characters. For a longer one, the client gets the URI to which it has subscribed."""
 
-SEND_SECONDS: Final = 5.0
-"""Timeout of a notification in seconds."""
-
 
 @dataclass(eq=False)
 class _Held:
@@ -320,39 +318,15 @@ class _Held:
 
 
 @dataclass(eq=False)
-class _Outbox:
-    """The updates that wait for one client.
+class _Session:
+    """The subscriptions of a client of the handshake revisions, by its URIs.
 
     Several updates of a resource that were not sent yet are sent as one, and a server that names ever new parts of its
     resources cannot fill the memory.
     """
 
-    waiting: dict[str, None] = field(default_factory=dict)
-    wake: anyio.Event = field(default_factory=anyio.Event)
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-
-    def note(self, uri: str) -> None:
-        if len(self.waiting) < MAX_WAITING:
-            self.waiting[uri] = None
-            self.wake.set()
-
-    async def run(self, send: Callable[[str], Awaitable[None]]) -> None:
-        """Send updates until `scope` is cancelled."""
-        with self.scope:
-            while True:
-                await self.wake.wait()
-                self.wake = anyio.Event()
-                for uri in [*self.waiting]:
-                    del self.waiting[uri]
-                    await send(uri)
-
-
-@dataclass(eq=False)
-class _Session:
-    """The subscriptions of a client of the handshake revisions, by its URIs."""
-
+    outbox: Outbox
     held: dict[str, _Held] = field(default_factory=dict)
-    outbox: _Outbox = field(default_factory=_Outbox)
 
 
 class _Places:
@@ -428,7 +402,7 @@ class ResourceUpdates:
         # A second request for it must not subscribe again meanwhile.
         held = session.held[uri] = _Held()
         try:
-            held.begun(await self._begin(exchange, uri, session.outbox.note))
+            held.begun(await self._begin(exchange, uri, session.outbox))
         except BaseException:
             if session.held.get(uri) is held:
                 del session.held[uri]
@@ -436,19 +410,14 @@ class ResourceUpdates:
         return {}
 
     def _begin_session(self, exchange: Exchange) -> _Session:
-        connection, session = exchange.session.connection, _Session()
-        self._sessions[connection] = session
-
         async def notify(uri: str) -> None:
-            with anyio.move_on_after(SEND_SECONDS):
-                try:
-                    await exchange.session.notify("notifications/resources/updated", {"uri": uri})
-                except Exception as error:  # a session that is ending must not end the subscriptions of others
-                    log.debug("a session could not be notified: %r", error)
+            await exchange.session.notify("notifications/resources/updated", {"uri": uri})
 
+        connection = exchange.session.connection
+        session = self._sessions[connection] = _Session(Outbox(notify, MAX_WAITING))
         assert self._group is not None
         exchange.session.at_end(lambda: self.forget(connection))
-        self._group.start_soon(session.outbox.run, notify)
+        self._group.start_soon(session.outbox.run)
         return session
 
     def unsubscribe(self, exchange: Exchange, uri: str) -> dict[str, Any]:
@@ -463,7 +432,7 @@ class ResourceUpdates:
         """End the subscriptions of a session."""
         session = self._sessions.pop(connection, None)
         if session is not None:
-            session.outbox.scope.cancel()
+            session.outbox.close()
             for held in session.held.values():
                 held.close()
 
@@ -480,27 +449,27 @@ class ResourceUpdates:
         """
         ends: list[Callable[[], None]] = []
         honored: list[str] = []
-        outbox = _Outbox()
+        outbox = Outbox(publish, MAX_WAITING)
         try:
             for uri in [*dict.fromkeys(uris)][:MAX_RESOURCES]:
                 try:
-                    ends.append(await self._begin(exchange, uri, outbox.note))
+                    ends.append(await self._begin(exchange, uri, outbox))
                     honored.append(uri)
                 except JsonRpcError as error:
                     log.debug("no updates of %s: %s", escape_line(uri), error.message)
             async with anyio.create_task_group() as group:
-                group.start_soon(outbox.run, publish)
+                group.start_soon(outbox.run)
                 yield honored
                 group.cancel_scope.cancel()
         finally:
             for end in ends:
                 end()
 
-    async def _begin(self, exchange: Exchange, uri: str, note: Callable[[str], None]) -> Callable[[], None]:
+    async def _begin(self, exchange: Exchange, uri: str, outbox: Outbox) -> Callable[[], None]:
         """Subscribe to a resource. Return a function that ends the subscription.
 
         Args:
-            note: called with the URI of the client for each update.
+            outbox: gets the URI of the client for each update.
         """
         located = await self._readable.locate(exchange, uri)
         source = await self._servers.item_source(located.server, exchange.caller)
@@ -514,7 +483,8 @@ class ResourceUpdates:
         def take(updated: str) -> None:
             if self._readable.may_read(exchange, located.server):
                 named = updated if len(updated) <= MAX_URI else located.identifier
-                note(exposed_contents_uri(located.server, named, is_wrapped=located.is_wrapped))
+                own = exposed_contents_uri(located.server, named, is_wrapped=located.is_wrapped)
+                outbox.put(own, own)
 
         try:
             remove = await source.subscribe(located.identifier, take)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import mcp_types as types
-from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.lowlevel import Server
 from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary, RequestStateSecurity
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-    from mcp.server.models import InitializationOptions
     from mcp.server.session import ServerSession
     from mcp.shared.subscriptions import ServerEvent
 
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.code_mode import Surface
     from codemode_mcp.server.line_stream import Lines
-    from codemode_mcp.server.notifications import Announcer, ListKind
+    from codemode_mcp.server.notifications import ListKind
     from upstream_clients.tools import JsonObject, LogLevel
 
     UpdatesFn = Callable[
@@ -99,27 +98,48 @@ def surface_server(surface: Surface, caller_of: Callable[[ServerRequestContext[A
         async with surface.running():
             yield {}
 
-    def sees(context: ServerRequestContext[Any], kind: ListKind) -> bool:
-        return surface.sees(SdkSession(context), path_mode_of(context), caller_of(context), kind)
+    bus = InMemorySubscriptionBus()
+    streams: set[ListenHandler] = set()
 
-    def updates(
-        context: ServerRequestContext[Any], uris: Sequence[str], publish: Callable[[str], Awaitable[None]]
-    ) -> AbstractAsyncContextManager[list[str]]:
-        return surface.updates.stream(SdkExchange(context, caller_of(context)), uris, publish)
+    async def listen(
+        context: ServerRequestContext[Any], params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        wanted = (context.params or {}).get("notifications")
+        if isinstance(wanted, dict) and wanted.get("taskIds") and not knows_tasks(SdkSession(context)):
+            missing = not_declared()
+            raise MCPError(missing.code, missing.message, missing.data)
+        if len(streams) >= MAX_STREAMS:
+            raise MCPError(types.INTERNAL_ERROR, f"{MAX_STREAMS} streams are open already; close one first")
+        own = _StreamBus(bus)
+        handler = ListenHandler(own)
+        streams.add(handler)
 
-    server = AnnouncingServer(
-        surface.name,
-        announcer=surface.announcer,
-        sees=sees,
-        updates=updates,
-        version=surface.version,
-        title=surface.title,
-        lifespan=running,
+        async def publish(uri: str) -> None:
+            await own.publish(ResourceUpdated(uri=uri))
+
+        try:
+            uris = params.notifications.resource_subscriptions or []
+            async with surface.updates.stream(SdkExchange(context, caller_of(context)), uris, publish) as honored:
+                wanted = params.notifications.model_copy(update={"resource_subscriptions": honored or None})
+                return await handler(context, params.model_copy(update={"notifications": wanted}))
+        finally:
+            streams.discard(handler)
+
+    async def initialized(context: ServerRequestContext[Any], params: types.NotificationParams | None) -> None:
+        connection = connection_of(context)
+        if connection not in surface.announcer:
+            sees = partial(surface.sees, SdkSession(context), path_mode_of(context), caller_of(context))
+            connection.session = context.session
+            connection.callback(surface.announcer.add(connection, sees))
+
+    surface.announcer.publish = lambda kind: bus.publish(_EVENTS[kind]())
+    server = Server[Any](
+        surface.name, version=surface.version, title=surface.title, lifespan=running, on_subscriptions_listen=listen
     )
+    server.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
     for method in (*METHODS, *TASK_METHODS):
         server.add_request_handler(method, types.RequestParams, answer)
-    server.middleware.append(describe)
-    guard_state(server, surface.state_seconds, surface.state_keys)
+    server.middleware += [_name_invalid_params, describe, _Boundary(surface.state_seconds, surface.state_keys)]
     return server
 
 
@@ -161,13 +181,6 @@ MAX_STREAMS: Final = 1024
 """Maximum number of open streams of changes."""
 
 
-@asynccontextmanager
-async def _no_updates(
-    context: ServerRequestContext[Any], uris: Sequence[str], publish: Callable[[str], Awaitable[None]]
-) -> AsyncIterator[list[str]]:
-    yield []
-
-
 class _StreamBus(InMemorySubscriptionBus):
     """The events of one stream: those of all streams, and updates of its own resources."""
 
@@ -185,77 +198,6 @@ class _StreamBus(InMemorySubscriptionBus):
         return unsubscribe
 
 
-class AnnouncingServer(Server[Any]):
-    """A server that declares and sends announcements of changes to its lists.
-
-    If `others` has a `lifespan`, it must enter `announcer.running`.
-
-    Args:
-        sees: returns True if the client of a request sees a kind of lists.
-        updates: subscribes to resources, as `ResourceUpdates.stream`; None if there are no resources.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        announcer: Announcer,
-        sees: Callable[[ServerRequestContext[Any], ListKind], bool] = lambda _, kind: kind == "tools",
-        updates: UpdatesFn | None = None,
-        **others: Any,
-    ) -> None:
-        bus = InMemorySubscriptionBus()
-        streams: set[ListenHandler] = set()
-
-        async def listen(
-            context: ServerRequestContext[Any], params: types.SubscriptionsListenRequestParams
-        ) -> types.SubscriptionsListenResult:
-            wanted = (context.params or {}).get("notifications")
-            if isinstance(wanted, dict) and wanted.get("taskIds") and not knows_tasks(SdkSession(context)):
-                missing = not_declared()
-                raise MCPError(missing.code, missing.message, missing.data)
-            if len(streams) >= MAX_STREAMS:
-                raise MCPError(types.INTERNAL_ERROR, f"{MAX_STREAMS} streams are open already; close one first")
-            own = _StreamBus(bus)
-            handler = ListenHandler(own)
-            streams.add(handler)
-
-            async def publish(uri: str) -> None:
-                await own.publish(ResourceUpdated(uri=uri))
-
-            try:
-                uris = params.notifications.resource_subscriptions or []
-                async with (updates or _no_updates)(context, uris, publish) as honored:
-                    wanted = params.notifications.model_copy(update={"resource_subscriptions": honored or None})
-                    return await handler(context, params.model_copy(update={"notifications": wanted}))
-            finally:
-                streams.discard(handler)
-
-        @asynccontextmanager
-        async def announcing(server: Server[Any]) -> AsyncIterator[dict[str, Any]]:
-            async with announcer.running():
-                yield {}
-            for stream in [*streams]:
-                stream.close()
-
-        async def initialized(context: ServerRequestContext[Any], params: types.NotificationParams | None) -> None:
-            connection = connection_of(context)
-            if connection not in announcer:
-                connection.session = context.session
-                connection.callback(announcer.add(connection, partial(sees, context)))
-
-        announcer.publish = lambda kind: bus.publish(_EVENTS[kind]())
-        super().__init__(name, on_subscriptions_listen=listen, **{"lifespan": announcing, **others})
-        self.middleware.append(_name_invalid_params)
-        self.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
-
-    def create_initialization_options(
-        self, notification_options: NotificationOptions | None = None, *others: Any, **more: Any
-    ) -> InitializationOptions:
-        options = notification_options or NotificationOptions(tools_changed=True)
-        return super().create_initialization_options(options, *others, **more)
-
-
 async def _name_invalid_params(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Answer a request. If its params are not valid, name those that are wrong, which the SDK does not."""
     params = ctx.params or {}
@@ -270,24 +212,18 @@ async def _name_invalid_params(ctx: ServerRequestContext[Any, Any], call_next: C
         raise
 
 
-def guard_state(server: Server[Any], seconds: float, keys: StateKeys | None = None) -> None:
-    """Seal the `requestState` that clients send back with their answers, so that no client can forge one.
+class _Boundary(RequestStateBoundary):
+    """The SDK's sealing of the `requestState` that clients send back with their answers, so that none can forge one.
 
     Args:
         seconds: lifetime of a state.
         keys: returns keys of 32 bytes that all processes of the store share. It is called for the first state that is
-            sent or received, and raises `StoreUnavailable` while the store does not answer. Without keys, only this
-            process can open a state.
+            sent or received, and raises `StoreUnavailable` while the store does not answer.
     """
-    server.middleware.append(_Boundary(seconds, keys))
 
-
-class _Boundary(RequestStateBoundary):
-    """The SDK's sealing of request state, with keys that are loaded when they are first needed."""
-
-    def __init__(self, seconds: float, keys: StateKeys | None) -> None:
+    def __init__(self, seconds: float, keys: StateKeys) -> None:
         self._own = os.urandom(32)
-        self._keys = keys
+        self._keys: StateKeys | None = keys
         self._state_security = RequestStateSecurity(keys=[self._own], ttl=seconds)
         super().__init__(self._state_security, default_audience="codemode-mcp")
 

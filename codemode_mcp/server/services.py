@@ -407,7 +407,7 @@ class App:
         return None if is_bearer(owner) else await (await self.values()).offload(owner, text)
 
     async def state_keys(self) -> Sequence[bytes]:
-        """Return the keys for `sdk_server.guard_state`."""
+        """Return the keys for sealing the state of requests."""
         return await (await self.opened()).store.secrets("state of requests")
 
     async def transform(self, source: str) -> Transformed:

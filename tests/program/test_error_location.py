@@ -82,7 +82,7 @@ def described(engine: Engine, code: str) -> str:
         cell.close()
     assert told.report is not None
     assert told.report.error is not None
-    return Positions("javascript", code.count("\n") + 1, code).describe(told.report.error)
+    return Positions("javascript", code.count("\n") + 1, code, None, None).describe(told.report.error)
 
 
 def first_frame(engine: Engine, code: str) -> str:
@@ -189,7 +189,7 @@ def test_no_program_takes_long_to_search(kind: str) -> None:
 def test_a_stack_that_the_program_made_up_costs_little() -> None:
     code = "/*é" + "x\n" * 400_000 + "*/"
     error = Thrown("Error", "m", " at f (<input>:9:1)\n" * 400, engine=False, code=None)
-    positions = Positions("javascript", 400_001, code)
+    positions = Positions("javascript", 400_001, code, None, None)
     began = time.process_time()
     for _ in range(32):
         assert positions.describe(error, search=False).count("\n") == MAX_FRAMES

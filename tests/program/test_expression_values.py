@@ -101,7 +101,7 @@ def described(engine: Engine, code: str, result: Any) -> str:
     assert report is not None
     assert report.error is not None
     names = frozenset(map(normalize_name, ("MCP.files.readFile", "MCP.my-files.read_file")))
-    positions = Positions("javascript", code.count("\n") + 1, code)
+    positions = Positions("javascript", code.count("\n") + 1, code, None, None)
     return positions.describe(report.error, results=[Result(names, json.dumps(result))])
 
 

@@ -23,7 +23,7 @@ from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.plugins.api import NamespaceTool, namespace_tool
 from codemode_mcp.program import prepare as program
 from codemode_mcp.program.esbuild import find_esbuild
-from codemode_mcp.program.inspection import Author, Insertion, SourceMap
+from codemode_mcp.program.inspection import Insertion, SourceMap
 from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.typescript import transform
@@ -55,7 +55,7 @@ POSITIONS = Positions(
     "typescript",
     3,
     "await 1\nx\n",
-    SourceMap(";;AAAA,CAAC;GAKS", Author(9, 1, (Insertion(2, 3, 4),))),
+    SourceMap(";;AAAA,CAAC;GAKS", 9, 1, (Insertion(2, 3, 4),)),
     Insertion(1, 1, 8),
 )
 

@@ -97,11 +97,11 @@ async def test_of_progress_that_cannot_be_sent_yet_the_last_message_of_each_call
     progress = LatestProgress(cast("Any", client))
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
-        progress.put("a", (None, None, "a first"))
+        progress.report("a", (None, None, "a first"))
         await client.begun.wait()
         for step in range(100):
-            progress.put("a", (None, None, f"a {step}"))
-            progress.put("b", (7.0, 8.0, f"b {step}"))
+            progress.report("a", (None, None, f"a {step}"))
+            progress.report("b", (7.0, 8.0, f"b {step}"))
         client.open.set()
         while len({"a 99", "b 99"} & {message for _, message in client.seen}) < 2:
             await anyio.lowlevel.checkpoint()
@@ -118,9 +118,9 @@ async def test_progress_that_is_not_yet_sent_is_dropped_once_its_request_is_answ
     progress = LatestProgress(cast("Any", client))
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
-        progress.put("a", (None, None, "first"))
+        progress.report("a", (None, None, "first"))
         await client.begun.wait()
-        progress.put("a", (None, None, "second"))
+        progress.report("a", (None, None, "second"))
         progress.close()
         client.open.set()
     assert client.seen == [(1.0, "first")]
@@ -134,7 +134,7 @@ async def test_a_request_sends_a_few_progress_messages_a_second() -> None:
         group.start_soon(progress.run)
         began = anyio.current_time()
         while len(client.seen) < PROGRESS_BURST + 3:
-            progress.put("a", (None, None, "more"))
+            progress.report("a", (None, None, "more"))
             await anyio.sleep(0.001)
         assert anyio.current_time() - began > 1.5 * PROGRESS_INTERVAL
         progress.close()

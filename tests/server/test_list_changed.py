@@ -1,34 +1,59 @@
 """Announcements: to every session, once for a burst of changes, and never to closed sessions."""
 
-from typing import Any
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import mcp_types as types
 import pytest
 from mcp.client.client import Client
 
+from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.server import notifications
 from codemode_mcp.server.notifications import Announcer
-from codemode_mcp.server.sdk_server import OF_LINES, AnnouncingServer, Connection
+from codemode_mcp.server.sdk_server import OF_LINES, Connection, surface_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from codemode_mcp.server.notifications import ListKind
 
 pytestmark = pytest.mark.anyio
 
 
 class Shop:
-    """A server with a list that can be changed."""
+    """A surface with a list that can be changed."""
+
+    name = title = "shop"
+    version = "1"
+    state_seconds = 60.0
+    state_keys = None
 
     def __init__(self) -> None:
         self.names = ["one"]
         self._change = anyio.Event()
         self.looked = anyio.Event()
         self.announcer = Announcer(lambda: tuple(self.names), self._look)
-        self.server = AnnouncingServer("shop", announcer=self.announcer, version="1", on_list_tools=self._list)
+        self.running = self.announcer.running
+        self.updates = self
+        self.server = surface_server(cast("Any", self), lambda _: Caller("me"))
 
-    async def _list(self, context: Any, params: Any) -> types.ListToolsResult:
+    def capabilities(self, client: Any, path: Any, caller: Any) -> dict[str, Any]:
+        return {"tools": {"listChanged": True}}
+
+    def instructions(self, client: Any, path: Any) -> str:
+        return ""
+
+    def sees(self, client: Any, path: Any, caller: Any, kind: ListKind) -> bool:
+        return kind == "tools"
+
+    @asynccontextmanager
+    async def stream(self, exchange: Any, uris: Any, publish: Any) -> AsyncIterator[list[str]]:
+        yield []
+
+    async def answer(self, exchange: Any, method: str) -> dict[str, Any]:
         self.announcer.listed()
-        return types.ListToolsResult(
-            tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in self.names]
-        )
+        return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in self.names]}
 
     def _look(self) -> anyio.Event:
         self.looked.set()

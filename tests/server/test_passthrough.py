@@ -274,7 +274,7 @@ def test_what_is_nested_too_deeply_to_be_sent_is_shown_as_text(version: str) -> 
 @pytest.mark.anyio
 async def test_a_progress_message_of_a_server_cannot_control_a_terminal_or_be_endless() -> None:
     sent: list[Any] = []
-    reporter: Any = SimpleNamespace(put=lambda _, message: sent.append(message))
+    reporter: Any = SimpleNamespace(report=lambda _, message: sent.append(message))
     nothing: Any = None
     call = ForwardedCall("call_x", "c", Caller("me"), nothing, reporter, 1, 1, plain=False, remember=None)
     await call.progress(1, None, "\x1b[2Jdone\u202e\n")

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.base.json_text import is_deeper
 from codemode_mcp.catalog.plugins.api import PluginTool, ToolError
 from codemode_mcp.catalog.plugins.running import describe_error
 from upstream_clients.json_values import is_deeper

@@ -12,7 +12,7 @@ import anyio
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.catalog.saved_programs.program_file import default_function, exports_type
 from codemode_mcp.catalog.saved_programs.saved_program import ProgramFileError
-from codemode_mcp.program.positions import Positions
+from codemode_mcp.program.positions import FilePositions
 from codemode_mcp.program.syntax import from_utf16_units, line_count, parse, span_of, utf16_units
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class CompiledProgram:
     """
 
     code: str
-    positions: Positions
+    positions: FilePositions
     calls_programs: bool
 
 
@@ -80,12 +80,12 @@ class ProgramCompiler:
         body = function_body(program)
         calls_programs = "programs" in program.text
         if program.language == "javascript":
-            return CompiledProgram(body, Positions("javascript", lines, body, file_name=file), calls_programs)
+            return CompiledProgram(body, FilePositions("javascript", lines, body, None, None, file), calls_programs)
         try:
             made = await self._transform(body)
         except ProgramError as error:
             raise ProgramError(error.code, error.message.replace("cell.ts:", f"{file}:")) from None
-        positions = Positions("typescript", lines, made.code, made.source_map, file_name=file)
+        positions = FilePositions("typescript", lines, made.code, made.source_map, None, file)
         return CompiledProgram(made.code, positions, calls_programs)
 
 

@@ -22,6 +22,13 @@ async def _serve(app: App, caller: Caller, terminal: CommandTerminal) -> Mapping
 
 
 EXTENSION = Extension(
-    commands={"repl": Command(f"{__package__}.command", 140)},
+    commands={
+        "repl": Command(
+            f"{__package__}.command",
+            140,
+            extra="repl takes no argument, but got {}. Write codemode-mcp run {}.",
+            similar={"shell": "codemode-mcp repl"},
+        )
+    },
     instance_commands={"repl": _serve},
 )

@@ -148,7 +148,7 @@ class SavedCalls:
 def begin_text(call: ToolCall, compiled: CompiledProgram, arguments: JsonObject) -> str:
     """Return the answer to a call, as JSON text; see `prelude/76_programs.js`."""
     begun: JsonObject = {
-        "file": compiled.positions.file_name,
+        "file": compiled.positions.path,
         "input": arguments,
         "nested": compiled.calls_programs,
         **({} if call.known else {"code": compiled.code}),

@@ -26,7 +26,7 @@ from codemode_mcp.extensions.program_tools.replay.ending import (
 )
 from codemode_mcp.extensions.program_tools.replay.player import TURN_SECONDS, Matching, Part, play
 from codemode_mcp.extensions.program_tools.replay.script import script_of
-from codemode_mcp.program.positions import Positions, PositionsForm, positions_in
+from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.preflight import uses_intl
 from codemode_mcp.program.prepare import Cell, Preparer
 from codemode_mcp.program.time_zones import named_zones
@@ -225,10 +225,10 @@ def _positions(recording: Recording) -> Positions:
     """Return the positions of the recorded program."""
     start = recording.start
     if not start.positions:
-        return Positions(recording.opening.language, len(start.code.splitlines()), start.code)
+        return Positions(recording.opening.language, len(start.code.splitlines()), start.code, None, None)
     try:
-        form = msgspec.json.decode(start.positions, type=PositionsForm)
-        return with_fields(positions_in(form), code=start.code)
+        found = msgspec.json.decode(start.positions, type=Positions)
+        return msgspec.structs.replace(found, code=start.code)
     except (ValueError, msgspec.MsgspecError):
         raise ProgramError("invalid_input", "the recording is damaged: the positions of its program") from None
 

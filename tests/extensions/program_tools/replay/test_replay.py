@@ -13,8 +13,8 @@ from codemode_mcp.audit.recordings import format as lines
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.extensions.program_tools.replay import player
 from codemode_mcp.extensions.program_tools.replay.replay import Options, OtherProgram, replay
-from codemode_mcp.program.inspection import Author, SourceMap
-from codemode_mcp.program.positions import Positions, positions_form
+from codemode_mcp.program.inspection import SourceMap
+from codemode_mcp.program.positions import Positions
 from codemode_mcp.sandbox.messages import Load, Timer
 from tests.extensions.program_tools.replay.written import asked, completed, delivered, said, written
 
@@ -160,8 +160,8 @@ async def test_times_and_random_numbers_are_the_recorded_ones(engine: Engine) ->
 
 async def test_an_error_names_the_line_of_the_author_without_a_compiler(engine: Engine) -> None:
     recording = written("throw new Error('typed')")
-    source = Positions("typescript", 3, transformed=SourceMap("AAEA", Author(3, 0, ())))
-    start = structs.replace(recording.start, positions=encode(positions_form(source)).decode())
+    source = Positions("typescript", 3, "", SourceMap("AAEA", 3, 0, ()), None)
+    start = structs.replace(recording.start, positions=encode(source).decode())
     done = await run(engine, replace(recording, start=start))
     assert done.outcome.error == "Error: typed\n    at cell.ts:3:1"
 
