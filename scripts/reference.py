@@ -20,9 +20,8 @@ import typer
 
 from codemode_mcp.base import settings
 from codemode_mcp.cli import app
-from codemode_mcp.config import load, nodes, server_entry, servers
+from codemode_mcp.config import load, server_entry, servers
 from codemode_mcp.config.server_auth import AUTH_KEYS
-from codemode_mcp.rules.trust.comparison import MODES
 from codemode_mcp.server.exposure.selection import Exposure
 
 if TYPE_CHECKING:
@@ -139,75 +138,11 @@ class Section:
     """Key, type, default, meaning."""
 
 
-_SECRET = 'string, `{"command": [...]}` or `{"keyring": "name"}`'
-
-
 def sections() -> tuple[Section, ...]:
     """Return the whole file, object by object."""
-    code_mode = (
-        *fields(settings.CodeModeSettings),
-        ("runtime", '`"quickjs-wasi"`', '`"quickjs-wasi"`', "The only one there is."),
-        ("mode", '`"only"`', '`"only"`', "The only one there is."),
-    )
-    tools = (
-        (
-            "codeMode",
-            "object, `true` or `false`",
-            "`true`",
-            "See [below](#toolscodemode); `false` is [pass-through](../passthrough.md).",
-        ),
-        *fields(nodes.RuleKeys),
-        ("contexts", "object", "`{}`", "Other rules for some callers, by name; see [below](#toolscontextsname)."),
-        ("duplicates", "object", "", "See [below](#toolsduplicates)."),
-        ("budgets", "object", "`{}`", "How much callers may use servers, by name; see [below](#toolsbudgetsname)."),
-        ("approval", "object", "", "See [below](#toolsapproval)."),
-        *fields(
-            settings.ToolSettings,
-            without=(
-                *("code_mode", "policy", "contexts", "duplicates", "budgets", "clients", "approval", "overrides"),
-                *("expose", "expose_servers"),
-            ),
-        ),
-    )
-    contexts = (
-        (
-            "for",
-            "list of callers",
-            "required",
-            "Whom it is for: " + "; ".join(_attribute(settings.PolicyContext, "callers").split("; ")),
-        ),
-        *((key, kind, "that of `tools`", text) for key, kind, _, text in fields(nodes.RuleKeys)),
-        ("readOnly", "`true`, `false`", "`false`", _docs(settings.PolicyRules)["read_only"]),
-        ("expose", "as the section `expose`", "", "What these callers see directly; see [below](#expose)."),
-    )
-    budgets = (
-        (
-            "for",
-            "list of callers",
-            "all",
-            _docs(settings.BudgetSettings)["callers"].replace(" (`for`)", ""),
-        ),
-        *fields(settings.BudgetSettings, without=("name", "callers")),
-    )
-    store = (
-        *fields(settings.StoreSettings, without=("url", "encryption_keys")),
-        ("url", _SECRET, "required for `postgres`", _docs(settings.StoreSettings)["url"]),
-        (
-            "encryptionKey",
-            f"{_SECRET}, or a list of these",
-            "",
-            "32 random bytes in base64 or hexadecimal. " + _docs(settings.StoreSettings)["encryption_keys"],
-        ),
-    )
-    http = (
-        ("auth", "object", "", "Who is let in: `tokens`, or an authorization server."),
-        *fields(settings.HttpSettings, without=("tokens", "oauth")),
-    )
-    tokens = (
-        ("name", "string", "required", _docs(settings.StaticToken)["name"]),
-        ("token", _SECRET, "required", "At least 16 letters, digits and `-._~+/`."),
-        ("groups", "list of strings", "`[]`", _docs(settings.StaticToken)["groups"]),
-    )
+    *rules, read_only = fields(settings.PolicyRules)
+    callers, expose = fields(settings.PolicyContext)
+    tokens, *http = fields(settings.HttpSettings)
     return (
         Section(
             "",
@@ -231,12 +166,24 @@ def sections() -> tuple[Section, ...]:
         ),
         Section(
             "mcpServers.NAME.override.NAME.arguments",
-            f"Each value is JSON, or, for a secret, a {_SECRET}.",
+            f"Each value is JSON, or, for a secret, a {settings.SECRET}.",
             fields(servers.ArgumentKeys),
         ),
-        Section("tools", "Ids, globs and annotations are explained on the page on [policy](../policy.md).", tools),
-        Section("tools.codeMode", "A number out of range is moved to its end, and `doctor` says so.", code_mode),
-        Section("tools.contexts.NAME", "The first one that fits a caller counts.", contexts),
+        Section(
+            "tools",
+            "Ids, globs and annotations are explained on the page on [policy](../policy.md).",
+            (*fields(settings.ToolSettings), *rules),
+        ),
+        Section(
+            "tools.codeMode",
+            "A number out of range is moved to its end, and `doctor` says so.",
+            fields(settings.CodeModeSettings),
+        ),
+        Section(
+            "tools.contexts.NAME",
+            "The first one that fits a caller counts.",
+            (callers, *((key, kind, "that of `tools`", text) for key, kind, _, text in rules), read_only, expose),
+        ),
         Section(
             "tools.duplicates",
             _sentence(settings.DuplicateSettings),
@@ -245,35 +192,32 @@ def sections() -> tuple[Section, ...]:
         Section(
             "tools.budgets.NAME",
             "A call must fit into all budgets that apply; see [the guide](../policy.md#budgets).",
-            budgets,
+            fields(settings.BudgetSettings),
         ),
         Section("tools.approval", _sentence(settings.ApprovalSettings), fields(settings.ApprovalSettings)),
         Section(
             "plugins.NAME",
             "See [plugins](../plugins.md).",
-            fields(settings.PluginSettings, without=("name", "secrets", "unusable")),
+            fields(settings.PluginSettings),
         ),
         Section(
             "expose",
             "Also in `tools.contexts.NAME` and `clients.GLOB`. The value of a context counts before that of a client, "
             "and both before that of the file.",
-            _expose(),
+            fields(settings.ExposeSettings, Exposure()),
         ),
         Section(
             "clients.GLOB",
             "See [client profiles](../clients.md#client-profiles). The first glob that matches a client's name counts.",
-            (
-                *fields(settings.Profile, without=("client", "evidence")),
-                ("expose", "as the section `expose`", "", "What these clients see directly; see [above](#expose)."),
-            ),
+            (*fields(settings.Profile), *fields(settings.ProfileOverride)),
         ),
-        Section("store", "See [the guide](../configuration.md#store).", store),
-        Section("http", "See [serving HTTP](../http.md).", http),
-        Section("http.auth.tokens[]", "One bearer token.", tokens),
+        Section("store", "See [the guide](../configuration.md#store).", fields(settings.StoreSettings)),
+        Section("http", "See [serving HTTP](../http.md).", tuple(http)),
+        Section("http.auth.tokens[]", "One bearer token.", fields(settings.StaticToken)),
         Section(
             "http.auth",
             "With an authorization server, in the place of `tokens`.",
-            (("tokens", "list of objects", "", "See [above](#httpauthtokens)."), *fields(settings.IssuerSettings)),
+            (tokens, *fields(settings.IssuerSettings)),
         ),
         Section(
             "instance",
@@ -284,16 +228,6 @@ def sections() -> tuple[Section, ...]:
         Section("audit", "See [what is recorded](../audit.md).", fields(settings.AuditSettings)),
         Section("log", "Logs go to stderr, or to a file.", fields(settings.LogSettings)),
     )
-
-
-def _expose() -> tuple[tuple[str, str, str, str], ...]:
-    """Return the rows of `expose`, with the defaults of a file that sets nothing."""
-    modes = ", ".join(f'`"{mode}"`' for mode in get_args(settings.ExposeMode))
-    switches = dict.fromkeys(("prompts", "resources", "programs"), "`true`, `false`")
-    kinds = {"mode": modes, **switches, "direct": "list of strings"}
-    defaults = {"mode": f'`"{Exposure().mode}"`', "prompts": "`true`", "resources": "`true`", "programs": "`false`"}
-    docs = _docs(settings.ExposeSettings)
-    return tuple((key, kind, defaults.get(key, ""), docs[key]) for key, kind in kinds.items())
 
 
 def configuration() -> str:
@@ -376,17 +310,6 @@ _SECRET_SCHEMA: Final[dict[str, Any]] = {
         },
     ]
 }
-_EXPOSE_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "mode": {"enum": list(get_args(settings.ExposeMode))},
-        "prompts": {"type": "boolean"},
-        "resources": {"type": "boolean"},
-        "programs": {"type": "boolean"},
-        "direct": {"type": "array", "items": _TEXT},
-    },
-    "additionalProperties": False,
-}
 _AUTH_TYPES: Final[dict[str, dict[str, Any]]] = {
     **dict.fromkeys(("token", "username", "password", "value", "clientSecret"), _SECRET_SCHEMA),
     "in": {"enum": ["header", "query", "cookie"]},
@@ -407,16 +330,16 @@ _TYPES: Final[dict[str, dict[str, Any]]] = {
     "object": {"type": "object"},
     "`true`, `false`": {"type": "boolean"},
     '`"oauth"` or object': {"anyOf": [{"const": "oauth"}, *(_auth_schema(*each) for each in AUTH_KEYS.items())]},
-    "as the section `expose`": _EXPOSE_SCHEMA,
+    settings.EXPOSE: {"$ref": "#/properties/expose"},
     "`prompts`, `resources`": {
         "type": "object",
         "properties": {"prompts": {"type": "boolean"}, "resources": {"type": "boolean"}},
         "additionalProperties": False,
     },
-    "as `type`": {"enum": ["stdio", "http", "streamable-http", "sse", "openapi"]},
+    "as `type`": {"$ref": "#/properties/mcpServers/additionalProperties/properties/type"},
     "whole number": {"type": "integer"},
-    _SECRET: _SECRET_SCHEMA,
-    f"{_SECRET}, or a list of these": {"anyOf": [*_SECRET_SCHEMA["anyOf"], {"type": "array", "items": _SECRET_SCHEMA}]},
+    settings.SECRET: _SECRET_SCHEMA,
+    settings.SECRETS: {"anyOf": [*_SECRET_SCHEMA["anyOf"], {"type": "array", "items": _SECRET_SCHEMA}]},
 }
 """Schemas by the words of the tables."""
 
@@ -442,18 +365,23 @@ def _words(text: str) -> str:
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "").strip(" .;") or "An object"
 
 
-def fields(model: Any, *, without: tuple[str, ...] = ()) -> tuple[tuple[str, str, str, str], ...]:
-    """Return a row for each field of a dataclass of settings, out of its annotation, default and docstring."""
+def fields(model: Any, defaults: object = None) -> tuple[tuple[str, str, str, str], ...]:
+    """Return a row for each field with a docstring of a dataclass of settings.
+
+    Args:
+        defaults: an object with the default of each field, where the fields do not have them.
+    """
     docs = _docs(model)
     found = []
     for each in dataclasses.fields(model):
-        if each.name in without:
-            continue
-        key = settings.key_of(each.name)
-        kind = each.metadata.get("kind") or _kind(str(each.type))
-        if clamp := each.metadata.get("range"):
-            kind += f", {clamp.lowest} to {clamp.highest}"
-        found.append((key, kind, _default(key, each), _said(docs[each.name])))
+        if each.name in docs:
+            kind = each.metadata.get("kind") or _kind(model, str(each.type))
+            if clamp := each.metadata.get("range"):
+                kind += f", {clamp.lowest} to {clamp.highest}"
+            is_made = each.default_factory is not dataclasses.MISSING
+            value = {} if is_made else getattr(defaults, each.name, each.default)
+            default = each.metadata.get("default") or _default(value)
+            found.append((settings.key_of(each), kind, default, _said(docs[each.name])))
     return tuple(found)
 
 
@@ -465,37 +393,32 @@ def _said(text: str) -> str:
 _KINDS: Mapping[str, str] = {
     "bool": "`true`, `false`",
     "int": "whole number",
-    "int | None": "whole number",
     "str": "string",
-    "str | None": "string",
     "tuple[str, ...]": "list of strings",
     "Mapping[str, Any]": "object",
-    "tuple[Language, ...]": 'list of `"javascript"`, `"typescript"`',
-    "Mode": ", ".join(f'`"{mode}"`' for mode in MODES),
-    "StoreKind": '`"memory"`, `"sqlite"`, `"postgres"`',
-    "Via": '`"client"`, `"terminal"`, `"auto"`',
-    "LogLevel": '`"debug"`, `"info"`, `"warning"`, `"error"`',
 }
 
 
-def _kind(annotation: str) -> str:
-    if annotation.startswith("Literal["):
-        return ", ".join(f'`"{value}"`' for value in ast.literal_eval(annotation.removeprefix("Literal")))
-    return _KINDS[annotation]
+def _kind(model: Any, annotation: str) -> str:
+    """Return the words for a type. The names of other types than these stand for a `Literal`."""
+    name = annotation.removesuffix(" | None")
+    if name in _KINDS:
+        return _KINDS[name]
+    if listed := re.fullmatch(r"tuple\[(\w+), \.\.\.\]", name):
+        return f"list of {_kind(model, listed[1])}"
+    if name.startswith("Literal["):
+        values = ast.literal_eval(name.removeprefix("Literal"))
+    else:
+        values = get_args(getattr(inspect.getmodule(model), name))
+    return ", ".join(f'`"{value}"`' for value in values)
 
 
-_DEFAULTS: Mapping[str, str] = {"maxRunningRuns": "twice the cores", "resource": "`audience`"}
-"""Those that are made when the file is read."""
-
-
-def _default(key: str, field: dataclasses.Field[Any]) -> str:
-    if key in _DEFAULTS or "default" in field.metadata:
-        return field.metadata.get("default", _DEFAULTS.get(key, ""))
-    if field.default_factory is not dataclasses.MISSING:
-        return "`{}`"
-    match field.default:
+def _default(value: object) -> str:
+    match value:
         case dataclasses.MISSING:
             return "required"
+        case dict():
+            return "`{}`"
         case bool() as flag:
             return f"`{str(flag).lower()}`"
         case int() as number:
@@ -517,12 +440,6 @@ def _docs(model: Any) -> dict[str, str]:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                 found[name] = " ".join(text.split())
     return found
-
-
-def _attribute(model: Any, name: str) -> str:
-    """Return the description of a field under `Attributes:` of a class."""
-    (found,) = re.findall(rf"^ +{name}: (.*(?:\n {{8,}}.*)*)", inspect.getdoc(model) or "", re.MULTILINE)
-    return " ".join(found.split())
 
 
 def _sentence(model: Any) -> str:

@@ -1,8 +1,9 @@
 """The settings of all rooms, as frozen values. Sizes are in bytes.
 
-A class is the definition of one section of the configuration file. A field gives the key, the type, the default and,
-with `whole`, the range; its docstring is the text of docs/reference/configuration.md. `config.nodes` makes the checks
-of the file from it, and scripts/reference.py the page and the JSON Schema.
+A class is the definition of one section of the configuration file. A field with a docstring is a key of the section. It
+gives the type, the default and, with `whole`, the range; its docstring is the text of docs/reference/configuration.md.
+`config.nodes` makes the checks of the file from it, and scripts/reference.py the page and the JSON Schema. Fields that
+are no keys of the section are explained in the docstring of the class.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -111,35 +112,48 @@ class Clamp:
     highest: int
 
 
-def whole(default: Any, lowest: int, highest: int) -> Any:
+def setting(kind: str = "", default: str = "", value: Any = None, *, shown: bool = True, **more: Any) -> Any:
+    """Return the field of a key whose type, default or name differs from what its annotation and name say.
+
+    Args:
+        kind, default: the words of the reference for the type and the default. Without them, the field says both.
+        value: the default, or a function that makes it.
+        shown: False if `repr` leaves out the value.
+        more: `key`, the name in the file, and `range`; see `whole`.
+    """
+    made = {"default_factory" if callable(value) else "default": value}
+    return field(**made, repr=shown, metadata={"kind": kind, "default": default, **more})
+
+
+def whole(default: Any, lowest: int, highest: int, said: str = "") -> Any:
     """Return the field of a whole number.
 
     Args:
-        default: the default, or a function that makes it.
+        default: the default, or a function that makes it; `said` has the words for it.
         lowest, highest: the range; see `Clamp`.
     """
-    made = {"default_factory" if callable(default) else "default": default}
-    return field(**made, metadata={"range": Clamp(lowest, highest)})
+    return setting("", said, default, range=Clamp(lowest, highest))
 
 
-def setting(kind: str = "", default: str = "") -> Any:
-    """Return the field of a key whose type or default is said in words, where the annotation cannot say it."""
-    return field(default=None, metadata={"kind": kind, "default": default})
-
-
-def key_of(name: str) -> str:
+def key_of(field: Field[Any]) -> str:
     """Return the key in the configuration file of a field. `max_bytes` becomes `maxBytes`."""
-    return re.sub(r"_(\w)", lambda match: match[1].upper(), name)
+    return field.metadata.get("key") or re.sub(r"_(\w)", lambda match: match[1].upper(), field.name)
 
 
 def keys_of(model: Any) -> tuple[str, ...]:
     """Return the keys of a section of which every field is a key."""
-    return tuple(key_of(each.name) for each in fields(model))
+    return tuple(map(key_of, fields(model)))
 
 
 def ranges(model: Any) -> dict[str, Clamp]:
     """Return the ranges of the numbers of a section, by key."""
-    return {key_of(each.name): each.metadata["range"] for each in fields(model) if "range" in each.metadata}
+    return {key_of(each): each.metadata["range"] for each in fields(model) if "range" in each.metadata}
+
+
+SECRET: Final = 'string, `{"command": [...]}` or `{"keyring": "name"}`'
+SECRETS: Final = f"{SECRET}, or a list of these"
+EXPOSE: Final = "as the section `expose`"
+_RULES: Final = "list of ids, globs or annotations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +162,10 @@ class CodeModeSettings:
 
     enabled: bool = True
     """Code mode with `exec` and `wait`. `False` is pass-through: the tools of servers are exposed directly."""
+    runtime: Literal["quickjs-wasi"] = "quickjs-wasi"
+    """The only engine."""
+    mode: Literal["only"] = "only"
+    """The only mode."""
     languages: tuple[Language, ...] = ("javascript", "typescript")
     """Languages of `exec`: one of these, or both."""
     timeout_ms: int = whole(10_000, 100, 60_000)
@@ -175,7 +193,7 @@ class CodeModeSettings:
     max_suspended_runs_per_owner: int | None = whole(None, 1, 100_000)
     """Suspended programs of one owner, or of one address without authentication. None: no separate limit over stdio, a
     quarter of `maxSuspendedRuns` (at least 8) over HTTP."""
-    max_running_runs: int = whole(lambda: 2 * (os.cpu_count() or 1), 1, 1024)
+    max_running_runs: int = whole(lambda: 2 * (os.cpu_count() or 1), 1, 1024, "twice the cores")
     """Programs that compute at the same time; others queue."""
     max_tool_result_bytes: int = whole(16 * MIB, 1 * KIB, 1 * GIB)
     """Size limit of one result of a server."""
@@ -199,22 +217,29 @@ class CodeModeSettings:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRules:
-    """`tools.allow`, `deny`, `ask` and `approved`, as globs on ids or annotation tests; and `--read-only`."""
+    """`tools.allow`, `deny`, `ask` and `approved`, as globs on ids or annotation tests; and `--read-only`.
 
-    allow: tuple[str, ...] | None = None
-    """Allowed tools. None allows all tools, an empty tuple none."""
-    deny: tuple[str, ...] = ()
-    ask: tuple[str, ...] = ()
-    approved: tuple[str, ...] = ()
+    Attributes:
+        distrusted_servers: servers with `trustAnnotations: false`, whose annotations are ignored.
+        server_allow: `allow` of server entries, as pairs of a server and globs on ids. Other tools of such a server are
+            denied.
+        annotations: `annotations` of overrides, by the id of the tool. They count before those of the server, and even
+            if the server is not trusted.
+    """
+
+    allow: tuple[str, ...] | None = setting(_RULES, "everything")
+    """Tools that programs may call; with `[]` none."""
+    deny: tuple[str, ...] = setting(_RULES, value=())
+    """Tools that they may not call; beats all others."""
+    ask: tuple[str, ...] = setting(_RULES, value=())
+    """Tools whose calls a person has to [approve](../approval.md)."""
+    approved: tuple[str, ...] = setting(_RULES, value=())
+    """Exceptions from `ask`."""
     read_only: bool = False
     """Allow only tools with a trusted annotation that marks them as read-only."""
     distrusted_servers: frozenset[str] = frozenset()
-    """Servers with `trustAnnotations: false`, whose annotations are ignored."""
     server_allow: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """`allow` of server entries, as pairs of a server and globs on ids. Other tools of such a server are denied."""
     annotations: tuple[tuple[str, Annotations], ...] = ()
-    """`annotations` of overrides, by the id of the tool. They count before those of the server, and even if the
-    server is not trusted."""
 
 
 ExposeMode = Literal["code", "search", "direct", "auto"]
@@ -239,7 +264,7 @@ class ExposeSettings:
     """List the resources and resource templates of servers."""
     programs: bool | None = None
     """List saved programs as prompts, which clients show as slash commands. Off by default."""
-    direct: tuple[str, ...] | None = None
+    direct: tuple[str, ...] | None = setting(default="by the mode")
     """Tools that are listed with their own schemas, beside those of the mode: globs on ids, annotation tests, and `ui`
     for tools with an app. None: all tools in the mode `direct`, none in other modes."""
 
@@ -249,18 +274,18 @@ class PolicyContext:
     """One entry of `tools.contexts`: other rules for some callers.
 
     Attributes:
-        callers: `stdio`, `stdio:<login name>`, `principal:<name>`, `group:<name>` or `anonymous`, where a name may be a
-            glob. A caller has to match one of them. If there are none, only callers that name the context belong to it.
         rules: all rules for these callers, including those of `tools` that the context does not replace.
         own: the lists that the context replaces: `allow`, `deny`, `ask`, `approved`.
-        expose: what these callers see directly.
     """
 
     name: str
-    callers: tuple[str, ...]
-    rules: PolicyRules
+    callers: tuple[str, ...] = setting("list of callers", value=MISSING, key="for")
+    """Callers: `stdio`, `stdio:<login name>`, `principal:<name>`, `group:<name>` or `anonymous`, where a name may be a
+    glob. A caller has to match one of them. If there are none, only callers that name the context belong to it."""
+    rules: PolicyRules = setting(value=MISSING)
     own: frozenset[str] = frozenset()
-    expose: ExposeSettings = ExposeSettings()
+    expose: ExposeSettings = setting(EXPOSE, value=ExposeSettings)
+    """Tools and items that these callers see directly; see [below](#expose)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +307,8 @@ class BudgetSettings:
     name: str
     server: str = "*"
     """Glob on names of servers; each server has an account of its own."""
-    callers: tuple[str, ...] = ()
-    """Callers (`for`), as in `tools.contexts`; each has an account of its own. Empty: all callers."""
+    callers: tuple[str, ...] = setting("list of callers", "all", (), key="for")
+    """Callers, as in `tools.contexts`; each has an account of its own. Empty: all callers."""
     calls: int | None = whole(None, 1, 10**9)
     """Calls that may be sent."""
     bytes: int | None = whole(None, 1, 10**15)
@@ -307,7 +332,12 @@ class ApprovalSettings:
 
 @dataclass(frozen=True, slots=True)
 class PluginSettings:
-    """One entry of `plugins`."""
+    """One entry of `plugins`.
+
+    Attributes:
+        secrets: secret values in `config`.
+        unusable: the reason why the plugin is refused before it is loaded, such as an unset variable in `config`.
+    """
 
     name: str
     module: str | None = None
@@ -322,9 +352,7 @@ class PluginSettings:
     enabled: bool = True
     """`False` disables the plugin."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """Secret values in `config`."""
     unusable: str = ""
-    """The reason why the plugin is refused before it is loaded, such as an unset variable in `config`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,10 +412,11 @@ class StoreSettings:
     `postgres`: a database, for any number of machines."""
     path: str | None = None
     """The file of `sqlite`, relative to the configuration. None: `runs.sqlite3` in the user's state folder."""
-    url: str | None = field(default=None, repr=False)
+    url: str | None = setting(SECRET, "required for `postgres`", shown=False)
     """The database of `postgres`: `postgresql://user:password@host:5432/database`."""
-    encryption_keys: tuple[bytes, ...] = field(default=(), repr=False)
-    """The first key encrypts, and each key decrypts. Without keys nothing is encrypted."""
+    encryption_keys: tuple[bytes, ...] = setting(SECRETS, "none", (), shown=False, key="encryptionKey")
+    """32 random bytes in base64 or hexadecimal. The first key encrypts, and each key decrypts. Without keys nothing is
+    encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,8 +425,8 @@ class StaticToken:
 
     name: str
     """Name of the principal."""
-    digest: bytes
-    """SHA-256 of the token."""
+    digest: bytes = setting(SECRET, value=MISSING, key="token")
+    """Bearer token: at least 16 letters, digits and `-._~+/`."""
     groups: tuple[str, ...] = ()
     """Groups of the principal for policy."""
 
@@ -410,7 +439,7 @@ class IssuerSettings:
     """Issuer exactly as in the tokens."""
     audience: str
     """Audience of the tokens: the URL that clients use for this server."""
-    resource: str
+    resource: str = setting(default="`audience`", value=MISSING)
     """URL of this server, if `audience` is not a URL."""
     scopes: tuple[str, ...] = ()
     """Scopes that a token must have. All of them are required."""
@@ -422,12 +451,12 @@ class IssuerSettings:
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """`http`: authentication and limits of `serve --transport http`."""
+    """`http`: authentication and limits of `serve --transport http`. `tokens` is a key of `auth`."""
 
-    tokens: tuple[StaticToken, ...] = ()
-    """`auth.tokens`."""
-    oauth: IssuerSettings | None = None
-    """`auth` with an issuer."""
+    tokens: tuple[StaticToken, ...] = setting("list of objects", value=())
+    """Bearer tokens; see [above](#httpauthtokens)."""
+    oauth: IssuerSettings | None = setting("object", key="auth")
+    """Authentication: `tokens`, or an authorization server."""
     allow_unauthenticated: bool = False
     """Serve without authentication on an address that other machines can reach."""
     allowed_hosts: tuple[str, ...] = ()
@@ -471,10 +500,14 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The behaviour of the clients whose name matches a glob."""
+    """The behaviour of the clients whose name matches a glob.
+
+    Attributes:
+        client: glob for the name in `clientInfo`, without regard to case.
+        evidence: the measured client and version, a colon, and the observations.
+    """
 
     client: str = "*"
-    """Glob for the name in `clientInfo`, without regard to case."""
     shows_structured: bool = False
     """The client shows its model `structuredContent` instead of `content`. Such a client gets neither structured
     content nor an output schema, so that its model reads the text."""
@@ -495,7 +528,6 @@ class Profile:
     """The client fails on a result with a resource link, or shows its model the whole resource. Such a client gets no
     links."""
     evidence: str = ""
-    """The measured client and version, a colon, and the observations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,35 +537,41 @@ class ProfileOverride:
     Attributes:
         client: a glob on the name in `clientInfo`.
         values: fields of `Profile` with their values, in a form that can be hashed.
-        expose: what these clients see directly.
     """
 
     client: str
     values: tuple[tuple[str, Any], ...]
-    expose: ExposeSettings = ExposeSettings()
+    expose: ExposeSettings = setting(EXPOSE, value=ExposeSettings)
+    """Tools and items that these clients see directly; see [above](#expose)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSettings:
-    """`tools`."""
+    """`tools`.
 
-    code_mode: CodeModeSettings = field(default_factory=CodeModeSettings)
+    Attributes:
+        clients: the top-level section `clients`: changes to the profiles of clients.
+        overrides: `override` of server entries, by the id of the tool.
+        expose: the top-level section `expose`.
+        expose_servers: `expose` of server entries, by the name of the server.
+    """
+
+    code_mode: CodeModeSettings = setting("object, `true` or `false`", "`true`", CodeModeSettings)
+    """Code mode; see [below](#toolscodemode). `false` is [pass-through](../passthrough.md)."""
     policy: PolicyRules = field(default_factory=PolicyRules)
-    contexts: tuple[PolicyContext, ...] = ()
-    """Contexts. The first one that matches a caller is used."""
-    duplicates: DuplicateSettings = field(default_factory=DuplicateSettings)
-    budgets: tuple[BudgetSettings, ...] = ()
-    """Budgets. A call must fit into all that apply to its caller and server."""
-    approval: ApprovalSettings = field(default_factory=ApprovalSettings)
+    contexts: tuple[PolicyContext, ...] = setting("object", "`{}`", ())
+    """Other rules for some callers, by name; see [below](#toolscontextsname)."""
+    duplicates: DuplicateSettings = setting("object", value=DuplicateSettings)
+    """Repeated identical calls; see [below](#toolsduplicates)."""
+    budgets: tuple[BudgetSettings, ...] = setting("object", "`{}`", ())
+    """Limits on the use of servers by callers, by name; see [below](#toolsbudgetsname)."""
+    approval: ApprovalSettings = setting("object", value=ApprovalSettings)
+    """Approval of calls by a person; see [below](#toolsapproval)."""
     result_format: Literal["markdown", "plain"] = "markdown"
     """Format of results for the model."""
     esbuild: str | None = None
     """Path of an esbuild binary, to use instead of the bundled or fetched one."""
     clients: tuple[ProfileOverride, ...] = ()
-    """The top-level section `clients`: changes to the profiles of clients."""
     overrides: Mapping[str, ToolOverride] = field(default_factory=dict)
-    """`override` of server entries, by the id of the tool."""
     expose: ExposeSettings = ExposeSettings()
-    """The top-level section `expose`."""
     expose_servers: Mapping[str, ExposeSettings] = field(default_factory=dict)
-    """`expose` of server entries, by the name of the server."""

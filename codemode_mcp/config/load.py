@@ -176,20 +176,17 @@ def load_config(
     roots = {key: fields[key] for key in ROOT_KEYS if key in fields}
     servers = read_servers(roots, expander, secrets, sets_aside=True)
     tools = read_tools(fields["tools"], expander) if "tools" in fields else ToolSettings()
-    if "clients" in fields:
-        tools = replace(tools, clients=read_clients(fields["clients"]))
-    if "expose" in fields:
-        tools = replace(tools, expose=read_expose(fields["expose"]))
-    log = section(fields["log"], LogSettings, file=expander.unexpanded_path) if "log" in fields else LogSettings()
-    instance = section(fields["instance"], InstanceSettings) if "instance" in fields else InstanceSettings()
-    ui = section(fields["ui"], UiSettings) if "ui" in fields else UiSettings()
-    audit = _audit(fields["audit"], expander) if "audit" in fields else AuditSettings()
+    # Null stands for the defaults here, as a missing key does.
+    given = {key: fields.get(key) or Node(None, key, report) for key in _KEYS}
+    tools = replace(tools, clients=read_clients(given["clients"]), expose=read_expose(given["expose"]))
+    log = section(given["log"], LogSettings, file=expander.unexpanded_path)
+    instance = section(given["instance"], InstanceSettings)
+    ui = section(given["ui"], UiSettings)
+    audit = _audit(given["audit"], expander)
     http, store = HttpSection(), StoreSection()
-    if "http" in fields:
-        http.read(fields["http"], expander, secrets)
-    plugins = read_plugins(fields["plugins"], expander) if "plugins" in fields else ()
-    if "store" in fields:
-        store.read(fields["store"], expander, secrets)
+    http.read(given["http"], expander, secrets)
+    plugins = read_plugins(given["plugins"], expander)
+    store.read(given["store"], expander, secrets)
     report.raise_problems()
     secrets.run()  # adds secret values to `servers`, `http` and `store`, and may find more problems
     report.raise_problems()

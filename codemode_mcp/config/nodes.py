@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from codemode_mcp.base.did_you_mean import nearest as nearest_names
 from codemode_mcp.base.errors import ConfigError
-from codemode_mcp.base.settings import key_of, keys_of, setting
+from codemode_mcp.base.settings import key_of
 from codemode_mcp.rules.policy.policy import SOURCES
 
 if TYPE_CHECKING:
@@ -274,8 +274,8 @@ def readers_of(model: type[Any], **special: Callable[[Node], Any]) -> Readers:
     unless `special` has its reader, by name.
     """
     hints = get_type_hints(model)
-    found = {each.name: special.get(each.name) or _reader(hints[each.name], each.metadata) for each in fields(model)}
-    return {key_of(name): read for name, read in found.items() if read is not None}
+    found = {key_of(each): special.get(each.name) or _reader(hints[each.name], each.metadata) for each in fields(model)}
+    return {key: read for key, read in found.items() if read is not None}
 
 
 def _reader(hint: Any, metadata: Mapping[str, Any]) -> Callable[[Node], Any] | None:
@@ -372,21 +372,7 @@ def id_pattern(node: Node) -> str:
     return pattern
 
 
-@dataclass(init=False, repr=False, eq=False)
-class RuleKeys:
-    """The lists of rules of `tools` and of a context."""
-
-    allow: Any = setting("list of ids, globs or annotations", "everything")
-    """Tools that programs may call; with `[]` none."""
-    deny: Any = setting("list of ids, globs or annotations", "`[]`")
-    """Tools that they may not call; beats all others."""
-    ask: Any = setting("list of ids, globs or annotations", "`[]`")
-    """Tools whose calls a person has to [approve](../approval.md)."""
-    approved: Any = setting("list of ids, globs or annotations", "`[]`")
-    """Exceptions from `ask`."""
-
-
-RULES: Readers = dict.fromkeys(keys_of(RuleKeys), array_of(id_pattern))
+RULES: Readers = dict.fromkeys(("allow", "deny", "ask", "approved"), array_of(id_pattern))
 """Readers for the lists of rules of `tools` and of a context."""
 
 

@@ -20,6 +20,7 @@ from codemode_mcp.base.settings import (
     StaticToken,
     StoreKind,
     StoreSettings,
+    keys_of,
 )
 from codemode_mcp.config.nodes import (
     ANNOTATION_TESTS,
@@ -74,7 +75,7 @@ class StoreSection:
         """Read the section."""
         if node.value is None:
             return
-        fields = node.fields(("kind", "path", "url", "encryptionKey"))
+        fields = node.fields(keys_of(StoreSettings))
         if not fields:
             return
         if "kind" not in fields:
@@ -171,7 +172,6 @@ def is_random(text: str, key: bytes) -> bool:
 MIN_TOKEN = 16
 """Minimum number of characters of a bearer token. Shorter tokens can be guessed."""
 
-_OAUTH_KEYS = ("issuer", "audience", "resource", "scopes", "jwksUrl", "groupsClaim")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _AUTHORITY = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:[0-9]{1,5})?"
 _HOST = text_that(
@@ -198,15 +198,15 @@ class HttpSection:
             "allowed_origins": array_of(_ORIGIN),
             "trusted_proxies": array_of(_network),
         }
-        given = node.settings({"auth": lambda node: node, **readers_of(HttpSettings, **lists)})
+        given = node.settings(readers_of(HttpSettings, oauth=lambda node: node, **lists))
         auth = given.pop("auth", None)
         self.settings = HttpSettings(**given)
         if auth is not None and auth.value is not None:
             self._read_auth(replace(auth, secret=True), expander, secrets)
 
     def _read_auth(self, node: Node, expander: Expander, secrets: SecretValues) -> None:
-        fields = node.fields(("tokens", *_OAUTH_KEYS))
-        oauth = {key: fields[key] for key in _OAUTH_KEYS if key in fields}
+        fields = node.fields(("tokens", *keys_of(IssuerSettings)))
+        oauth = {key: fields[key] for key in keys_of(IssuerSettings) if key in fields}
         if "tokens" in fields and oauth:
             node.fail(f"has `tokens` and `{next(iter(oauth))}`; keep either the tokens or the authorization server")
         elif "tokens" in fields:
@@ -220,7 +220,7 @@ class HttpSection:
             return
         names: set[str] = set()
         for entry in node.items():
-            fields = entry.fields(("name", "token", "groups"))
+            fields = entry.fields(keys_of(StaticToken))
             missing = [key for key in ("name", "token") if key not in fields]
             if missing:
                 if isinstance(entry.value, dict):

@@ -37,20 +37,16 @@ if TYPE_CHECKING:
 
 def read_tools(node: Node, expander: Expander) -> ToolSettings:
     """Read the section."""
-    given = node.settings(
-        {
-            "codeMode": _code_mode,
-            **RULES,
-            "contexts": lambda node: node,  # read below, because contexts begin with the rules of `tools`
-            **readers_of(
-                ToolSettings,
-                duplicates=lambda node: section(node, DuplicateSettings),
-                budgets=read_budgets,
-                approval=lambda node: section(node, ApprovalSettings, notify=_command_line),
-                esbuild=expander.unexpanded_path,
-            ),
-        }
+    readers = readers_of(
+        ToolSettings,
+        code_mode=_code_mode,
+        contexts=lambda node: node,  # read below, because contexts begin with the rules of `tools`
+        duplicates=lambda node: section(node, DuplicateSettings),
+        budgets=read_budgets,
+        approval=lambda node: section(node, ApprovalSettings, notify=_command_line),
+        esbuild=expander.unexpanded_path,
     )
+    given = node.settings({**readers, **RULES})
     policy = PolicyRules(**{key: given.pop(key) for key in RULES if key in given})
     if "contexts" in given:
         given["contexts"] = read_contexts(given["contexts"], policy)
@@ -72,10 +68,7 @@ def _code_mode(node: Node) -> CodeModeSettings:
     if not isinstance(node.value, dict):
         node.fail_type("an object, true or false")
         return CodeModeSettings()
-    readers = readers_of(CodeModeSettings, languages=_languages, check=_check)
-    given = node.settings({"runtime": one_of("quickjs-wasi"), "mode": one_of("only"), **readers})
-    # `runtime` and `mode` each have one possible value, so the settings do not need them.
-    settings = CodeModeSettings(**{key: value for key, value in given.items() if key not in ("runtime", "mode")})
+    settings = section(node, CodeModeSettings, languages=_languages, check=_check)
     if settings.timeout_ms > settings.max_request_ms:
         node.note(f"timeoutMs is larger than maxRequestMs; {settings.max_request_ms} is used")
         settings = replace(settings, timeout_ms=settings.max_request_ms)
@@ -124,7 +117,7 @@ def read_budgets(node: Node) -> tuple[BudgetSettings, ...]:
 def _budget(name: str, node: Node) -> BudgetSettings:
     if not name.strip() or not name.isprintable():
         node.fail("the name of a budget must not be blank or have control characters")
-    given = node.settings({"for": array_of(_caller), **readers_of(BudgetSettings, server=Node.nonblank)})
+    given = node.settings(readers_of(BudgetSettings, server=Node.nonblank, callers=array_of(_caller)))
     if isinstance(node.value, dict) and not given.keys() & {"calls", "bytes", "running_ms"}:
         node.fail("needs at least one of `calls`, `bytes` and `runningMs`")
     return BudgetSettings(name, callers=given.pop("for", ()), **given)
@@ -133,7 +126,8 @@ def _budget(name: str, node: Node) -> BudgetSettings:
 def _context(name: str, node: Node, base: PolicyRules) -> PolicyContext:
     if not name.strip() or not name.isprintable():
         node.fail("the name of a context must not be blank or have control characters")
-    own = node.settings({"for": array_of(_caller), **RULES, "readOnly": Node.flag, "expose": read_expose})
+    readers = readers_of(PolicyContext, callers=array_of(_caller), expose=read_expose)
+    own = node.settings({**readers, **RULES, "readOnly": Node.flag})
     if "for" not in own and isinstance(node.value, dict):
         node.fail(f"needs `for`, the callers that get these rules; {_ALLOWED}; [] if only `serve --context` chooses it")
     callers, read_only = own.pop("for", ()), own.pop("read_only", False)

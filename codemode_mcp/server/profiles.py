@@ -88,7 +88,7 @@ PROFILES: Final[tuple[Profile, ...]] = (
 )
 """The measured profiles. The first one whose glob matches is used."""
 
-KEYS: Final = {each.name: key_of(each.name) for each in fields(Profile) if each.name not in ("client", "evidence")}
+KEYS: Final = {each.name: key_of(each) for each in fields(Profile) if each.name not in ("client", "evidence")}
 """The names of the fields in the configuration and in JSON."""
 
 

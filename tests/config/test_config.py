@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from codemode_mcp.base.settings import (
     DuplicateSettings,
     LogSettings,
     ToolSettings,
+    key_of,
     ranges,
 )
 from codemode_mcp.config import FILE_NAME, PATH_VARIABLE, Config, Reading, find_config, load_config
@@ -139,7 +140,7 @@ def test_a_file_that_was_asked_for_and_is_not_there_is_a_problem_that_names_who_
     assert "gone.json does not exist" in problem
 
 
-@pytest.mark.parametrize("content", [None, "{}", '{"mcpServers": {}}', "\ufeff{}", "// nothing\n{\n}\n"])
+@pytest.mark.parametrize("content", [None, "{}", '{"mcpServers": {}}', '{"log": null}', "\ufeff{}", "// no\n{\n}\n"])
 def test_without_a_file_or_with_nothing_in_it_everything_is_at_its_default(folder: Folder, content: str | None) -> None:
     config = load_config(None, environ={}) if content is None else folder.load(content)
     assert config.path == (None if content is None else folder.path)
@@ -290,31 +291,12 @@ def test_the_fate_of_repeated_calls_is_read(folder: Folder, given: object, expec
 
 
 def test_every_field_of_code_mode_is_read(folder: Folder) -> None:
-    numbers = {key: min(clamp.highest, clamp.lowest + 1) for key, clamp in RANGES.items()}
-    numbers["timeoutMs"] = 900
-    config = folder.load(
-        {
-            "tools": {
-                "codeMode": {
-                    **numbers,
-                    "languages": ["typescript"],
-                    "onOutputLimit": "fail",
-                    "telemetry": "off",
-                    "savePrograms": False,
-                    "check": "note",
-                    "enabled": True,
-                }
-            }
-        }
-    )
-    values = asdict(config.tools.code_mode)
-    assert (values.pop("languages"), values.pop("on_output_limit"), values.pop("enabled")) == (
-        ("typescript",),
-        "fail",
-        True,
-    )
-    assert (values.pop("telemetry"), values.pop("save_programs"), values.pop("check")) == ("off", False, "note")
-    assert sorted(values.values()) == sorted(numbers.values())
+    given: dict[str, object] = {key: min(clamp.highest, clamp.lowest + 1) for key, clamp in RANGES.items()}
+    given |= {"timeoutMs": 900, "languages": ("typescript",), "onOutputLimit": "fail", "telemetry": "off"}
+    given |= {"savePrograms": False, "check": "note", "enabled": True, "runtime": "quickjs-wasi", "mode": "only"}
+    config = folder.load({"tools": {"codeMode": given}})
+    read = config.tools.code_mode
+    assert {key_of(each): getattr(read, each.name) for each in fields(read)} == given
     assert config.notes == ()
 
 
