@@ -9,6 +9,7 @@ import anyio
 import pytest
 from harness import (
     REPOSITORY,
+    SECONDS,
     Session,
     counting,
     events,
@@ -41,7 +42,6 @@ async def session(folder: Path) -> AsyncIterator[Session]:
             "junk": counting(folder / "junk", "junk"),
             "malformed": counting(folder / "malformed", "malformed"),
             "mortal": counting(folder / "mortal"),
-            "odd name!": counting(folder / "odd", "tool=delete"),
             "remote": {"url": modern},
             "older": {"type": "http", "url": legacy},
             "oldest": {"type": "sse", "url": sse},
@@ -56,9 +56,17 @@ async def session(folder: Path) -> AsyncIterator[Session]:
             yield session
 
 
-@pytest.mark.parametrize("server", ["good", "junk", "malformed", "oddName"])
+async def count(session: Session, server: str) -> Any:
+    """Return the value of a call as soon as its server is connected, which takes long on a busy machine."""
+    with anyio.fail_after(SECONDS):
+        while (answer := await session.exec(f'return unwrap(await MCP.{server}.count({{ name: "x" }}))')).is_error:
+            assert server in answer.error
+    return answer.value
+
+
+@pytest.mark.parametrize("server", ["good", "junk", "malformed"])
 async def test_a_server_works_beside_broken_ones(session: Session, server: str) -> None:
-    assert await session.value(f'return unwrap(await MCP.{server}.count({{ name: "hello" }}))') == "hello"
+    assert await count(session, server) == "x"
 
 
 @pytest.mark.parametrize(("server", "size"), [("remote", 2_000_000), ("older", 2_000_000), ("oldest", 1_000_000)])
@@ -116,10 +124,7 @@ async def test_a_server_that_dies_in_mid_call_is_named_and_comes_back(session: S
     assert value["other"] == "meanwhile"
     await until(lambda: len(pids(folder / "mortal")) > 1)
     assert events(folder / "mortal").count("call die") == 1
-    with anyio.fail_after(20):
-        while (back := await session.exec('return unwrap(await MCP.mortal.count({ name: "b" }))')).status == "failed":
-            assert "mortal" in back.error
-    assert back.value == "b"
+    assert await count(session, "mortal") == "x"
 
 
 async def test_a_token_in_the_headers_opens_a_guarded_server(folder: Path) -> None:
