@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.base.display import counted, cut, plain, rough
 from codemode_mcp.cli.messages import stop
-from codemode_mcp.process.instance import registry
-from codemode_mcp.server.control.client import NoAnswer, NotListening
-from codemode_mcp.server.control.protocol import Operation, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from codemode_mcp.process.instance.registry import Record
+    from codemode_mcp.server.control.protocol import Operation
 
 
 STOP_SECONDS: Final = 15.0
@@ -34,6 +32,7 @@ POLL_SECONDS: Final = 0.05
 
 def running_record(key: str) -> Record | None:
     """Return the record of the instance of a key; None if it does not run."""
+    from codemode_mcp.process.instance import registry
 
     with folder_errors():
         record = registry.read_record(key)
@@ -43,6 +42,7 @@ def running_record(key: str) -> Record | None:
 @contextmanager
 def folder_errors() -> Iterator[None]:
     """End the command if the folder of the instance cannot be used."""
+    from codemode_mcp.process.instance import registry
 
     try:
         yield
@@ -58,6 +58,7 @@ def answer_of(record: Record, operation: Operation) -> dict[str, Any]:
 
     from codemode_mcp.server.control import client
     from codemode_mcp.server.control.endpoints import endpoint_at
+    from codemode_mcp.server.control.protocol import Request
 
     endpoint = endpoint_at(Path(record.endpoint), record.pid)
     return anyio.run(client.ask, endpoint, Request(operation), ANSWER_SECONDS)
@@ -65,6 +66,7 @@ def answer_of(record: Record, operation: Operation) -> dict[str, Any]:
 
 def ask_instance(record: Record, operation: Operation) -> dict[str, Any]:
     """Return the answer of an instance. End the command if there is none."""
+    from codemode_mcp.server.control.client import NoAnswer
 
     try:
         return answer_of(record, operation)
@@ -84,6 +86,7 @@ def end_instance(record: Record, key: str, *, kill: bool) -> None:
     Args:
         kill: kill the process if it does not answer, or does not end.
     """
+    from codemode_mcp.server.control.client import NoAnswer, NotListening
 
     listens = True
     try:
@@ -109,6 +112,7 @@ def end_instance(record: Record, key: str, *, kill: bool) -> None:
 
 def _has_ended(record: Record, key: str) -> bool:
     """Return True once an instance has ended, also if there is another one by then; False after `STOP_SECONDS`."""
+    from codemode_mcp.process.instance import registry
 
     until = time.monotonic() + STOP_SECONDS
     while registry.is_running(key) and registry.read_record(key) in (record, None):

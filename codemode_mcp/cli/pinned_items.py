@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from codemode_mcp.audit import Auditor, Redactor
 from codemode_mcp.base.display import counted, plain
-from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.cli.messages import say_line, stop, stop_line, suggestion
 from codemode_mcp.rules.trust.comparison import Acceptance, Listing, Mode, ServerPins, Stale, accept, compare, reject
 from codemode_mcp.rules.trust.findings import Finding, new_findings, tools_of_others
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from codemode_mcp.audit import Auditor
     from codemode_mcp.config import Config
     from codemode_mcp.rules.trust.comparison import ItemReport, Status
     from codemode_mcp.rules.trust.items import Key
@@ -224,7 +223,9 @@ def _record(config: Path, before: ServerPins, after: ServerPins) -> None:
 @contextmanager
 def recorded(config: Path) -> Iterator[Auditor | None]:
     """Yield the reporter of events to the trajectory of a configuration; None if it has none."""
+    from codemode_mcp.audit import Auditor, Redactor
     from codemode_mcp.audit.recording import recording
+    from codemode_mcp.base.errors import ConfigError
     from codemode_mcp.config.load import load_audit
 
     try:
@@ -250,6 +251,7 @@ def not_listed(server: PinnedServer) -> str:
 
 def read_modes(config: str | None) -> tuple[Path | None, Mapping[str, Mode]]:
     """Return the path of the configuration file, and the mode of each of its servers."""
+    from codemode_mcp.base.errors import ConfigError
     from codemode_mcp.cli.deciding import find
     from codemode_mcp.config.servers import ROOT_KEYS
     from codemode_mcp.config.source import SourceError, parse, read_text

@@ -22,7 +22,7 @@ from codemode_mcp.audit.recordings.format import (
 from codemode_mcp.audit.recordings.masking import masked_names
 from codemode_mcp.audit.recordings.recordings import SUFFIX
 from codemode_mcp.cli.messages import say, say_line, stop, stop_line
-from codemode_mcp.cli.serving_processes import ask_process, find_run, recording_folder
+from codemode_mcp.cli.serving_processes import find_run, recording_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +85,7 @@ def find_in_folder(folder: Path, run: str) -> Path | None:
 
 def fetch(endpoint: Endpoint, run_id: str) -> bytes:
     """Return the recording of a run from the process that has it. End the command if it has none."""
+    from codemode_mcp.cli.serving_processes import ask_process
     from codemode_mcp.server.control.protocol import Request
 
     packed = bytearray()

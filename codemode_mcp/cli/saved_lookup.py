@@ -15,14 +15,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.base.display import counted, cut, plain, wrapped
-from codemode_mcp.base.paths import state_dir
 from codemode_mcp.catalog.saved_programs.folder import Library, folder_of, read_folder
 from codemode_mcp.catalog.saved_programs.program_file import syntax_error_line
 from codemode_mcp.catalog.saved_programs.program_state import StateUnavailable, present_file, state_of
 from codemode_mcp.catalog.saved_programs.versions import (
     BY_FILE,
     History,
-    Proposals,
     UsedTool,
     Version,
     changes_since,
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.saved_programs.program_state import PresentFile, ProgramState
     from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.catalog.saved_programs.versions import DefinitionChange, Proposal
+    from codemode_mcp.catalog.saved_programs.versions import DefinitionChange, Proposal, Proposals
     from codemode_mcp.rules.trust.items import Key
 
 
@@ -140,11 +138,13 @@ class SavedPrograms:
     @cached_property
     def _servers(self) -> Mapping[str, str]:
         """The names of servers by their identifiers in programs."""
+        from codemode_mcp.base.paths import state_dir
 
         names = PinsFolder(state_dir() / "pins", self.config).server_names([*self.modes])
         return {identifier: name for name, identifier in names.items() if name in self.modes}
 
     def _pins_of(self, server: str) -> ServerPins | None:
+        from codemode_mcp.base.paths import state_dir
 
         if server not in self._pins:
             try:
@@ -180,6 +180,7 @@ def find_programs(config: str | None) -> SavedPrograms:
     Args:
         config: the value of `--config`.
     """
+    from codemode_mcp.catalog.saved_programs.versions import Proposals
 
     path, modes = read_modes(config)
     folder = folder_of(path)

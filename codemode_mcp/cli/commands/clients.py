@@ -7,10 +7,8 @@ from typing import Any
 
 import typer
 
-from codemode_mcp.base.display import counted, cut, plain
 from codemode_mcp.cli.messages import print_json, say, wrap
 from codemode_mcp.cli.options import JsonOption, ServedConfigOption
-from codemode_mcp.server.profiles import PROFILES, profile_json, traits
 
 app = typer.Typer()
 
@@ -18,8 +16,10 @@ app = typer.Typer()
 @app.command(epilog="Example: codemode-mcp clients\n\nExample: codemode-mcp clients --json")
 def clients(config: ServedConfigOption = None, as_json: JsonOption = False) -> None:
     """List the clients of all serving processes of this user with their profiles, and the profiles of known clients."""
+    from codemode_mcp.base.display import plain
     from codemode_mcp.cli.serving_processes import ask_processes
     from codemode_mcp.server.control.protocol import Request
+    from codemode_mcp.server.profiles import PROFILES, profile_json
 
     found = ask_processes(Request("clients"), config)
     servers = [{**answer["server"], "clients": answer["clients"]} for _, answer in found.answers]
@@ -34,6 +34,7 @@ def clients(config: ServedConfigOption = None, as_json: JsonOption = False) -> N
 
 
 def _lines(servers: list[dict[str, Any]], profiles: list[dict[str, Any]]) -> Iterator[str]:
+    from codemode_mcp.server.profiles import traits
 
     yield "Connected clients:"
     if not any(server["clients"] for server in servers):
@@ -49,6 +50,8 @@ def _lines(servers: list[dict[str, Any]], profiles: list[dict[str, Any]]) -> Ite
 
 
 def _client_lines(client: Mapping[str, Any], server: Mapping[str, Any]) -> Iterator[str]:
+    from codemode_mcp.base.display import counted, cut
+    from codemode_mcp.server.profiles import traits
 
     name = f"{client['name'] or '(no name)'} {client['version']}".rstrip()
     requests = f"{counted(client['requests'], 'request')}, the latest {client['idleMs'] // 1000} s ago"

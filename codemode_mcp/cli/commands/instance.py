@@ -11,8 +11,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from codemode_mcp.base.errors import ConfigError
-from codemode_mcp.cli.deciding import admit, find
 from codemode_mcp.cli.instance_control import (
     POLL_SECONDS,
     STOP_SECONDS,
@@ -21,13 +19,10 @@ from codemode_mcp.cli.instance_control import (
     ask_instance,
     end_instance,
     folder_errors,
-    lines,
     running_record,
 )
 from codemode_mcp.cli.messages import print_json, say, stop, wrap
 from codemode_mcp.cli.options import ConfigOption, JsonOption
-from codemode_mcp.cli.relaying import is_shared
-from codemode_mcp.process.instance import attaching, registry
 
 app = typer.Typer(
     name="instance",
@@ -74,6 +69,8 @@ def _status_of_all(*, as_json: bool) -> None:
 
     found, problems = [], []
     with folder_errors():
+        from codemode_mcp.process.instance import registry
+
         keys = registry.keys()
     for key in keys:
         record = running_record(key)
@@ -140,6 +137,8 @@ def start(
 
 
 def _start(path: Path | None) -> None:
+    from codemode_mcp.cli.relaying import is_shared
+    from codemode_mcp.process.instance import attaching, registry
 
     if path is not None and not is_shared(path):
         stop(1, f"{path} has {_NOT_SHARED}, so no client would use a shared instance")
@@ -163,6 +162,8 @@ def _start(path: Path | None) -> None:
 
 
 def _start_http(config: str | None, options: Mapping[str, Any]) -> None:
+    from codemode_mcp.cli.relaying import is_shared
+    from codemode_mcp.process.instance import attaching, registry
 
     found: list[Path] = []
     path = _path(config, found)
@@ -204,6 +205,7 @@ def stop_instance(
 def restart(config: ConfigOption = None) -> None:
     """End the shared instance, and start it again. Its runs are suspended, and its clients stay connected."""
     path = _admitted_path(config)
+    from codemode_mcp.process.instance import registry
 
     key = registry.key_of(path)
     record = running_record(key)
@@ -221,6 +223,7 @@ def logs(
 ) -> None:
     """Print the end of the log of the shared instance. The log stays when the instance has ended."""
     from codemode_mcp.base.display import plain
+    from codemode_mcp.process.instance import registry
 
     with folder_errors():
         path = registry.log_path(_key(config))
@@ -281,6 +284,8 @@ def _path(config: str | None, found: list[Path] | None = None) -> Path | None:
 
     Nothing of the file is used here, so it need not be confirmed.
     """
+    from codemode_mcp.base.errors import ConfigError
+    from codemode_mcp.cli.deciding import find
 
     try:
         path = find(config, ([] if found is None else found).append)
@@ -291,6 +296,8 @@ def _path(config: str | None, found: list[Path] | None = None) -> Path | None:
 
 def _admitted_path(config: str | None) -> Path | None:
     """Return the absolute path of a configuration that the user has confirmed, if it needs that."""
+    from codemode_mcp.base.errors import ConfigError
+    from codemode_mcp.cli.deciding import admit, find
 
     try:
         path = find(config, admit)
@@ -300,11 +307,13 @@ def _admitted_path(config: str | None) -> Path | None:
 
 
 def _key(config: str | None) -> str:
+    from codemode_mcp.process.instance import registry
 
     return registry.key_of(_path(config))
 
 
 def _print(facts: Mapping[str, Any]) -> None:
+    from codemode_mcp.cli.instance_control import lines
 
     for line in lines(facts):
         print(wrap(line))

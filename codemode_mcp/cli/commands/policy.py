@@ -5,25 +5,21 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codemode_mcp.base.display import table
-from codemode_mcp.base.paths import config_dir, listings_dir, state_dir
-from codemode_mcp.cli.loading import configured, load, unknown_server
 from codemode_mcp.cli.messages import print_json, say_line, stop, stop_line
 from codemode_mcp.cli.options import ConfigOption, JsonOption, TrajectoryOption
-from codemode_mcp.rules.policy.unused_rules import explain as explanations
-from codemode_mcp.rules.trust.comparison import ServerPins, compare_item, with_entry
-from upstream_clients.tools import Annotations, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from codemode_mcp.config import Config
+    from codemode_mcp.rules.trust.comparison import ServerPins
+    from upstream_clients.tools import Annotations, Tool
 
 app = typer.Typer(
     name="policy",
@@ -43,6 +39,10 @@ ToolsArgument = Annotated[
 def explain(tool: ToolArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show what policy decides about a tool, and by which rule, for each kind of caller."""
     from codemode_mcp.base.config_path import command_option
+    from codemode_mcp.base.display import table
+    from codemode_mcp.base.paths import config_dir
+    from codemode_mcp.cli.loading import load
+    from codemode_mcp.rules.policy.unused_rules import explain as explanations
 
     loaded = load(config, "warning", None)
     tool_id = _id_of(tool, loaded)
@@ -108,8 +108,11 @@ def log(
     as_json: JsonOption = False,
 ) -> None:
     """Show who decided what and why, from the trajectory, newest first."""
+    from dataclasses import asdict
 
     from codemode_mcp.audit.trajectory_files import decisions_in, moment
+    from codemode_mcp.base.display import table
+    from codemode_mcp.cli.loading import load
 
     loaded = load(config, "warning", None)
     path = trajectory or (None if loaded.audit.trajectory is None else Path(loaded.audit.trajectory))
@@ -133,8 +136,10 @@ def _set_denied(tools: Sequence[str], config: str | None, *, denied: bool) -> No
     from codemode_mcp.audit.recording import recording
     from codemode_mcp.audit.redaction import Redactor
     from codemode_mcp.base.errors import ConfigError
+    from codemode_mcp.cli.loading import load
     from codemode_mcp.config.edit import switch_tool
     from codemode_mcp.rules.policy.approval import AT_TERMINAL
+    from codemode_mcp.rules.policy.unused_rules import explain as explanations
 
     loaded = load(config, "warning", None)
     if loaded.path is None:
@@ -165,6 +170,7 @@ def _set_denied(tools: Sequence[str], config: str | None, *, denied: bool) -> No
 def _id_of(tool: str, config: Config) -> str:
     """Return the id of a tool. End the command if there is no such server."""
     from codemode_mcp.catalog.saved_programs.saved_program import program_id
+    from codemode_mcp.cli.loading import configured, unknown_server
     from codemode_mcp.rules.policy.policy import SOURCES
     from declarations.names import identifiers
 
@@ -190,6 +196,7 @@ def _id_of(tool: str, config: Config) -> str:
 
 def _saved_tools(config: Config, server: str) -> Sequence[Tool]:
     from codemode_mcp.base.nesting import with_depth
+    from codemode_mcp.base.paths import listings_dir
     from upstream_clients.listing import ListingCache
 
     spec = next((each for each in config.upstreams if each.name == server), None)
@@ -199,6 +206,8 @@ def _saved_tools(config: Config, server: str) -> Sequence[Tool]:
 
 def _pins(config: Config, server: str) -> ServerPins | None:
     """Return the pins of a server, with its present entry in the configuration; None if there are none."""
+    from codemode_mcp.base.paths import state_dir
+    from codemode_mcp.rules.trust.comparison import with_entry
     from codemode_mcp.rules.trust.items import entry_item
     from codemode_mcp.rules.trust.pins_file import PinsFolder, PinsUnavailable
 
@@ -214,8 +223,10 @@ def _known(config: Config, tool_id: str) -> tuple[Annotations | None, bool, str 
 
     Of a tool that its server has changed, the annotations are the accepted ones.
     """
+    from codemode_mcp.rules.trust.comparison import compare_item
     from codemode_mcp.rules.trust.state_words import reason_of, why_held
     from codemode_mcp.rules.trust.views import accepted_tool
+    from upstream_clients.tools import Annotations
 
     source, _, rest = tool_id.partition(":")
     if source == "program":

@@ -11,22 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codemode_mcp.catalog.saved_programs import program_state
-from codemode_mcp.catalog.saved_programs.versions import DefinitionChange, UsedTool, unusable
-from codemode_mcp.cli import saved_lookup
 from codemode_mcp.cli.deciding import confirm, require_person
-from codemode_mcp.cli.loading import load, logging_of, plugins_on_stderr
 from codemode_mcp.cli.messages import end, print_json, say, say_command, say_line, stop_line
 from codemode_mcp.cli.options import ConfigOption, JsonOption
 from codemode_mcp.cli.parser import saved_programs
-from codemode_mcp.cli.pinned_items import PERSON, recorded
-from codemode_mcp.cli.saved_lookup import SavedPrograms, find_programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from codemode_mcp.audit.events import EventKind
     from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.catalog.saved_programs.versions import DefinitionChange, UsedTool
+    from codemode_mcp.cli.saved_lookup import SavedPrograms
 
 app = typer.Typer(
     name="programs",
@@ -48,6 +44,8 @@ NameOrAll = Annotated[
 def list_(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show all saved programs and proposals, and which definitions of tools have changed. No server is started."""
     from codemode_mcp.base.display import table
+    from codemode_mcp.cli import saved_lookup
+    from codemode_mcp.cli.saved_lookup import find_programs
 
     found = find_programs(config)
     if as_json:
@@ -73,6 +71,8 @@ def list_(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 @app.command(epilog="Example: codemode-mcp programs show weeklyReport")
 def show(name: NameArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show a saved program: its version, the tools that it uses and its text. A proposal with its name follows."""
+    from codemode_mcp.cli import saved_lookup
+    from codemode_mcp.cli.saved_lookup import find_programs
 
     found = find_programs(config)
     program = None if "@" in name else found.library.get(name)
@@ -98,6 +98,8 @@ def show(name: NameArgument, config: ConfigOption = None, as_json: JsonOption = 
 @app.command(epilog="Example: codemode-mcp programs diff weeklyReport")
 def diff(name: NameArgument, config: ConfigOption = None) -> None:
     """Show what a proposal changes; without one, what a person has edited since the program was accepted."""
+    from codemode_mcp.cli import saved_lookup
+    from codemode_mcp.cli.saved_lookup import find_programs
 
     found = find_programs(config)
     proposal, file = found.proposal(name), found.file(name.partition("@")[0])
@@ -119,6 +121,10 @@ def diff(name: NameArgument, config: ConfigOption = None) -> None:
 @app.command(epilog="Example: codemode-mcp programs accept weeklyReport")
 def accept(name: NameArgument, config: ConfigOption = None) -> None:
     """Show a proposal, and save it after a confirmation. Without one, accept changed definitions of its tools."""
+    from codemode_mcp.catalog.saved_programs import program_state
+    from codemode_mcp.cli import saved_lookup
+    from codemode_mcp.cli.pinned_items import PERSON
+    from codemode_mcp.cli.saved_lookup import find_programs
 
     require_person("programs accept")
     found = find_programs(config)
@@ -137,6 +143,9 @@ def accept(name: NameArgument, config: ConfigOption = None) -> None:
 @app.command(epilog="Example: codemode-mcp programs reject weeklyReport")
 def reject(name: NameArgument, config: ConfigOption = None) -> None:
     """Show a proposal, and reject it after a confirmation. The same text is not proposed again."""
+    from codemode_mcp.catalog.saved_programs import program_state
+    from codemode_mcp.cli import saved_lookup
+    from codemode_mcp.cli.saved_lookup import find_programs
 
     require_person("programs reject")
     found = find_programs(config)
@@ -153,6 +162,8 @@ def reject(name: NameArgument, config: ConfigOption = None) -> None:
 @app.command(epilog="Example: codemode-mcp programs remove weeklyReport")
 def remove(name: NameArgument, config: ConfigOption = None) -> None:
     """Remove a saved program and its versions after a confirmation."""
+    from codemode_mcp.catalog.saved_programs import program_state
+    from codemode_mcp.cli.saved_lookup import find_programs
 
     require_person("programs remove")
     found = find_programs(config)
@@ -170,6 +181,8 @@ def remove(name: NameArgument, config: ConfigOption = None) -> None:
 def check(name: NameOrAll = None, config: ConfigOption = None) -> None:
     """Read the files of saved programs, check their types, and show the problems. Exit with 1 if there are any."""
     from codemode_mcp.catalog.saved_programs.program_file import unknown_members
+    from codemode_mcp.cli.loading import load
+    from codemode_mcp.cli.saved_lookup import find_programs
     from codemode_mcp.extension_points import first
 
     found = find_programs(config)
@@ -190,6 +203,10 @@ def check(name: NameOrAll = None, config: ConfigOption = None) -> None:
 
 def _accept_definitions(name: str, config: str | None) -> None:
     """Pin a saved program to the present definitions of its tools, after a confirmation."""
+    from codemode_mcp.catalog.saved_programs import program_state
+    from codemode_mcp.catalog.saved_programs.versions import unusable
+    from codemode_mcp.cli.pinned_items import PERSON
+    from codemode_mcp.cli.saved_lookup import find_programs
 
     found = find_programs(config)
     program = found.library.get(name)
@@ -220,6 +237,7 @@ def _connect(program: SavedProgram, config: str | None) -> tuple[Sequence[Defini
     import anyio
 
     from codemode_mcp.cli.command_programs import Refused, present_definitions
+    from codemode_mcp.cli.loading import load, logging_of, plugins_on_stderr
 
     loaded = load(config, "error", None)
     try:
@@ -241,6 +259,7 @@ def _decide(decide: Callable[[], object]) -> None:
 
 def _record(found: SavedPrograms, kind: EventKind, name: str, digest: str) -> None:
     """Write a decision to the trajectory, if the configuration has one."""
+    from codemode_mcp.cli.pinned_items import PERSON, recorded
 
     with recorded(found.config) as auditor:
         if auditor is not None:

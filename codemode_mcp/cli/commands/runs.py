@@ -14,14 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from codemode_mcp.base.display import cut, plain, table
-from codemode_mcp.cli import recording_files, serving_processes
 from codemode_mcp.cli.deciding import confirm, require_person
 from codemode_mcp.cli.messages import COLUMNS, print_json, say_line, stop_line
 from codemode_mcp.cli.options import JsonOption, ServedConfigOption
 from codemode_mcp.cli.parser import live_runs
-from codemode_mcp.cli.serving_processes import approval_lines, ask_process, find_run, list_all, stop_unserved, summary
-from codemode_mcp.server.control.protocol import Request, is_here, where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +49,9 @@ CallsArgument = Annotated[
 @app.command("list", epilog="Example: codemode-mcp runs list --json")
 def list_runs(config: ServedConfigOption = None, as_json: JsonOption = False) -> None:
     """List the runs of all serving processes of this user, with suspended runs in a store and ended runs."""
+    from codemode_mcp.base.display import table
+    from codemode_mcp.cli import serving_processes
+    from codemode_mcp.cli.serving_processes import list_all
 
     found = list_all(config)
     if as_json:
@@ -107,6 +106,10 @@ def _listing_json(found: Listing) -> dict[str, Any]:
 @app.command(epilog="Example: codemode-mcp runs show run_4fK2mQ8xZ1")
 def show(run: RunArgument, config: ServedConfigOption = None, as_json: JsonOption = False) -> None:
     """Show one run with its calls, and the calls that wait for approval."""
+    from codemode_mcp.base.display import table
+    from codemode_mcp.cli import serving_processes
+    from codemode_mcp.cli.serving_processes import find_run
+    from codemode_mcp.server.control.protocol import is_here, where
 
     endpoint, answer = find_run(run, config)
     view, server = answer["run"], answer["server"]
@@ -157,6 +160,8 @@ def deny(run: RunArgument, calls: CallsArgument = None, config: ServedConfigOpti
 @app.command(epilog="Example: codemode-mcp runs cancel run_4fK2mQ8xZ1")
 def cancel(run: RunArgument, config: ServedConfigOption = None) -> None:
     """End a run and cancel its calls, after a confirmation."""
+    from codemode_mcp.cli.serving_processes import ask_process, find_run, stop_unserved, summary
+    from codemode_mcp.server.control.protocol import Request
 
     require_person("runs cancel")
     endpoint, answer = find_run(run, config)
@@ -188,6 +193,7 @@ def export(
     The file has the program, the definitions of its tools, its calls with arguments and results, and its output. Only
     secrets of the configuration and of logins are masked.
     """
+    from codemode_mcp.cli import recording_files
     from codemode_mcp.cli.recording_files import exported_run
 
     found = exported_run(run, config, folder)
@@ -201,6 +207,10 @@ def export(
 
 def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: bool, remember: Remember) -> None:
     from codemode_mcp.audit.trajectory_files import deadline
+    from codemode_mcp.base.display import cut
+    from codemode_mcp.cli import serving_processes
+    from codemode_mcp.cli.serving_processes import ask_process, find_run, stop_unserved
+    from codemode_mcp.server.control.protocol import Request
 
     verb, done = ("approve", "approved") if approved else ("deny", "denied")
     require_person(f"runs {verb}")
@@ -259,6 +269,7 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
 
 
 def _approval_lines(waiting: Iterable[Mapping[str, Any]]) -> list[str]:
+    from codemode_mcp.cli.serving_processes import approval_lines
 
     return list(approval_lines(waiting, min(shutil.get_terminal_size().columns, COLUMNS)))
 
@@ -268,6 +279,7 @@ def _table_width() -> int:
 
 
 def _print(lines: Iterable[str]) -> None:
+    from codemode_mcp.base.display import plain
 
     for line in lines:
         print(plain(line))

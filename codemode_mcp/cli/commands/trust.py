@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codemode_mcp.base.display import counted, table
-from codemode_mcp.cli import trust_views
 from codemode_mcp.cli.deciding import confirm, require_person
 from codemode_mcp.cli.messages import end, print_json, say, say_command, say_line, stop_line
 from codemode_mcp.cli.options import ConfigOption, JsonOption
 from codemode_mcp.cli.parser import listed_items
-from codemode_mcp.cli.pinned_items import Verb, check_servers, decide, find_items, lock_of, path_of
+
+if TYPE_CHECKING:
+    from codemode_mcp.cli.pinned_items import Verb
 
 app = typer.Typer(
     name="trust",
@@ -39,6 +39,9 @@ ItemArgument = Annotated[
 @app.command(epilog="Example: codemode-mcp trust status github")
 def status(item: ItemArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show what is accepted of each server, and each item that differs. No server is started."""
+    from codemode_mcp.base.display import table
+    from codemode_mcp.cli import trust_views
+    from codemode_mcp.cli.pinned_items import find_items
 
     found = find_items(config, item)
     if as_json:
@@ -63,6 +66,8 @@ def status(item: ItemArgument = None, config: ConfigOption = None, as_json: Json
 @app.command(epilog="Example: codemode-mcp trust diff github.create_issue")
 def diff(item: ItemArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show the differences between what is accepted and what servers list, word by word. No server is started."""
+    from codemode_mcp.cli import trust_views
+    from codemode_mcp.cli.pinned_items import find_items
 
     found = find_items(config, item)
     if as_json:
@@ -95,6 +100,8 @@ def reject(item: ItemArgument = None, config: ConfigOption = None) -> None:
 @app.command(epilog="Example: codemode-mcp trust lock")
 def lock(config: ConfigOption = None) -> None:
     """Write codemode-mcp.lock.json beside the configuration: digests of what is accepted, for a team."""
+    from codemode_mcp.base.display import counted
+    from codemode_mcp.cli.pinned_items import find_items, lock_of, path_of
     from codemode_mcp.rules.trust.pins_file import write_lock_file
 
     found = find_items(config, None)
@@ -115,6 +122,8 @@ def lock(config: ConfigOption = None) -> None:
 @app.command(epilog="Example: codemode-mcp trust check")
 def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Connect to all servers, and compare what they list with codemode-mcp.lock.json. Exit with 1 for a difference."""
+    from codemode_mcp.cli import trust_views
+    from codemode_mcp.cli.pinned_items import check_servers
 
     path, differences = check_servers(config)
     if as_json:
@@ -129,6 +138,8 @@ def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 
 def _decide(item: str | None, config: str | None, verb: Verb) -> None:
+    from codemode_mcp.cli import trust_views
+    from codemode_mcp.cli.pinned_items import decide, find_items
 
     require_person(f"trust {verb}")
     found = find_items(config, item)

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from codemode_mcp.audit.events import Event, request_id
 from codemode_mcp.base.errors import CodeModeError, ErrorCode, ProgramError
 from codemode_mcp.base.strict_json import ascii_json, form_from
-from codemode_mcp.catalog.catalog import EVERYTHING, Catalog
 from codemode_mcp.catalog.serialize import catalog_text
 from codemode_mcp.cli.following import Progress, TerminalClient, UnattendedClient, draw_progress, progress_of
 from codemode_mcp.extensions.repl.programs import Answer, Hit, SessionRun
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from codemode_mcp.base.settings import Language
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.cli.terminal import Terminal
     from codemode_mcp.process.instance.clients import CommandTerminal
     from codemode_mcp.rules.policy.policy import Caller
@@ -229,6 +229,7 @@ class AppPrograms:
         return str(catalog.files.read(f"{path}#{tool}" if mark else path)["content"])
 
     async def search(self, words: str) -> Sequence[Hit]:
+        from codemode_mcp.catalog.catalog import EVERYTHING
 
         catalog = await self.catalog()
         limit = self._app.settings().code_mode.search_default_limit

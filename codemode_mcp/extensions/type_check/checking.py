@@ -14,10 +14,6 @@ import anyio
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.cli.loading import logging_of, plugins_on_stderr
 from codemode_mcp.cli.messages import end, say, say_line
-from codemode_mcp.extensions.type_check.checker import Checked, TypeChecker
-from codemode_mcp.extensions.type_check.declared import CheckedText, of_cell, of_module
-from codemode_mcp.program.inspection import CELL_FILES, Preflight
-from codemode_mcp.program.prepare import Transform, has_types
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -26,6 +22,10 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.config import Config
+    from codemode_mcp.extensions.type_check.checker import Checked
+    from codemode_mcp.extensions.type_check.declared import CheckedText
+    from codemode_mcp.program.inspection import Preflight
+    from codemode_mcp.program.prepare import Transform
 
     Types = Callable[[CheckedText], Awaitable[Checked]]
     """A function that checks a text against the catalog."""
@@ -74,6 +74,7 @@ def check_saved(config: Config, programs: Sequence[SavedProgram]) -> CheckedFile
 async def _in_app(
     config: Config, check: Callable[[Catalog, Transform, Types], Awaitable[CheckedFiles]]
 ) -> CheckedFiles:
+    from codemode_mcp.extensions.type_check.checker import TypeChecker
     from codemode_mcp.process.app.app import open_app
 
     with logging_of(config, level="error"), plugins_on_stderr():
@@ -90,6 +91,8 @@ async def _in_app(
 async def _cell(
     source: str, language: Language | None, file: str, catalog: Catalog, transform: Transform, types: Types
 ) -> CheckedFiles:
+    from codemode_mcp.extensions.type_check.declared import of_cell
+    from codemode_mcp.program.prepare import has_types
 
     language = language or ("typescript" if has_types(source) else "javascript")
     found = _inspected(source, language, file, catalog)
@@ -104,6 +107,7 @@ async def _saved(
     programs: Sequence[SavedProgram], catalog: Catalog, transform: Transform, types: Types
 ) -> CheckedFiles:
     from codemode_mcp.catalog.saved_programs.compiling import function_body
+    from codemode_mcp.extensions.type_check.declared import of_module
 
     found = []
     for program in programs:
@@ -136,6 +140,7 @@ async def _syntax(source: str, file: str, transform: Transform) -> CheckedFiles 
 
 def _inspected(source: str, language: Language, file: str, catalog: Catalog) -> Preflight | CheckedFiles:
     """Return the preflight of a program, or its errors if it would be refused."""
+    from codemode_mcp.program.inspection import CELL_FILES
     from codemode_mcp.program.mcp_uses import check_members
     from codemode_mcp.program.preflight import inspect
 
