@@ -41,6 +41,8 @@ ALSO: Final[dict[str, tuple[str, ...]]] = {
         "tests/test_deep_links.py",
     ),
     "page": ("tests/apps/", "tests/control/test_display.py", "tests/extensions/trace/", "tests/test_first_commands.py"),
+    "savings": ("tests/cli/test_missing_values.py",),
+    "trace": ("tests/cli/test_completion.py",),
     "openapi": (
         "tests/openapi/",
         "tests/real_apis/",
