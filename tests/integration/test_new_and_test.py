@@ -1,4 +1,4 @@
-"""A run of a client becomes a saved program with a test, in real processes."""
+"""A run of a client becomes a saved program with a test, through the commands."""
 
 from __future__ import annotations
 
