@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
-    from codemode_mcp.process.app.garbage import collect_rarely
+    from codemode_mcp.process.app.heap import collect_rarely
 
     collect_rarely()
     # Common command lines are read without typer, whose import takes long. Clients wait for `serve` and the instance.

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager, suppress
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -17,21 +19,22 @@ import anyio
 from upstream_clients import jsonrpc
 from upstream_clients.direct import Answer, Refusal, RequestsInFlight
 from upstream_clients.errors import QuestionRefused
+from upstream_clients.jsonrpc import JsonRpcError, RequestId
 from upstream_clients.line_messages import Incoming, NotAMessage, ReadingAllowance
 from upstream_clients.list_state import ANNOUNCEMENTS, ListName
 from upstream_clients.questions import CURRENT, METHODS
 from upstream_clients.results import text_of
-from upstream_clients.tracing import span_of
 
 if TYPE_CHECKING:
     import contextvars
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from anyio.abc import TaskGroup
 
     from upstream_clients.list_changed import Subscription
     from upstream_clients.question_routing import ConnectionQuestions
     from upstream_clients.tools import JsonObject, ProgressFn
+
 
 logger = logging.getLogger(__name__)
 
@@ -435,3 +438,38 @@ async def _report_progress(on_progress: ProgressFn, progress: float, total: floa
         await on_progress(progress, total, message)
     except Exception:
         logger.exception("progress could not be reported")
+
+
+def traced(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `_meta` with the current trace context, if there is one (W3C Trace Context)."""
+    found = dict(meta)
+    if "opentelemetry.trace" in sys.modules:
+        from opentelemetry.propagate import inject
+
+        inject(found)
+    return found
+
+
+@contextmanager
+def span_of(method: str, params: dict[str, Any], request_id: RequestId) -> Iterator[None]:
+    """Open a span for a request, and add its trace context to `params`."""
+    if "opentelemetry.trace" not in sys.modules:
+        yield
+        return
+    from opentelemetry.trace import SpanKind, StatusCode, get_tracer
+
+    name = params.get("name")
+    with get_tracer("mcp-python-sdk").start_as_current_span(
+        f"MCP send {method} {name}" if isinstance(name, str) else f"MCP send {method}",
+        kind=SpanKind.CLIENT,
+        attributes={"mcp.method.name": method, "jsonrpc.request.id": str(request_id)},
+    ) as span:
+        if meta := traced(params.get("_meta", {})):
+            params["_meta"] = meta
+        try:
+            yield
+        except JsonRpcError as error:
+            code = str(error.code)
+            span.set_attributes({"error.type": code, "rpc.response.status_code": code})
+            span.set_status(StatusCode.ERROR, error.message)
+            raise

@@ -12,6 +12,7 @@ import anyio
 
 from upstream_clients import jsonrpc
 from upstream_clients.direct import Answer, Refusal
+from upstream_clients.dispatcher import traced
 from upstream_clients.eager import Reply
 from upstream_clients.error_mapping import HttpWatch, call_error, is_logged_out, is_session_lost, is_transport_failure
 from upstream_clients.errors import UpstreamCallError
@@ -21,7 +22,6 @@ from upstream_clients.negotiate import METHOD_HEADER, VERSION_HEADER, Agreement,
 from upstream_clients.questions import CURRENT, CallQuestions, UrlElicitationRequired
 from upstream_clients.results import text_of
 from upstream_clients.tools import NO_HINT, JsonObject, LogLevel, ProgressFn
-from upstream_clients.tracing import traced
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

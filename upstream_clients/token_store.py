@@ -24,9 +24,8 @@ import platformdirs
 
 from upstream_clients import keychain
 from upstream_clients.errors import StoreError
-from upstream_clients.private_files import NO_LINK, make_private_folder, try_lock
+from upstream_clients.private_files import NO_LINK, make_private_folder, replace_file, try_lock
 from upstream_clients.spec import OAuthSettings, UpstreamSpec
-from upstream_clients.state_files import replace_file
 
 LOCK_TIMEOUT = 30.0
 """Seconds that a process waits for another process that renews the same login."""

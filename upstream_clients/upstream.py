@@ -21,8 +21,13 @@ from upstream_clients.error_mapping import lost_again
 from upstream_clients.errors import SessionLost, UpstreamCallError, UpstreamClientError, UpstreamUnavailable
 from upstream_clients.fair_limiter import Call, CallsInFlight, CallUser, FairLimiter, Slot
 from upstream_clients.questions import CallQuestions, send_until_result
-from upstream_clients.reported_state import ReportedState
-from upstream_clients.resource_state import AnswerCache, PendingAnswer, ResourceSubscriptions, StoredAnswer
+from upstream_clients.resource_state import (
+    AnswerCache,
+    PendingAnswer,
+    ReportedState,
+    ResourceSubscriptions,
+    StoredAnswer,
+)
 from upstream_clients.results import is_task, is_unfinished, read_outcome, without_client_fields
 from upstream_clients.server_log import LogListeners, ServerLog
 from upstream_clients.tools import Admission, ResourceListing, ToolOutcome, read_hint

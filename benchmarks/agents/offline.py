@@ -23,7 +23,7 @@ from benchmarks.agents.arms import ARMS, Result, Toolbox, connected, opened
 from benchmarks.agents.task import Task, camel, is_right, tool_at
 from benchmarks.agents.worlds import Row
 from codemode_mcp.audit.sizes import size
-from codemode_mcp.base.json_text import compact_json
+from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.server.descriptions import prompt_bytes
 
 

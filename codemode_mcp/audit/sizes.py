@@ -11,7 +11,7 @@ from upstream_clients.redaction import cut
 
 
 def _json_size(value: Any) -> int:
-    from codemode_mcp.base.json_text import json_text  # `serve` starts without it
+    from codemode_mcp.base.strict_json import json_text  # `serve` starts without it
 
     return size(json_text(value))
 

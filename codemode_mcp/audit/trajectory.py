@@ -23,7 +23,7 @@ from pydantic_core import to_json
 
 from codemode_mcp.audit.events import ITEM_EVENTS, MAX_NAME, Event
 from codemode_mcp.audit.redaction import Inputs
-from codemode_mcp.base.json_text import compact_json
+from codemode_mcp.base.strict_json import compact_json
 from upstream_clients.private_files import NO_LINK, make_private
 
 log = logging.getLogger("codemode_mcp.audit")

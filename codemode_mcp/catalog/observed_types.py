@@ -14,8 +14,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.base.json_text import result_text
-from codemode_mcp.base.strict_json import no_constant
+from codemode_mcp.base.strict_json import no_constant, result_text
 from declarations.observed import NOTHING, Shape, Text, merge, to_schema
 
 if TYPE_CHECKING:

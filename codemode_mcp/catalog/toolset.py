@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.base.json_text import compact_json
+from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.base.text import one_line
 from codemode_mcp.catalog.entries import Entry, words_of
 from codemode_mcp.catalog.saved_programs.saved_program import SOURCE_NAME, program_id

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.base.config_path import command_option
 from codemode_mcp.base.display import cut, plain
 from codemode_mcp.base.errors import CodeModeError, ProgramError
-from codemode_mcp.base.json_text import as_javascript
 from codemode_mcp.base.paths import config_dir
+from codemode_mcp.base.strict_json import as_javascript
 from codemode_mcp.catalog.entries import Entry
 from codemode_mcp.catalog.saved_programs.saved_program import FileProblem, SavedProgram
 from codemode_mcp.cli.loading import (

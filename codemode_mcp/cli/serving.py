@@ -17,8 +17,7 @@ from codemode_mcp.catalog.search.warmup import THREAD_NAME
 from codemode_mcp.cli.loading import load, logging_of, with_options
 from codemode_mcp.cli.messages import say, stop
 from codemode_mcp.cli.relaying import say_hint
-from codemode_mcp.process.app.garbage import collect_seldom_soon
-from codemode_mcp.process.app.heap import use_one_arena
+from codemode_mcp.process.app.heap import collect_seldom_soon, use_one_arena
 from codemode_mcp.rules.policy.policy import Caller
 
 if TYPE_CHECKING:
@@ -209,7 +208,7 @@ async def _serve_http(
     """Serve clients over HTTP. `restriction`: see `Caller.bound_as`."""
     collect_seldom_soon(asyncio.get_running_loop())
     from codemode_mcp.process.app.app import open_app
-    from codemode_mcp.process.app.http_service import become_ready, begin_serving
+    from codemode_mcp.process.instance.http import become_ready, begin_serving
     from codemode_mcp.server.http.listener import CannotListen, listening, notes_for, refusal_to_listen
 
     settings = config.http

@@ -5,21 +5,90 @@ No message in this module quotes a value or the output of a program.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import queue
+import stat
 import subprocess
+import sys
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from codemode_mcp.base.paths import data_dir
 from codemode_mcp.config.nodes import Node, array_of, quote
+from upstream_clients.keychain import NoKeychain
+from upstream_clients.private_files import exposure, make_private_folder, open_private, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from codemode_mcp.config.expand import Expander
 
     Take = Callable[[Node, str], None]
     """A function that takes the value of a node. It reports problems with the value at the node."""
+
+
+# Secrets that `add` stores for servers on a system without a keyring: each in a file that only the user can read.
+#
+# A reference such as `{"keyring": "books/value"}` in the configuration means such a file, if there is one, and
+# otherwise the entry of the system keyring. Every function blocks.
+
+
+_MAX_BYTES: Final = 1024 * 1024
+
+
+def folder() -> Path:
+    """Return the folder of the files."""
+    return data_dir() / "secrets"
+
+
+def read(name: str) -> str | None:
+    """Return a secret; None if it has no file. Raises `NoKeychain` if others can read or write the file."""
+    path = _path(name)
+    try:
+        with open_private(path) as file:
+            if sys.platform != "win32" and stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise NoKeychain(f"{path} can be read by other users, so it is not used; run chmod 600 on it")
+            return file.read(_MAX_BYTES).decode()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except UnicodeDecodeError:
+        raise NoKeychain(f"{path} is damaged") from None
+    except OSError as error:
+        raise NoKeychain(f"{path} cannot be used: {error.strerror}") from None
+
+
+def write(name: str, value: str) -> None:
+    """Store a secret. Raises `NoKeychain`."""
+    path = _path(name)
+    try:
+        make_private_folder(path.parent)
+        why = exposure(path)
+        if why is None:
+            replace_file(path, value.encode())
+    except OSError as error:
+        why = f"{path} cannot be written: {error.strerror}"
+    if why is not None:
+        raise NoKeychain(why)
+
+
+def remove(name: str) -> bool:
+    """Delete the file of a secret. Return False if there is none. Raises `NoKeychain`."""
+    path = _path(name)
+    try:
+        path.unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise NoKeychain(f"{path} cannot be deleted: {error.strerror}") from None
+    return True
+
+
+def _path(name: str) -> Path:
+    return folder() / hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
 
 KEYRING_SECONDS = 20
 """Time limit of the system keyring in seconds. The keyring may be waiting for a person to unlock it."""
@@ -127,14 +196,13 @@ def _printed(argv: tuple[str, ...], expander: Expander) -> str:
 
 def _kept(name: str) -> str:
     """Return an entry of the system keyring, or of the files in its place. Raises `_NoValue`."""
-    from codemode_mcp.config import secret_files
     from upstream_clients import keychain
 
     answers: queue.SimpleQueue[str | keychain.NoKeychain | None] = queue.SimpleQueue()
 
     def ask() -> None:
         try:
-            in_file = secret_files.read(name)
+            in_file = read(name)
             answers.put(keychain.read(keychain.SECRETS, name) if in_file is None else in_file)
         except keychain.NoKeychain as error:
             answers.put(error)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.base.json_text import result_text
+from codemode_mcp.base.strict_json import result_text
 from codemode_mcp.program.syntax import FUNCTIONS, Span, covers, parameters, parse, span_of, text_of, words
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.program import esbuild_pin
-from codemode_mcp.program.npm_package import FetchError
-from codemode_mcp.program.pinned_files import why_untrusted
+from codemode_mcp.program.npm_package import FetchError, why_untrusted
 from upstream_clients.environment import find_executable
 from upstream_clients.private_files import exposure
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.program import intl_pin
-from codemode_mcp.program.npm_package import FetchError
-from codemode_mcp.program.pinned_files import why_untrusted
+from codemode_mcp.program.npm_package import FetchError, why_untrusted
 from upstream_clients.private_files import exposure
 
 _BUNDLED = Path(__file__).parents[1] / "_bundled" / intl_pin.NAME

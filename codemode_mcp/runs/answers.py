@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.base.did_you_mean import nearest
 from codemode_mcp.base.errors import Exceeded
-from codemode_mcp.base.json_text import json_text
 from codemode_mcp.base.settings import MIB
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.program.global_uses import BROKEN
 from codemode_mcp.program.program_form import NO_TOOL, mistaken_names
 from codemode_mcp.rules.policy.approval import ApprovalQuestion

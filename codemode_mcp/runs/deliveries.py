@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from codemode_mcp.base.errors import CodeModeError, ProgramError
-from codemode_mcp.base.json_text import compact_json, replace_lone_surrogates
+from codemode_mcp.base.strict_json import compact_json, replace_lone_surrogates
 from codemode_mcp.catalog.saved_programs.versions import Author
 from codemode_mcp.runs.live_call import failure
 from codemode_mcp.runs.store import is_bearer

@@ -17,8 +17,7 @@ import anyio
 
 from codemode_mcp.base.did_you_mean import nearest
 from codemode_mcp.base.errors import CodeModeError, PluginError, ProgramError
-from codemode_mcp.base.json_text import json_text, replace_lone_surrogates
-from codemode_mcp.base.strict_json import parse_json
+from codemode_mcp.base.strict_json import json_text, parse_json, replace_lone_surrogates
 from codemode_mcp.base.text import quoted
 from codemode_mcp.catalog.plugins.api import NamespaceContext, ToolError
 from codemode_mcp.catalog.plugins.running import is_async, removal_message, run_code

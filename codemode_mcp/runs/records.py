@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from codemode_mcp.base.errors import ProgramError
-from codemode_mcp.base.json_text import json_text
 from codemode_mcp.base.strict_json import (
     Form,
     Integer,
@@ -26,6 +25,7 @@ from codemode_mcp.base.strict_json import (
     convert_versioned,
     first_element,
     form_from,
+    json_text,
     parse_json,
     rejecting_damage,
 )

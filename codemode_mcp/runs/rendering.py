@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from codemode_mcp.base.errors import CodeModeError, Exceeded
-from codemode_mcp.base.json_text import compact_json
+from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.base.text import clip
 from codemode_mcp.runs.calls.outcome import CHALLENGES_KEY, Usage
 from codemode_mcp.runs.outputs import (
@@ -35,6 +35,7 @@ from codemode_mcp.runs.outputs import (
     shorten,
     shown_values,
     size,
+    strings_without_base64,
     structured,
     too_much,
     value_once,
@@ -43,7 +44,6 @@ from codemode_mcp.runs.outputs import (
 )
 from codemode_mcp.runs.values import StoredResult, binary_value, contents_of
 from codemode_mcp.runs.views import repeat_note
-from codemode_mcp.sandbox.pictures import strings_without_base64
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from codemode_mcp.base.errors import CodeModeError, ProgramError
-from codemode_mcp.base.json_text import join_surrogates
+from codemode_mcp.base.strict_json import join_surrogates
 from codemode_mcp.base.text import clip
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from msgspec.structs import force_setattr
 
 from codemode_mcp.base.errors import CodeModeError, InternalError
-from codemode_mcp.base.json_text import replace_lone_surrogates
-from codemode_mcp.base.strict_json import ascii_json, parse_json
+from codemode_mcp.base.strict_json import ascii_json, parse_json, replace_lone_surrogates
 
 MAX_TIMER_MS = 2**31 - 1
 """Longest delay of a timer, as in browsers."""

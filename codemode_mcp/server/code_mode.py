@@ -19,7 +19,7 @@ from codemode_mcp import __version__
 from codemode_mcp.audit import Auditor, sizes
 from codemode_mcp.audit.events import EventKind, name_to_record, request_id
 from codemode_mcp.base.errors import CodeModeError, InternalError, ProgramError, ShuttingDown, StoreUnavailable
-from codemode_mcp.base.json_text import compact_json
+from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.runs.calls.outcome import Outcome, Usage
 from codemode_mcp.runs.rendering import VISIBLE_TOOLS, Rendered, render, render_error
 from codemode_mcp.server import descriptions, search_tools

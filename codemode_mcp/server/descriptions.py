@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.sizes import size
-from codemode_mcp.base.json_text import compact_json
+from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.catalog.topics import plain_words
 from codemode_mcp.rules.policy.policy import Caller, Policies
 from codemode_mcp.server.profiles import Profile

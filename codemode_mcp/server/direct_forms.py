@@ -14,7 +14,7 @@ from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-from codemode_mcp.base.json_text import join_surrogates, json_text
+from codemode_mcp.base.strict_json import join_surrogates, json_text
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.servers import ServerIndex
 from codemode_mcp.catalog.toolset import Toolset

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from codemode_mcp.base.json_text import json_text
 from codemode_mcp.base.settings import UI_TOOLS, PolicyRules
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.catalog.entries import Entry, app_uri, is_for_apps
 from codemode_mcp.runs.rendering import VISIBLE_TOOLS
 from codemode_mcp.server.direct_calls import DirectCalls, Target, unknown_resource

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from codemode_mcp.base.json_text import join_surrogates, json_text
+from codemode_mcp.base.strict_json import as_javascript, join_surrogates, json_text
+from codemode_mcp.base.text import clip
 from codemode_mcp.rules.policy.policy import Ask, Caller, Deny
 from codemode_mcp.rules.trust.items import makes, may_make
 from codemode_mcp.server.direct_calls import MAX_TEXT, Answer, DirectCalls, Target, unknown_resource
@@ -37,22 +38,17 @@ from codemode_mcp.server.exposure.items import (
     exposed_contents_uri,
     identifier_key,
     page_of,
+    prompt_name,
     template_matches,
 )
 from codemode_mcp.server.profiles import MAX_NAME, ClientExposure
-from declarations.untrusted_text import escape_hidden, escape_line
+from declarations.untrusted_text import drop_hidden, escape_hidden, escape_line
 from upstream_clients.errors import UpstreamClientError
-from upstream_clients.jsonrpc import (
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    SERVER_INFO,
-    JsonRpcError,
-    sendable,
-)
+from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, SERVER_INFO, JsonRpcError, sendable
 from upstream_clients.redaction import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from codemode_mcp.base.settings import ExposeMode
     from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
@@ -65,6 +61,7 @@ if TYPE_CHECKING:
 
     Viewer = tuple[Caller, str | None, ExposeMode | None]
     """The caller, the name of the client and the mode of the path, on which lists depend."""
+
 
 log = logging.getLogger("codemode_mcp.server")
 
@@ -215,7 +212,6 @@ class ExposedItems:
         if not self._exposure(viewer).programs:
             return {}
         from codemode_mcp.catalog.toolset import select_programs  # imported late: few clients see programs
-        from codemode_mcp.server.program_prompts import prompts_of
 
         programs = select_programs(self._servers.library().programs, self._exposures.policy_of(viewer[0])).programs
         servers = self._listing(viewer, "prompts").located
@@ -316,8 +312,6 @@ class ExposedItems:
         viewer = _viewer(exchange)
         program = self._programs(viewer).get(name)
         if program is not None:
-            from codemode_mcp.server.program_prompts import prompt_result
-
             given = exchange.params.get("arguments")
             return prompt_result(program[0], given if isinstance(given, dict) else {})
         located = await self._located_prompt(viewer, name)
@@ -520,3 +514,84 @@ def _result(answer: Answer, *, modern: bool) -> dict[str, Any]:
         notes = [join_surrogates(note) for note in answer.notes]
         result["_meta"] = {**result.get("_meta", {}), "codemode-mcp/notes": notes}
     return result
+
+
+# Saved programs as MCP prompts, which clients show as slash commands.
+#
+# The text of a prompt asks the model to run the program by `exec`. So a program runs in the same way as any other, with
+# the policy and the approvals of its caller.
+
+
+SERVER: Final = "programs"
+"""The part before the slash in the names of these prompts."""
+
+MAX_DESCRIPTION: Final = 1_000
+MAX_ARGUMENT: Final = 200
+
+
+def prompts_of(programs: Iterable[SavedProgram]) -> dict[str, tuple[SavedProgram, dict[str, Any]]]:
+    """Return the prompt of each program, as in `prompts/list`, by its name."""
+    return {prompt_name(SERVER, each.name): (each, _prompt(each)) for each in programs}
+
+
+def prompt_result(program: SavedProgram, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result of `prompts/get`.
+
+    Args:
+        given: the arguments, which are strings in MCP. Arguments that the program does not declare are left out.
+    """
+    properties = _properties(program)
+    values = {name: _value(text, properties[name]) for name, text in given.items() if name in properties}
+    argument = as_javascript(values, ensure_ascii=False) if values or program.takes_input else ""
+    required = [name for name in program.input_schema.get("required", ()) if name not in values]
+    missing = f"\n\nAsk the user for what is missing first: {', '.join(required)}." if required else ""
+    about = f"\n\nWhat it does: {_line(program.description, MAX_DESCRIPTION)}" if program.description else ""
+    text = (
+        f"Run the saved program {program.name} with the tool exec, with this code:\n\n"
+        f"return await programs.{program.name}({argument});{missing}{about}\n\n"
+        'If the result has status "waiting", call wait with its runId. Then report the result.'
+    )
+    return {
+        "description": _line(program.description, MAX_DESCRIPTION),
+        "messages": [{"role": "user", "content": {"type": "text", "text": text}}],
+    }
+
+
+def _prompt(program: SavedProgram) -> dict[str, Any]:
+    required = program.input_schema.get("required", ())
+    arguments = [
+        {"name": name, **_description(schema), "required": name in required}
+        for name, schema in _properties(program).items()
+    ]
+    return {
+        "name": prompt_name(SERVER, program.name),
+        "title": program.name,
+        **({"description": _line(program.description, MAX_DESCRIPTION)} if program.description else {}),
+        **({"arguments": arguments} if arguments else {}),
+    }
+
+
+def _properties(program: SavedProgram) -> Mapping[str, Any]:
+    found = program.input_schema.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def _description(schema: Any) -> dict[str, str]:
+    text = schema.get("description") if isinstance(schema, dict) else None
+    return {"description": _line(text, MAX_ARGUMENT)} if isinstance(text, str) and text else {}
+
+
+def _value(text: Any, schema: Any) -> Any:
+    """Return the value of an argument: a string if the schema takes strings, otherwise JSON if it is JSON."""
+    kinds = schema.get("type") if isinstance(schema, dict) else None
+    if not isinstance(text, str) or kinds == "string" or (isinstance(kinds, list) and "string" in kinds):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _line(text: str, limit: int) -> str:
+    """Return a text on one line, without hidden characters."""
+    return clip(drop_hidden(" ".join(text.split())), limit)

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from codemode_mcp.base.did_you_mean import hint, nearest
 from codemode_mcp.base.errors import CodeModeError
-from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.server import search_tools
 from codemode_mcp.server.descriptions import prompt_bytes
 from codemode_mcp.server.direct_calls import DirectCalls, Target

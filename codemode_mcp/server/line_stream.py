@@ -27,7 +27,7 @@ from typing import Final, Protocol
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.base.json_text import join_surrogates
+from codemode_mcp.base.strict_json import join_surrogates
 
 READ_BYTES: Final = 256 * 1024
 MAX_READ_AHEAD: Final = 100

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_args
 
 import anyio
 
-from codemode_mcp.base.json_text import compact_json
+from codemode_mcp.base.strict_json import compact_json
 from declarations.untrusted_text import drop_hidden
 from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.server_log import LEVELS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.audit.sizes import size
 from codemode_mcp.base.did_you_mean import hint, nearest
 from codemode_mcp.base.errors import ProgramError
-from codemode_mcp.base.json_text import compact_json
+from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.base.text import quoted
 from codemode_mcp.catalog.servers import lookup_error
 from codemode_mcp.server.descriptions import INSTRUCTIONS_BYTES, names_that_fit

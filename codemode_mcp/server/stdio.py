@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from codemode_mcp.audit import recording
-from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.server.client_messages import NOT_INITIALIZED, invalid_params, read_or_refuse
 from codemode_mcp.server.exchange import METHODS
 from codemode_mcp.server.line_stream import Lines, open_line_stream
@@ -502,7 +502,7 @@ def _checked_answer(method: str, version: str, result: JsonObject) -> JsonObject
     from mcp_types import methods
     from pydantic import ValidationError
 
-    from codemode_mcp.server.client_questions import RESULTS
+    from codemode_mcp.server.client import RESULTS
 
     try:
         methods.validate_client_result(method, version, result)

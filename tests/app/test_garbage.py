@@ -11,18 +11,18 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.process.app import garbage
+from codemode_mcp.process.app import heap
 
 
 async def test_garbage_is_collected_rarely_and_later_among_new_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "START_SECONDS", 0.0)
+    monkeypatch.setattr(heap, "START_SECONDS", 0.0)
     usual, frozen = gc.get_threshold(), gc.get_freeze_count()
     try:
-        garbage.collect_rarely()
-        assert gc.get_threshold() == (garbage.START_OBJECTS, *usual[1:])
-        garbage.collect_seldom_soon(asyncio.get_running_loop())
+        heap.collect_rarely()
+        assert gc.get_threshold() == (heap.START_OBJECTS, *usual[1:])
+        heap.collect_seldom_soon(asyncio.get_running_loop())
         with anyio.fail_after(10):
-            while gc.get_threshold() != garbage.SERVING:
+            while gc.get_threshold() != heap.SERVING:
                 await anyio.lowlevel.checkpoint()
         assert gc.isenabled()
         assert gc.get_freeze_count() > frozen

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.cli.editor import EXAMPLE, MARK, PROJECT, WRITTEN, write_folder
+from codemode_mcp.cli.commands.tools import EXAMPLE, MARK, PROJECT, WRITTEN, write_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

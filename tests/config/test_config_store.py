@@ -14,7 +14,7 @@ from codemode_mcp.audit import Redactor
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.base.settings import StoreSettings
 from codemode_mcp.config import Config, load_config
-from codemode_mcp.config.process_sections import is_random, key_of
+from codemode_mcp.config.load import is_random, key_of
 from codemode_mcp.config.reload import needs_restart
 
 KEY, OTHER = (random.Random(seed).randbytes(32) for seed in (1, 2))

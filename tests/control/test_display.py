@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from codemode_mcp.base.display import columns, cut, exact, plain, wrapped
-from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.cli.saved_lookup import difference_lines, text_lines
 from codemode_mcp.cli.serving_processes import approval_lines
 from codemode_mcp.extensions.page.site import lines as page_lines

@@ -21,7 +21,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
 
 from codemode_mcp.audit.events import Auditor
-from codemode_mcp.audit.spans import Spans
+from codemode_mcp.audit.recording import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from codemode_mcp.base.errors import CodeModeError
-from codemode_mcp.base.json_text import json_text
 from codemode_mcp.base.settings import CodeModeSettings, PolicyRules, ToolSettings
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.runs import driver

@@ -16,7 +16,7 @@ LIGHT = {
     *("upstream_clients", "upstream_clients.private_files", "codemode_mcp", "codemode_mcp.__main__"),
     *(f"codemode_mcp.base{part}" for part in ("", ".config_path", ".errors", ".log_level", ".nesting", ".paths")),
     *(f"codemode_mcp.cli{part}" for part in ("", ".messages", ".relaying")),
-    *("codemode_mcp.process", "codemode_mcp.process.app.garbage"),
+    *("codemode_mcp.process", "codemode_mcp.process.app.heap"),
     *("codemode_mcp.server", "codemode_mcp.server.control", "codemode_mcp.server.control.endpoints"),
 }
 """Modules outside `instance` that a relay uses."""

@@ -14,8 +14,7 @@ from openapi_documents import PETSTORE, SWAGGER, read, tools
 
 from tests.properties import examples
 from upstream_clients.openapi.api import Api, ArgumentProblem, DocumentError
-from upstream_clients.openapi.reading import read_document
-from upstream_clients.openapi.yaml_values import BoundedScanner
+from upstream_clients.openapi.reading import BoundedScanner, read_document
 from upstream_clients.schemas import compile_schema
 
 

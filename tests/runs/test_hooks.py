@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from codemode_mcp.base.errors import CodeModeError, ProgramError
-from codemode_mcp.base.json_text import json_text
 from codemode_mcp.base.settings import DuplicateSettings, PolicyRules, ToolSettings
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.catalog.plugins.bundled.duplicates import Duplicates
 from codemode_mcp.catalog.plugins.interception import Interceptors, Registered
 from codemode_mcp.plugins import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent

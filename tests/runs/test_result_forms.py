@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.base.json_text import compact_json
+from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.runs.values import OTHER, ResultForm, binary_value, contents_of
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=50)

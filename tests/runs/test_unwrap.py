@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.base.json_text import result_text
+from codemode_mcp.base.strict_json import result_text
 from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import bench, ran

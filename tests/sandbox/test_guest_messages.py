@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.base.errors import InternalError
-from codemode_mcp.base.json_text import as_javascript, json_text
+from codemode_mcp.base.strict_json import as_javascript, json_text
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message
 

@@ -13,7 +13,7 @@ from guest_harness import Cell, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.base.json_text import replace_lone_surrogates
+from codemode_mcp.base.strict_json import replace_lone_surrogates
 
 if TYPE_CHECKING:
     from conftest import OpenCell, RunCode

@@ -10,8 +10,8 @@ import pytest
 from mcp_types import methods
 
 from codemode_mcp.base.errors import ProgramError
-from codemode_mcp.base.json_text import json_text
 from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.server import direct_forms

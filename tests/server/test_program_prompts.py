@@ -3,7 +3,7 @@
 import pytest
 
 from codemode_mcp.catalog.saved_programs.program_file import read_program
-from codemode_mcp.server.program_prompts import prompt_result, prompts_of
+from codemode_mcp.server.exposed_items import prompt_result, prompts_of
 
 REPORT = read_program(
     "report",

@@ -294,7 +294,7 @@ async def test_a_process_that_is_cut_off_holds_nothing_before_others_take_it_for
             assert first.is_alive()
             wire.silent = True
             # Not before: opening takes longer than this on a machine that is busy.
-            monkeypatch.setattr("codemode_mcp.stores.postgres_server.CONNECT_TIMEOUT", 0.3)
+            monkeypatch.setattr("codemode_mcp.stores.postgres.CONNECT_TIMEOUT", 0.3)
             monkeypatch.setattr(first, "_timeout", 0.5)
 
             async def taken() -> bool:
@@ -396,7 +396,7 @@ async def refused(url: str) -> StoreUnavailable:
 
 
 async def test_a_socket_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codemode_mcp.stores.postgres_server.CONNECT_TIMEOUT", 0.3)
+    monkeypatch.setattr("codemode_mcp.stores.postgres.CONNECT_TIMEOUT", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as mute, anyio.fail_after(20):
         why = await refused(f"postgresql://ann:x@127.0.0.1:{mute.getsockname()[1]}/runs")
     assert "does not answer within 0.3 s" in why.message
@@ -406,7 +406,7 @@ async def test_the_next_host_is_asked_when_one_says_nothing_and_first_from_then_
     postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The other host has to answer within this time.
-    monkeypatch.setattr("codemode_mcp.stores.postgres_server.CONNECT_TIMEOUT", 2.0)
+    monkeypatch.setattr("codemode_mcp.stores.postgres.CONNECT_TIMEOUT", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         here = f"@127.0.0.1:{postgres.port}"
         async with counters(postgres_url.replace(here, f"@127.0.0.1:{mute.getsockname()[1]},{here[1:]}")) as database:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import anyio
 
 from codemode_mcp.base.errors import PluginError, PolicyDenied, ProgramError
-from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.base.text import clip
 from codemode_mcp.catalog.plugins.api import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
 from codemode_mcp.catalog.plugins.running import Owner, Threads, is_async, run_async, run_code, text_of

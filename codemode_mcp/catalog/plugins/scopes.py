@@ -22,7 +22,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from codemode_mcp.base.json_text import MAX_SAFE_INTEGER, join_surrogates, json_text
+from codemode_mcp.base.strict_json import MAX_SAFE_INTEGER, join_surrogates, json_text
 from codemode_mcp.base.text import quoted
 from codemode_mcp.catalog.entries import OfferedNamespace
 from codemode_mcp.catalog.plugins.api import NamespaceTool

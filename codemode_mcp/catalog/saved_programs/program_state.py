@@ -18,8 +18,14 @@ from codemode_mcp.base.paths import state_dir
 from codemode_mcp.catalog.saved_programs.folder import name_of, program_files, read_text
 from codemode_mcp.catalog.saved_programs.saved_program import SUFFIXES, ProgramFileError, digest_of, file_name
 from codemode_mcp.catalog.saved_programs.versions import History, Proposal, Proposals, Version, settle
-from upstream_clients.private_files import make_private_folder, open_private
-from upstream_clients.state_files import locked, remove_left_files, replace_file, stamp_of
+from upstream_clients.private_files import (
+    locked,
+    make_private_folder,
+    open_private,
+    remove_left_files,
+    replace_file,
+    stamp_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.base.settings import Language
     from codemode_mcp.catalog.saved_programs.versions import UsedTool
-    from upstream_clients.state_files import Stamp
+    from upstream_clients.private_files import Stamp
 
 
 FORMAT: Final = 1

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.saved_programs.program_state import ProgramState
     from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.catalog.saved_programs.versions import Definition, DefinitionChange
-    from upstream_clients.state_files import Stamp
+    from upstream_clients.private_files import Stamp
 
 log = logging.getLogger("codemode_mcp.programs")
 

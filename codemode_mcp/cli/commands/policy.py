@@ -224,8 +224,7 @@ def _known(config: Config, tool_id: str) -> tuple[Annotations | None, bool, str 
     Of a tool that its server has changed, the annotations are the accepted ones.
     """
     from codemode_mcp.rules.trust.comparison import compare_item
-    from codemode_mcp.rules.trust.state_words import reason_of, why_held
-    from codemode_mcp.rules.trust.views import accepted_tool
+    from codemode_mcp.rules.trust.views import accepted_tool, reason_of, why_held
     from upstream_clients.tools import Annotations
 
     source, _, rest = tool_id.partition(":")

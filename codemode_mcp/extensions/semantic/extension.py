@@ -26,13 +26,13 @@ def _open(folder: Path) -> SentenceModel | None:
 async def _check(_: App, __: Config) -> Iterable[Check]:
     import anyio.to_thread
 
-    from codemode_mcp.extensions.semantic.doctor import check_search
+    from codemode_mcp.extensions.semantic.model import check_search
 
     return await anyio.to_thread.run_sync(lambda: list(check_search()), abandon_on_cancel=True)
 
 
 async def _prepare(config: Config, report: Callable[[Check], None], views: Sequence[UpstreamView]) -> None:
-    from codemode_mcp.extensions.semantic.doctor import prepare
+    from codemode_mcp.extensions.semantic.model import prepare
 
     await prepare(config, report, views)
 

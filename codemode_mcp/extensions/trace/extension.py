@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def _draw_run() -> RunDrawing:
-    from codemode_mcp.extensions.trace.run_drawing import Drawing
+    from codemode_mcp.extensions.trace.timeline import Drawing
 
     return Drawing()
 

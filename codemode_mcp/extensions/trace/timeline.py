@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.audit import Redactor
+from codemode_mcp.audit.redaction import Inputs
 from codemode_mcp.audit.trajectory import document_of
 from codemode_mcp.audit.trajectory_files import Scale, duration, moment, trace_of
 from codemode_mcp.base.display import columns, counted, cut, padded, plain, table
-from codemode_mcp.cli.messages import stop
+from codemode_mcp.cli.messages import COLUMNS, is_utf8, say, stop
 from codemode_mcp.extension_points import first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from codemode_mcp.audit.events import Event
-    from codemode_mcp.audit.redaction import Inputs
     from codemode_mcp.audit.trajectory_files import Bar, Call, Takeover, Trace
+    from codemode_mcp.config import Config
 
 
 MAX_LINES: Final = 500
@@ -222,3 +227,26 @@ def page(trace: Trace) -> str:
     if timeline_page is None:
         stop(1, "this installation writes no pages; leave out the option for HTML")
     return timeline_page(trace, list(heading(trace)))
+
+
+class Drawing(Record):
+    """The events of the run, and how they are shown."""
+
+    def show(self, config: Config, html: Path | None, *, draw: bool) -> None:
+        """Draw the run on stderr, and write its page."""
+        redactor = Redactor()
+        redactor.know(config.secretive)
+        found = self.trace(Inputs(include=config.audit.include_inputs), redactor)
+        if found is None:
+            say("the program did not start: there is no trace of it")
+            return
+        if draw:
+            width = shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stderr.isatty() else COLUMNS
+            for line in drawn(found, width, unicode=is_utf8(sys.stderr)):
+                sys.stderr.write(f"{line}\n")
+        if html is not None:
+            try:
+                html.write_text(page(found), "utf-8")
+            except OSError as error:
+                stop(1, f"cannot write the trace to {html}: {error.strerror}; name another file with --trace-html")
+            say(f"the trace is in {html}")

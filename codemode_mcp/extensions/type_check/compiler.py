@@ -18,8 +18,7 @@ import msgspec
 
 from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.program import npm_package
-from codemode_mcp.program.npm_package import FetchError
-from codemode_mcp.program.pinned_files import why_untrusted
+from codemode_mcp.program.npm_package import FetchError, why_untrusted
 from upstream_clients.private_files import exposure
 
 _LIBRARY: Final = "library.json"

@@ -11,8 +11,7 @@ import anyio
 
 from codemode_mcp.audit.recording import recording
 from codemode_mcp.config import Config, Reading, reload
-from codemode_mcp.process.app.engine_loader import EngineLoader
-from codemode_mcp.process.app.lifecycle import Opening
+from codemode_mcp.process.app.lifecycle import EngineLoader, Opening
 from codemode_mcp.process.app.terminal_access import listen
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.server.services import App

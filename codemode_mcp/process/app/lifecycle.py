@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import importlib
 import logging
+import threading
 import time
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +21,10 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp import __version__
+from codemode_mcp.audit.recordings.recordings import KeptRecordings, MaskSource, RecordingFolder, Recordings, use_folder
+from codemode_mcp.audit.recordings.writer import RecordingFile, RecordingWriter
 from codemode_mcp.base.config_path import command_option
+from codemode_mcp.base.errors import CodeModeError, RuntimeUnavailable
 from codemode_mcp.base.paths import cache_dir, config_dir, listings_dir, state_dir, vectors_dir
 from codemode_mcp.catalog.saved_programs.folder import (
     LibraryWatcher,
@@ -34,21 +39,21 @@ from codemode_mcp.process.app.terminal_access import listen, terminal_command, t
 from codemode_mcp.server.services import App, Parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.audit.recordings.recordings import Recordings
-    from codemode_mcp.base.settings import StoreKind
+    from codemode_mcp.audit.redaction import Redactor
+    from codemode_mcp.base.settings import AuditSettings, StoreKind
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.saved_programs.folder import FolderState, Library
     from codemode_mcp.catalog.saved_programs.proposing import Proposer
     from codemode_mcp.catalog.saved_programs.version_keeper import VersionKeeper
     from codemode_mcp.config import Config
     from codemode_mcp.extension_points import BrowserPage
-    from codemode_mcp.process.app.engine_loader import EngineLoader
     from codemode_mcp.runs.calls.outcome import CallContext
+    from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.server.control.answers import Control
     from upstream_clients.pool import SharedServers, UpstreamPool
     from upstream_clients.spec import UpstreamSpec
@@ -61,6 +66,7 @@ if TYPE_CHECKING:
 
     Listen = Callable[[Control], AbstractAsyncContextManager[object]]
     """Answers the requests of terminals for the duration of a context."""
+
 
 log = logging.getLogger("codemode_mcp.process.app")
 
@@ -155,7 +161,6 @@ class Opening:
                 async with pool.importing():
                     for name in _IMPORTED_WHEN_OPENED:
                         importlib.import_module(name)
-            from codemode_mcp.process.app.run_recordings import open_recordings
 
             keeps = app.transport is not None
             with open_recordings(app.config.audit, app.redact, keeps=keeps, file=self._record_file) as recordings:
@@ -379,3 +384,114 @@ async def warn_of_idle_denials(
                     log.warning("%s", sentence)
                 warned.add(sentence)
         await changed.wait()
+
+
+recordings_log = logging.getLogger("codemode_mcp.audit.recordings")
+
+
+@contextmanager
+def open_recordings(
+    settings: AuditSettings, redactor: Redactor, *, keeps: bool, file: Path | None
+) -> Iterator[Recordings | None]:
+    """Record runs for the duration of the context. Leaving writes what still has to be written.
+
+    Args:
+        keeps: True to keep recordings in memory, for a process that terminals can ask.
+        file: the file for the first run.
+
+    Returns:
+        None if no runs are recorded.
+    """
+    kept = KeptRecordings(settings.keep_recording_bytes if keeps else 0)
+    mask = MaskSource(lambda: redactor.named_secrets)
+    if file is None and settings.recordings is None:
+        yield None if not kept.max_bytes else Recordings(__version__, kept, mask)
+        return
+    with RecordingWriter(mask) as writer:
+        folder = None
+        if settings.recordings is not None:
+            folder = RecordingFolder(
+                writer,
+                Path(settings.recordings),
+                max_files=settings.recording_files,
+                max_bytes=settings.recording_bytes,
+            )
+            try:
+                use_folder(Path(settings.recordings))
+            except OSError as error:
+                recordings_log.error(
+                    "audit.recordings: the folder %s cannot be used: %s", settings.recordings, error.strerror
+                )
+                folder = None
+        yield Recordings(__version__, kept, mask, folder, None if file is None else RecordingFile(writer, file))
+
+
+CLOSE_SECONDS = 3.0
+"""Seconds that the end of the process waits for an engine that is still being compiled."""
+
+
+class EngineLoader:
+    """The loader of the engine, in a thread. A context manager: leaving it closes the engine."""
+
+    def __init__(self, max_threads: int) -> None:
+        self._max_threads = max_threads
+        self._stack = ExitStack()
+        self._lock = threading.Lock()
+        self._ready = threading.Event()
+        self._started = False
+        self._engine: Engine | None = None
+        self._error: CodeModeError | None = None
+
+    def __enter__(self) -> EngineLoader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            started, self._started = self._started, True  # so that it is not started after this
+        if started:
+            self._ready.wait(CLOSE_SECONDS)
+        self._stack.close()
+
+    def start(self) -> None:
+        """Start to load the engine, unless it was started before."""
+        with self._lock:
+            if self._started:
+                return
+            self._started = True
+        threading.Thread(target=self._open, name="engine", daemon=True).start()
+
+    def forget_unused(self) -> bool:
+        """Free what the engine can make again and has not used for a while. Return True if anything was freed."""
+        return self._engine is not None and self._engine.forget_unused()
+
+    async def get(self) -> Engine:
+        """Return the engine, after it was loaded.
+
+        Raises:
+            RuntimeUnavailable: the engine cannot be loaded.
+        """
+        if self._engine is None:
+            self.start()
+            await anyio.to_thread.run_sync(self._ready.wait, abandon_on_cancel=True)
+        if self._engine is None:
+            assert self._error is not None
+            raise RuntimeUnavailable(self._error.message)
+        return self._engine
+
+    def _open(self) -> None:
+        try:
+            from codemode_mcp.program.intl import intl_reader
+            from codemode_mcp.sandbox.engine import open_engine
+
+            began = time.monotonic()
+            opening = open_engine(cache_dir(), max_threads=self._max_threads, intl=intl_reader(cache_dir()))
+            self._engine = self._stack.enter_context(opening)
+            log.info("engine ready in %d ms", round((time.monotonic() - began) * 1000))
+        except CodeModeError as error:
+            log.error("%s", error.message)  # a traceback would add nothing
+            self._error = error
+        except Exception:
+            log.exception("the engine did not start")
+            self._error = RuntimeUnavailable("the JavaScript engine did not start; see the log of codemode-mcp")
+        finally:
+            self._ready.set()

@@ -26,8 +26,7 @@ from codemode_mcp import __version__
 from codemode_mcp.audit.client_logs import logging_to_rotating_file
 from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.extension_points import first
-from codemode_mcp.process.app.garbage import collect_seldom_soon
-from codemode_mcp.process.app.heap import use_one_arena
+from codemode_mcp.process.app.heap import collect_seldom_soon, use_one_arena
 from codemode_mcp.process.instance import registry, wire
 from codemode_mcp.process.instance.hello import Hello, HttpOptions, Refusal, is_newer, read_environment
 from codemode_mcp.process.instance.status import usage_of

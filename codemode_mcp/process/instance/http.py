@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from codemode_mcp.process.app.http_service import become_ready, begin_serving
+from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.process.instance.hello import HttpOptions, Refusal
 from codemode_mcp.server.http.listener import CannotListen, listening, refusal_to_listen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from codemode_mcp.rules.policy.policy import Caller
+    from codemode_mcp.server.http.listener import Listener
     from codemode_mcp.server.services import App
 
 
@@ -43,3 +45,29 @@ async def serving_http(app: App, options: HttpOptions) -> AsyncIterator[str]:
                 group.cancel_scope.cancel()
     except CannotListen as error:
         raise Refusal("failed", str(error)) from None
+
+
+async def begin_serving(listener: Listener, opened: App, restriction: Caller) -> None:
+    """Serve the clients of a listener from now on.
+
+    Args:
+        restriction: see `Caller.bound_as`.
+    """
+    from codemode_mcp.server.code_mode import Surface
+    from codemode_mcp.server.http.listener import callers_bound_as
+    from codemode_mcp.server.sdk_server import surface_server
+
+    caller_of = callers_bound_as(restriction)
+    opened.serves_http = True
+    await listener.serve(surface_server(Surface(opened), caller_of))
+
+
+async def become_ready(listener: Listener, opened: App) -> None:
+    """Report readiness as soon as the engine is loaded and the servers are connected, or have had time to be."""
+    try:
+        if opened.code_mode:
+            await opened.engine()
+    except CodeModeError:
+        return  # logged; without the engine the server never becomes ready
+    await opened.wait_settled(None, opened.settings().code_mode.connect_wait_ms / 1000)
+    listener.set_ready()

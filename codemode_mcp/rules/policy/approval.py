@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from codemode_mcp.base.errors import CodeModeError
-from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.strict_json import json_text
 from declarations.untrusted_text import escape_misleading, json_escape
 
 if TYPE_CHECKING:

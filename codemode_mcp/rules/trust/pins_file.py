@@ -25,8 +25,15 @@ from codemode_mcp.base.strict_json import Form, parse_json
 from codemode_mcp.rules.trust.comparison import Acceptance, Listing, Mode, ServerPins, baseline_of
 from codemode_mcp.rules.trust.items import ENTRY_KEY, SERVER_KEY, Item, Key, Kind
 from declarations.names import NOTHING_KEPT, identifiers, is_displaced
-from upstream_clients.private_files import exposure, make_private_folder, open_private
-from upstream_clients.state_files import Stamp, locked, replace_file, stamp_of
+from upstream_clients.private_files import (
+    Stamp,
+    exposure,
+    locked,
+    make_private_folder,
+    open_private,
+    replace_file,
+    stamp_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -26,14 +26,18 @@ import anyio.to_thread
 from codemode_mcp.audit.events import Auditor, name_to_record
 from codemode_mcp.rules.trust import comparison, pins_file
 from codemode_mcp.rules.trust.items import ENTRY_KEY, Item, entry_item, listed_item, listed_key, reference, tool_item
-from codemode_mcp.rules.trust.state_words import UNLISTED, entry_line, held_line, texts_line, why_held
 from codemode_mcp.rules.trust.views import (
+    UNLISTED,
     accepted_tool,
+    entry_line,
+    held_line,
     is_listed,
     listing_of,
     refused_kinds,
     same_listing,
     shown_view,
+    texts_line,
+    why_held,
     without_secrets,
 )
 from upstream_clients.list_repair import without_metadata
@@ -42,8 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from codemode_mcp.rules.trust.items import Key
+    from upstream_clients.private_files import Stamp
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.state_files import Stamp
     from upstream_clients.tools import JsonObject, Tool, UpstreamView
 
 log = logging.getLogger("codemode_mcp.rules.trust")

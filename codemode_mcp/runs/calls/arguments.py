@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.base.did_you_mean import nearest, normalize_name
 from codemode_mcp.base.errors import ProgramError
-from codemode_mcp.base.json_text import MAX_SAFE_INTEGER, replace_lone_surrogates
+from codemode_mcp.base.strict_json import MAX_SAFE_INTEGER, replace_lone_surrogates
 from codemode_mcp.catalog.entries import mcp_id
 from codemode_mcp.runs.calls.schema_check import SchemaCheck
 from codemode_mcp.runs.calls.schema_phrases import path_text, seen, shown_name

@@ -66,7 +66,7 @@ from codemode_mcp.base.errors import (
     RuntimeUnavailable,
     UpstreamError,
 )
-from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.catalog.entries import RESOURCE_LIST, perform
 from codemode_mcp.catalog.plugins.api import EXEC_ID
 from codemode_mcp.catalog.plugins.running import removal_message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.base.errors import CodeModeError, ProgramError
-from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.catalog.saved_programs.saved_program import program_id
 from codemode_mcp.runs.calls.outcome import entry_by_id
 from codemode_mcp.sandbox import messages

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from codemode_mcp.audit.events import name_to_record
-from codemode_mcp.base.json_text import json_text, result_text
+from codemode_mcp.base.strict_json import json_text, result_text
 from upstream_clients.redaction import cut
 from upstream_clients.tools import Asking
 

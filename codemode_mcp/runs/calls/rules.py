@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from codemode_mcp.audit import sizes
 from codemode_mcp.base.errors import BudgetExceeded, Exceeded, PolicyDenied, UpstreamError
-from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.rules.policy.approval import ApprovalRequest
 from codemode_mcp.rules.policy.budgets import Budgets
 from codemode_mcp.rules.policy.policy import Ask, Deny, Policies

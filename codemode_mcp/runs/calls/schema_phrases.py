@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
-from codemode_mcp.base.json_text import MAX_SAFE_INTEGER
+from codemode_mcp.base.strict_json import MAX_SAFE_INTEGER
 from codemode_mcp.base.text import clip
 from declarations.kinds import Document
 from upstream_clients.json_values import pointer_part

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit import sizes
 from codemode_mcp.base.errors import Exceeded, InternalError, PluginError, PolicyDenied, ProgramError, UpstreamError
-from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.catalog.plugins.api import EXEC_ID, ToolCallEvent
 from codemode_mcp.runs.calls.outcome import challenges_of
 from codemode_mcp.sandbox.messages import GuestError

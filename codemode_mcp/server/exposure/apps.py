@@ -27,7 +27,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from codemode_mcp.base.json_text import join_surrogates, json_text, replace_lone_surrogates
+from codemode_mcp.base.strict_json import join_surrogates, json_text, replace_lone_surrogates
 from codemode_mcp.catalog.entries import SCHEME, app_uri, is_app_uri, is_for_apps, is_for_apps_only
 from codemode_mcp.runs.values import REF_PREFIX, ListedResult, ResultContents, ResultForm, StoredResult
 from declarations.untrusted_text import HIDDEN, drop_hidden, escape_hidden

@@ -11,7 +11,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol
 
-from codemode_mcp.base.json_text import compact_json
+from codemode_mcp.base.strict_json import compact_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-from codemode_mcp.config import load_config, secret_files
+from codemode_mcp.config import load_config, secret_values
 from codemode_mcp.extensions.setup.adding import server_parts, steps
 from codemode_mcp.extensions.setup.adding.proposal import Proposal, Setting
 from codemode_mcp.extensions.setup.adding.server_parts import find_target, login_spec
@@ -123,7 +123,7 @@ def headless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("read", "write", "remove"):
         monkeypatch.setattr(keychain, name, refuse)
     monkeypatch.setattr(keychain, "protects", lambda: False)
-    monkeypatch.setattr(secret_files, "data_dir", lambda: tmp_path / "data")
+    monkeypatch.setattr(secret_values, "data_dir", lambda: tmp_path / "data")
     return tmp_path / "data" / "secrets"
 
 
@@ -163,11 +163,11 @@ def test_a_file_with_a_secret_that_others_can_read_disables_its_server(tmp_path:
 
 @pytest.mark.usefixtures("headless")
 def test_a_keyring_that_is_set_up_later_changes_no_secret(entries: dict[str, str]) -> None:
-    secret_files.write("s/X-Key", "in a file")
+    secret_values.write("s/X-Key", "in a file")
     assert server_parts.store("s", {KEY: "in the keyring"}) == {KEY: {"keyring": "s/X-Key-2"}}
     assert entries == {"s/X-Key-2": "in the keyring"}
     assert server_parts.forget_secrets(["s/X-Key", "s/X-Key-2"]) == []
-    assert (secret_files.read("s/X-Key"), entries) == (None, {})
+    assert (secret_values.read("s/X-Key"), entries) == (None, {})
 
 
 def test_secrets_are_stored_under_free_names_and_all_or_none(entries: dict[str, str]) -> None:

@@ -18,9 +18,9 @@ from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.extensions.type_check import inspection
-from codemode_mcp.extensions.type_check.cells import lines, signatures
+from codemode_mcp.extensions.type_check import checker as inspection
 from codemode_mcp.extensions.type_check.checker import TypeChecker
+from codemode_mcp.extensions.type_check.checking import lines, signatures
 from codemode_mcp.extensions.type_check.compiler import MEMORY_BYTES, CompilerProcess, find_compiler
 from codemode_mcp.rules.policy.policy import Policy
 from tests.extensions.type_check.checks import catalog, cell, installed_compiler

@@ -124,7 +124,7 @@ def _rows(application: App, catalog: Catalog) -> list[dict[str, Any]]:
     Nothing is shown of a definition that a person has not accepted, but the name.
     """
     from codemode_mcp.catalog.entries import mcp_id
-    from codemode_mcp.rules.trust.state_words import reason_of
+    from codemode_mcp.rules.trust.views import reason_of
     from upstream_clients.tools import Tool
 
     policy = application.policies.of(application.operator)

@@ -19,8 +19,8 @@ from codemode_mcp.rules.trust.comparison import Stale
 from codemode_mcp.rules.trust.findings import Examples, grouped, new_findings
 from codemode_mcp.rules.trust.items import Kind, is_api, reference
 from codemode_mcp.rules.trust.pins_file import PinsUnavailable
-from codemode_mcp.rules.trust.state_words import state_of
 from codemode_mcp.rules.trust.text_diff import differences_of, shortened
+from codemode_mcp.rules.trust.views import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.base.json_text import MAX_SAFE_INTEGER
+from codemode_mcp.base.strict_json import MAX_SAFE_INTEGER
 from codemode_mcp.extensions.program_tools.drafts.form import every_node
 from codemode_mcp.program.syntax import (
     MEMBER_ACCESS,

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from codemode_mcp.base.json_text import json_text
-from codemode_mcp.base.strict_json import parse_json
+from codemode_mcp.base.strict_json import json_text, parse_json
 from codemode_mcp.catalog.saved_programs.saved_program import program_id
 from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.extensions.program_tools.replay.ending import recorded_outcome

@@ -15,7 +15,7 @@ from msgspec.structs import replace as with_members
 
 from codemode_mcp.audit.recordings.format import NotReadable, read_recording
 from codemode_mcp.base.errors import CodeModeError
-from codemode_mcp.base.json_text import as_javascript
+from codemode_mcp.base.strict_json import as_javascript
 from codemode_mcp.catalog.saved_programs.compiling import function_body
 from codemode_mcp.catalog.saved_programs.saved_program import file_name
 from codemode_mcp.catalog.toolset import ProgramSet

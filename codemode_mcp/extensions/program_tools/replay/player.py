@@ -18,7 +18,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from codemode_mcp.base.json_text import json_text
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.catalog.saved_programs.saved_program import program_id
 from codemode_mcp.extensions.program_tools.replay.script import (
     Divergence,

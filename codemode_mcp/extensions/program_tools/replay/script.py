@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from codemode_mcp.audit.recordings.format import Clock, Requests, Suspended, Turn
-from codemode_mcp.base.json_text import json_text
-from codemode_mcp.base.strict_json import parse_json
+from codemode_mcp.base.strict_json import json_text, parse_json
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.clock import Readings
 from codemode_mcp.sandbox.messages import Completion, GuestError, message_of, request_of

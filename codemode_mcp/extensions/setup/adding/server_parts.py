@@ -15,7 +15,7 @@ import anyio
 from codemode_mcp.base.nesting import with_depth
 from codemode_mcp.cli.messages import stop_line, suggestion
 from codemode_mcp.cli.pinned_items import PERSON, pins_folder, recorded
-from codemode_mcp.config import secret_files
+from codemode_mcp.config import secret_values
 from codemode_mcp.config.edit_json import with_members
 from codemode_mcp.config.expand import Expander
 from codemode_mcp.config.literals import written_entry
@@ -140,7 +140,7 @@ def store(server: str, values: Mapping[Setting, str]) -> dict[Setting, dict[str,
             name = _free_name(reference(server, setting)["keyring"], in_keyring=in_keyring)
             references[setting] = {"keyring": name}
             if not in_keyring:
-                secret_files.write(name, value)
+                secret_values.write(name, value)
                 continue
             keychain.write(keychain.SECRETS, name, value)
             if keychain.read(keychain.SECRETS, name) != value:
@@ -156,7 +156,7 @@ def forget_secrets(names: Iterable[str]) -> list[str]:
     left = []
     for name in names:
         try:
-            if not secret_files.remove(name):
+            if not secret_values.remove(name):
                 keychain.remove(keychain.SECRETS, name)
         except keychain.NoKeychain:
             left.append(name)
@@ -174,7 +174,7 @@ def _free_name(name: str, *, in_keyring: bool) -> str:
     """Return a name that no secret has: another configuration may have a server of the same name."""
     for number in count(1):
         numbered = name if number == 1 else f"{name}-{number}"
-        is_taken = secret_files.read(numbered) is not None
+        is_taken = secret_values.read(numbered) is not None
         if not is_taken and not (in_keyring and keychain.read(keychain.SECRETS, numbered) is not None):
             return numbered
     raise AssertionError

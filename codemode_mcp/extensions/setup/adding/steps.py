@@ -23,7 +23,7 @@ from codemode_mcp.cli.deciding import confirm
 from codemode_mcp.cli.loading import logging_of
 from codemode_mcp.cli.messages import print_json, say, say_command, say_line, stop_line
 from codemode_mcp.cli.terminal import forget_typed
-from codemode_mcp.config import Config, secret_files
+from codemode_mcp.config import Config, secret_values
 from codemode_mcp.config.literals import REFERENCE, secrets_of
 from codemode_mcp.config.servers import ROOT_KEYS
 from codemode_mcp.extensions.setup.adding import server_parts
@@ -144,7 +144,7 @@ def _in_files(proposal: Proposal) -> str:
     """Return the sentence about secrets on a system without a keyring."""
     names = " and ".join(cut(each.title, 60) for each in proposal.settings if each.secret)
     return (
-        f"this system has no keyring, so {names} is stored in {secret_files.folder()}, in a file that only you can "
+        f"this system has no keyring, so {names} is stored in {secret_values.folder()}, in a file that only you can "
         f"read, and not encrypted; to store nothing, set a variable where codemode-mcp starts, and name it: "
         f"{_by_variable(proposal)}"
     )

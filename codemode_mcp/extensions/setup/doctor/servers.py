@@ -186,7 +186,7 @@ async def _connect(pool: UpstreamPool, spec: UpstreamSpec) -> tuple[UpstreamView
 def held(trust: Trust, server: str, title: str) -> Iterable[Check]:
     """Report items of a server that differ from what was accepted."""
     from codemode_mcp.rules.trust.items import reference
-    from codemode_mcp.rules.trust.state_words import named, state_of
+    from codemode_mcp.rules.trust.views import named, state_of
 
     named_server = shlex.quote(server)
     problem = trust.problem(server)

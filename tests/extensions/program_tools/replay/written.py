@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit.recordings import format as lines
 from codemode_mcp.audit.recordings.format import Recording
-from codemode_mcp.base.json_text import json_text
 from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.serialize import catalog_text
 from codemode_mcp.rules.policy.policy import Policy
