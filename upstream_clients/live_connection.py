@@ -12,7 +12,7 @@ import anyio
 
 from upstream_clients import jsonrpc
 from upstream_clients.direct import Answer, Refusal
-from upstream_clients.dispatcher import traced
+from upstream_clients.dispatcher import Dispatcher, traced
 from upstream_clients.eager import Reply
 from upstream_clients.error_mapping import HttpWatch, call_error, is_logged_out, is_session_lost, is_transport_failure
 from upstream_clients.errors import UpstreamCallError
@@ -26,7 +26,6 @@ from upstream_clients.tools import NO_HINT, JsonObject, LogLevel, ProgressFn
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from upstream_clients.dispatcher import Dispatcher
     from upstream_clients.fair_limiter import Call, CallsInFlight
     from upstream_clients.list_changed import Subscription
     from upstream_clients.list_repair import ItemKind

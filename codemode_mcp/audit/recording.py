@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry import metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 
-from codemode_mcp.audit.events import MAX_NAME, Event, Figures
+from codemode_mcp.audit.events import MAX_NAME, Auditor, Event, Figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from opentelemetry.metrics import MeterProvider
 
-    from codemode_mcp.audit.events import Auditor
     from codemode_mcp.base.settings import AuditSettings
 
 

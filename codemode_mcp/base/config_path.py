@@ -8,14 +8,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from codemode_mcp.base.errors import ConfigError
 from upstream_clients.private_files import belongs_to_another
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 FILE_NAME = "codemode-mcp.json"
 """Name of the file in the working directory or in the user's configuration folder."""

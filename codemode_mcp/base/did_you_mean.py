@@ -8,11 +8,8 @@ from __future__ import annotations
 import difflib
 import heapq
 import re
+from collections.abc import Iterable, Sequence
 from itertools import permutations, takewhile
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _MAX_LENGTH = 80
 """Maximum number of characters of a name that are compared."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from codemode_mcp.base.text import clip
 from declarations.untrusted_text import AUTHORITY, count_blanks, escape_misleading, is_look_alike
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 def plain(text: str, *, right_to_left: bool = False) -> str:

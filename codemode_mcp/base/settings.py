@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -19,8 +19,6 @@ from codemode_mcp.base.log_level import LogLevel as LogLevel  # noqa: TC001 - it
 from upstream_clients.json_values import values_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from upstream_clients.tools import Annotations
 
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from codemode_mcp.base.errors import ProgramError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 _BOUND: Final = 2**53
 

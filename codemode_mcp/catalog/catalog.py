@@ -14,18 +14,15 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from codemode_mcp.base.did_you_mean import hint, nearest, normalize_name
 from codemode_mcp.base.text import one_line, quoted
-from codemode_mcp.catalog.entries import Entry, Source
+from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source
 from codemode_mcp.catalog.files import INDEX, DeclarationFiles
 from codemode_mcp.catalog.search import Found
-from codemode_mcp.catalog.servers import lookup_error, method
-from codemode_mcp.catalog.toolset import NO_TOOLS, SAVED
+from codemode_mcp.catalog.servers import Server, ServerIndex, lookup_error, method
+from codemode_mcp.catalog.toolset import NO_TOOLS, SAVED, Toolset
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from codemode_mcp.catalog.entries import OfferedNamespace
-    from codemode_mcp.catalog.servers import Server, ServerIndex
-    from codemode_mcp.catalog.toolset import Toolset
     from declarations.functions import ScopeObject
     from upstream_clients.tools import JsonObject, Tool
 

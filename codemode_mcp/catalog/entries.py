@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
 
 from codemode_mcp.rules.policy.policy import TOOL_MARK
-from declarations.operations import OPERATIONS
-from upstream_clients.tools import Tool
+from declarations.operations import OPERATIONS, Operation
+from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from codemode_mcp.rules.policy.rules import Effects
-    from declarations.operations import Operation
-    from upstream_clients.tools import Annotations, UpstreamView
 
 
 Source = Literal["core", "plugin", "mcp", "client", "program"]

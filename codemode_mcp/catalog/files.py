@@ -11,14 +11,13 @@ from codemode_mcp.base.did_you_mean import hint, nearest
 from codemode_mcp.base.text import one_line, quoted
 from codemode_mcp.catalog.entries import Entry
 from codemode_mcp.catalog.saved_programs.saved_program import program_id
-from codemode_mcp.catalog.servers import lookup_error, method
+from codemode_mcp.catalog.servers import Server, ServerIndex, lookup_error, method
 from declarations.functions import NamespaceSummary, ScopeObject, render_namespaces
 from declarations.render import MAX_SHOWN, short_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from codemode_mcp.catalog.servers import Server, ServerIndex
     from codemode_mcp.catalog.toolset import Toolset
     from upstream_clients.tools import JsonObject
 

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from codemode_mcp.base.strict_json import no_constant, result_text
 from declarations.observed import NOTHING, Shape, Text, merge, to_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 MAX_TEXT: Final = 256 * 1024
 """Maximum number of characters of a result's text that is read as JSON. A longer text is ignored."""

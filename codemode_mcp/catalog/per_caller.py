@@ -22,10 +22,10 @@ from codemode_mcp.catalog.entries import (
     words_of,
 )
 from codemode_mcp.catalog.overrides import NO_OVERRIDES, Overrides
-from codemode_mcp.catalog.saved_programs.folder import EMPTY
+from codemode_mcp.catalog.saved_programs.folder import EMPTY, Library
 from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import NO_TOOLS, select_tools
-from codemode_mcp.rules.policy.policy import Ask, Deny, Policies
+from codemode_mcp.rules.policy.policy import Ask, Caller, Deny, Policies, Policy
 from codemode_mcp.rules.policy.rules import READ_ONLY
 from declarations.names import aliases, identifiers
 from declarations.operations import OPERATIONS
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.base.settings import ToolSettings
     from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
-    from codemode_mcp.catalog.saved_programs.folder import Library
     from codemode_mcp.catalog.search.finder import Meaning
-    from codemode_mcp.rules.policy.policy import Caller, Policy
     from upstream_clients.tools import QuestionMethod, UpstreamView
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from codemode_mcp.base.did_you_mean import hint, nearest, normalize_name
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.text import quoted
-from codemode_mcp.catalog.entries import app_uri
+from codemode_mcp.catalog.entries import Entry, app_uri
 from codemode_mcp.rules.trust.items import tool_item
 from declarations.functions import signature
-from declarations.names import aliases, identifiers, is_displaced, is_of_another
+from declarations.names import Kind, aliases, identifiers, is_displaced, is_of_another
 from declarations.operations import OPERATIONS
 from declarations.render import ServerFile, ServerSummary, render_index
 from declarations.untrusted_text import escape_line
@@ -22,9 +22,7 @@ from declarations.untrusted_text import escape_line
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.search.finder import Finder, Meaning
-    from declarations.names import Kind
     from upstream_clients.tools import JsonObject, Tool
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.base.text import one_line
-from codemode_mcp.catalog.entries import Entry, words_of
-from codemode_mcp.catalog.saved_programs.saved_program import SOURCE_NAME, program_id
+from codemode_mcp.catalog.entries import Entry, OfferedNamespace, OfferedTool, Source, words_of
+from codemode_mcp.catalog.saved_programs.saved_program import SOURCE_NAME, SavedProgram, program_id
 from codemode_mcp.catalog.search import Found
-from codemode_mcp.rules.policy.policy import Ask, Deny
+from codemode_mcp.rules.policy.policy import Ask, Deny, Policy
 from codemode_mcp.rules.policy.rules import Effects
 from declarations.functions import signature
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
@@ -29,10 +29,7 @@ from upstream_clients.tools import Tool
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool, Source
-    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.catalog.search.finder import Finder, Meaning
-    from codemode_mcp.rules.policy.policy import Policy
 
 
 # The saved programs of a catalog: those that policy does not deny.

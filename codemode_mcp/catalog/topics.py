@@ -24,16 +24,14 @@ from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.catalog.entries import is_for_apps_only, mcp_id
-from codemode_mcp.catalog.overrides import NO_OVERRIDES
-from codemode_mcp.rules.policy.policy import Deny
+from codemode_mcp.catalog.overrides import NO_OVERRIDES, Overrides
+from codemode_mcp.rules.policy.policy import Deny, Policy
 from declarations.names import word_set
 from declarations.untrusted_text import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from codemode_mcp.catalog.overrides import Overrides
-    from codemode_mcp.rules.policy.policy import Policy
     from upstream_clients.tools import Tool, UpstreamView
 
 

@@ -12,18 +12,15 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.config.edit_json import value_at, with_items, with_members
 from codemode_mcp.config.source import MAX_BYTES, SourceError, parse, read_text
 from upstream_clients.private_files import make_private_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 ATTEMPTS = 5
 """Maximum number of attempts to change a file that another process changes at the same time."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from codemode_mcp.audit.redaction import Known
+from codemode_mcp.audit.redaction import Known, Secretive
 from codemode_mcp.base.config_path import printable
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.base.settings import (
@@ -62,7 +62,6 @@ from upstream_clients.redaction import is_secret_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from codemode_mcp.audit.redaction import Secretive
     from codemode_mcp.rules.trust.comparison import Mode
     from codemode_mcp.rules.trust.pins_file import LockFile
     from upstream_clients.spec import UpstreamSpec

@@ -16,13 +16,11 @@ from urllib.parse import urlsplit
 
 from codemode_mcp.base.did_you_mean import nearest as nearest_names
 from codemode_mcp.base.errors import ConfigError
-from codemode_mcp.base.settings import key_of
+from codemode_mcp.base.settings import Clamp, key_of
 from codemode_mcp.rules.policy.policy import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from codemode_mcp.base.settings import Clamp
 
     Readers = Mapping[str, Callable[["Node"], Any]]
     """Functions that check and return the value of a key, by the names of keys."""

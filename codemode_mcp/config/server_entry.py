@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from codemode_mcp.base.settings import keys_of, ranges, setting, whole
-from codemode_mcp.config.expand import read_env_file
+from codemode_mcp.config.expand import Expander, read_env_file
 from codemode_mcp.config.literals import secret_args
 from codemode_mcp.config.nodes import (
     Node,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from codemode_mcp.config.expand import Expander
     from codemode_mcp.config.nodes import Readers
     from codemode_mcp.config.secret_values import SecretValues
     from upstream_clients.spec import CredentialSettings

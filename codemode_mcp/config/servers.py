@@ -10,28 +10,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.base.did_you_mean import normalize_name
-from codemode_mcp.base.settings import ToolOverride, setting, texts_in
+from codemode_mcp.base.settings import ExposeSettings, PolicyRules, ToolOverride, setting, texts_in
 from codemode_mcp.catalog.entries import mcp_id
 from codemode_mcp.config.literals import written_entry
 from codemode_mcp.config.nodes import Node, array_of, quote, readers_of, text_that, tool_pattern
-from codemode_mcp.config.server_entry import KEYS, EntryReader, unusable_spec
+from codemode_mcp.config.server_entry import KEYS, EntryReader, Table, unusable_spec
 from codemode_mcp.config.tools import read_server_expose
-from codemode_mcp.rules.trust.comparison import MODES
+from codemode_mcp.rules.trust.comparison import MODES, Mode
 from declarations.untrusted_text import HIDDEN
 from upstream_clients.json_values import values_in
 from upstream_clients.redaction import is_named_secret
 from upstream_clients.spec import OAuthSettings, UpstreamSpec
-from upstream_clients.tools import Annotations
+from upstream_clients.tools import Annotations, JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from codemode_mcp.base.settings import ExposeSettings, PolicyRules
     from codemode_mcp.config.expand import Expander
     from codemode_mcp.config.secret_values import SecretValues
-    from codemode_mcp.config.server_entry import Table
-    from codemode_mcp.rules.trust.comparison import Mode
-    from upstream_clients.tools import JsonObject
 
     SetArgument = Callable[[str, Literal["fixed", "default"], str, str], None]
     """A function that takes the id of a tool, `fixed` or `default`, the name of an argument, and its value."""

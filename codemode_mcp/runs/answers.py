@@ -12,34 +12,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.base.did_you_mean import nearest
-from codemode_mcp.base.errors import Exceeded
-from codemode_mcp.base.settings import MIB
+from codemode_mcp.base.errors import ErrorCode, Exceeded
+from codemode_mcp.base.settings import MIB, CodeModeSettings
 from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.program.global_uses import BROKEN
 from codemode_mcp.program.program_form import NO_TOOL, mistaken_names
 from codemode_mcp.rules.policy.approval import ApprovalQuestion
-from codemode_mcp.runs.calls.outcome import Outcome, PendingCall, PendingStatus, SnapshotUse, Usage
+from codemode_mcp.runs.calls.outcome import Outcome, PendingCall, PendingStatus, SnapshotUse, Usage, WaitingReason
 from codemode_mcp.runs.outputs import exceeds
-from codemode_mcp.runs.questions import WINDOW
+from codemode_mcp.runs.questions import WINDOW, Client, OpenQuestion
 from codemode_mcp.runs.rendering import RETURNED
-from codemode_mcp.runs.run import RECENT_CALLS
-from codemode_mcp.sandbox.guest import MAX_TURN_BYTES
+from codemode_mcp.runs.run import RECENT_CALLS, Run
+from codemode_mcp.sandbox.guest import MAX_TURN_BYTES, Turn
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from codemode_mcp.base.errors import ErrorCode
-    from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.program.described_values import Result
     from codemode_mcp.program.positions import Positions
-    from codemode_mcp.runs.calls.outcome import WaitingReason
     from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.runs.observation import Observation
-    from codemode_mcp.runs.questions import Client, OpenQuestion
-    from codemode_mcp.runs.run import Run
-    from codemode_mcp.sandbox.guest import Turn
     from codemode_mcp.sandbox.messages import LeftOut, Thrown, TurnReport, UncheckedError
     from upstream_clients.tools import Question
 

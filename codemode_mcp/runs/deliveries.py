@@ -14,9 +14,9 @@ from codemode_mcp.base.strict_json import compact_json, replace_lone_surrogates
 from codemode_mcp.catalog.saved_programs.versions import Author
 from codemode_mcp.runs.live_call import failure
 from codemode_mcp.runs.store import is_bearer
-from codemode_mcp.runs.values import Get, Put
+from codemode_mcp.runs.values import Get, Put, Values
 from codemode_mcp.sandbox import messages
-from codemode_mcp.sandbox.messages import Completion, GuestError
+from codemode_mcp.sandbox.messages import Completion, GuestError, Lookup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.saved_programs.proposing import Proposer
     from codemode_mcp.runs.calls.dispatch import Dispatcher
     from codemode_mcp.runs.run import Run
-    from codemode_mcp.runs.values import Values
-    from codemode_mcp.sandbox.messages import Lookup
 
 LOOK_UP_SLICE = 0.002
 """Maximum seconds of look-ups in one batch. They are computed in the event loop, which other tasks need, too."""

@@ -65,13 +65,13 @@ from codemode_mcp.runs.answers import (
     turned_away,
     verdict,
 )
-from codemode_mcp.runs.calls.outcome import Outcome
+from codemode_mcp.runs.calls.outcome import Outcome, WaitingReason
 from codemode_mcp.runs.deliveries import Deliveries, bounded_proposal
 from codemode_mcp.runs.guests import Guests
 from codemode_mcp.runs.persisting import Persisting
 from codemode_mcp.runs.run_calls import Calls
 from codemode_mcp.runs.run_recording import record_end, record_start
-from codemode_mcp.runs.store import Fenced
+from codemode_mcp.runs.store import Fenced, RunStore, SuspendedRun
 from codemode_mcp.runs.views import after_loss, repeat_note
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, StartParts, decode_turn, deliver_message, start_message
@@ -82,12 +82,10 @@ if TYPE_CHECKING:
     from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.program.prepare import Program
     from codemode_mcp.runs.calls.dispatch import Dispatcher
-    from codemode_mcp.runs.calls.outcome import WaitingReason
     from codemode_mcp.runs.live_call import LiveCall
     from codemode_mcp.runs.manager import Services
     from codemode_mcp.runs.observation import Observation
     from codemode_mcp.runs.run import Run
-    from codemode_mcp.runs.store import RunStore, SuspendedRun
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Turn
     from codemode_mcp.sandbox.messages import Request, TurnReport

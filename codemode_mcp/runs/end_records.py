@@ -5,8 +5,9 @@ A text that does not have the exact form is rejected with `snapshot_restore_fail
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -37,10 +38,6 @@ from codemode_mcp.runs.calls.outcome import (
 )
 from codemode_mcp.runs.state import RunState
 from codemode_mcp.runs.views import RunView
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 # The common parts of the stored texts of runs: the format, the errors, and shared forms.
 

@@ -17,8 +17,8 @@ import anyio
 
 from codemode_mcp.base.errors import Exceeded, ProgramError
 from codemode_mcp.sandbox import snapshot
-from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD
-from codemode_mcp.sandbox.guest import Guest, finish
+from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD, Engine
+from codemode_mcp.sandbox.guest import Guest, Steps, Turn, finish
 from upstream_clients.fair_limiter import FairQueue
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.observation import Observation
     from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.store import SuspendedRun
-    from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.sandbox.guest import Steps, Turn
     from codemode_mcp.sandbox.images import Image
 
 SHORT_TURN = 0.002

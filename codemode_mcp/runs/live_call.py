@@ -12,16 +12,13 @@ import anyio.to_thread
 
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.catalog.saved_programs.saved_program import program_id
-from codemode_mcp.runs.calls.host_calls import program_error
-from codemode_mcp.runs.state import UNSENT, advance_call
-from codemode_mcp.sandbox.messages import Completion
+from codemode_mcp.runs.calls.host_calls import SavedCalls, program_error
+from codemode_mcp.runs.state import UNSENT, CallEvent, CallState, advance_call
+from codemode_mcp.sandbox.messages import Completion, ProgramEnd, ToolCall
 
 if TYPE_CHECKING:
-    from codemode_mcp.runs.calls.host_calls import SavedCalls
     from codemode_mcp.runs.calls.outcome import CallEvents, CallRecord
     from codemode_mcp.runs.run import Run
-    from codemode_mcp.runs.state import CallEvent, CallState
-    from codemode_mcp.sandbox.messages import ProgramEnd, ToolCall
     from upstream_clients.eager import Scope
 
 

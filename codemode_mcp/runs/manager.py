@@ -22,9 +22,9 @@ import anyio
 from codemode_mcp.audit.events import Auditor, name_to_record
 from codemode_mcp.audit.recordings.format import End
 from codemode_mcp.base.errors import CodeModeError, InternalError, ShuttingDown, StoreUnavailable
-from codemode_mcp.catalog.saved_programs.folder import EMPTY
+from codemode_mcp.catalog.saved_programs.folder import EMPTY, Library
 from codemode_mcp.program.prepare import Cell, Preparer, Program
-from codemode_mcp.rules.policy.approval import remember_approval
+from codemode_mcp.rules.policy.approval import RememberFn, remember_approval
 from codemode_mcp.runs.answers import SyntaxFault
 from codemode_mcp.runs.driver import Driver
 from codemode_mcp.runs.namespaces import open_namespaces
@@ -32,7 +32,7 @@ from codemode_mcp.runs.observation import Observation, Operator, Polling
 from codemode_mcp.runs.restoring import Restoring
 from codemode_mcp.runs.run import Run
 from codemode_mcp.runs.run_recording import begin_recording
-from codemode_mcp.runs.store import EndedRun, MemoryStore, bearer_of
+from codemode_mcp.runs.store import EndedRun, MemoryStore, RunStore, SuspendedRun, bearer_of
 from codemode_mcp.runs.takeover import LiveRuns, Takeover, release, stop
 from codemode_mcp.runs.views import repeat_note
 
@@ -45,19 +45,16 @@ if TYPE_CHECKING:
     from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.plugins.host import Plugins
-    from codemode_mcp.catalog.saved_programs.folder import Library
     from codemode_mcp.catalog.saved_programs.proposing import Proposer
     from codemode_mcp.catalog.search.finder import Meaning
     from codemode_mcp.extension_points import Checker
     from codemode_mcp.program.inspection import Preflight
     from codemode_mcp.program.prepare import Hook, Prepared, Transform
-    from codemode_mcp.rules.policy.approval import RememberFn
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.runs.calls.dispatch import Dispatcher
     from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
-    from codemode_mcp.runs.store import RunStore, SuspendedRun
     from codemode_mcp.runs.values import Values
     from codemode_mcp.sandbox.engine import Engine
     from upstream_clients.tools import JsonObject

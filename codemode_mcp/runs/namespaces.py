@@ -19,20 +19,16 @@ from codemode_mcp.base.did_you_mean import nearest
 from codemode_mcp.base.errors import CodeModeError, PluginError, ProgramError
 from codemode_mcp.base.strict_json import json_text, parse_json, replace_lone_surrogates
 from codemode_mcp.base.text import quoted
-from codemode_mcp.catalog.plugins.api import NamespaceContext, ToolError
-from codemode_mcp.catalog.plugins.running import is_async, removal_message, run_code
-from codemode_mcp.catalog.plugins.scopes import SEPARATOR, Scope, read_input, read_scope
-from codemode_mcp.sandbox.messages import Through, ToolCall
+from codemode_mcp.catalog.plugins.api import NamespaceContext, NamespaceTool, ToolError
+from codemode_mcp.catalog.plugins.running import Owner, is_async, removal_message, run_code
+from codemode_mcp.catalog.plugins.scopes import SEPARATOR, Namespace, Scope, read_input, read_scope
+from codemode_mcp.sandbox.messages import NamespaceCall, Through, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from codemode_mcp.catalog.entries import OfferedNamespace
-    from codemode_mcp.catalog.plugins.api import NamespaceTool
     from codemode_mcp.catalog.plugins.host import Plugins
-    from codemode_mcp.catalog.plugins.running import Owner
-    from codemode_mcp.catalog.plugins.scopes import Namespace
-    from codemode_mcp.sandbox.messages import NamespaceCall
     from declarations.functions import ScopeObject
 
 log = logging.getLogger("codemode_mcp.runs")

@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 
 from codemode_mcp.base.errors import CodeModeError, ProgramError, StoreUnavailable
-from codemode_mcp.rules.policy.approval import AT_PAGE, Verdict
-from codemode_mcp.runs.store import EndedRun, RunObserved, bearer_of, unknown_run
-from codemode_mcp.runs.takeover import stop
+from codemode_mcp.rules.policy.approval import AT_PAGE, ApprovalRequest, Remember, Verdict
+from codemode_mcp.runs.store import EndedRun, RunObserved, Totals, bearer_of, unknown_run
+from codemode_mcp.runs.takeover import LiveRuns, Takeover, stop
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from codemode_mcp.base.settings import CodeModeSettings, StoreKind
-    from codemode_mcp.rules.policy.approval import ApprovalRequest, Remember
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.runs.calls.outcome import Outcome
     from codemode_mcp.runs.manager import RunManager, Services
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.state import CallState
-    from codemode_mcp.runs.store import Totals
-    from codemode_mcp.runs.takeover import LiveRuns, Takeover
     from codemode_mcp.runs.views import RunView
     from upstream_clients.tools import JsonObject
 

@@ -10,16 +10,13 @@ import json
 import re
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.runs.values import plain_base64
 from declarations.untrusted_text import escape_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
 
 # Texts and JSON values cut to a number of bytes, for the limits of answers. JSON escapes are counted.
 

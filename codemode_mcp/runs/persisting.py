@@ -30,8 +30,8 @@ from codemode_mcp.base.errors import CodeModeError, Exceeded, ProgramError, Stor
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text
 from codemode_mcp.runs.answers import keeps_output
 from codemode_mcp.runs.records import calls_of, completion_text, printed_of, record_of, task_text
-from codemode_mcp.runs.state import may_send
-from codemode_mcp.runs.store import EndedRun, Fenced, StoredCatalog, SuspendedRun
+from codemode_mcp.runs.state import Permission, may_send
+from codemode_mcp.runs.store import EndedRun, Fenced, RunStore, StoredCatalog, SuspendedRun
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.live_call import LiveCall
     from codemode_mcp.runs.manager import Services
     from codemode_mcp.runs.run import Run
-    from codemode_mcp.runs.state import Permission
-    from codemode_mcp.runs.store import RunStore
     from codemode_mcp.sandbox.messages import Completion
 
 

@@ -31,7 +31,7 @@ from codemode_mcp.base.strict_json import (
 )
 from codemode_mcp.program.positions import Positions
 from codemode_mcp.rules.policy.policy import Caller
-from codemode_mcp.runs.calls.outcome import Counts
+from codemode_mcp.runs.calls.outcome import CallContext, CallRecord, Counts, MadeCall
 from codemode_mcp.runs.end_records import (
     FORMAT,
     CallerKind,
@@ -43,10 +43,10 @@ from codemode_mcp.runs.end_records import (
     read_stored,
     stored_text,
 )
-from codemode_mcp.runs.live_call import is_program
+from codemode_mcp.runs.live_call import LiveCall, is_program
 from codemode_mcp.runs.run import RECENT_CALLS, Run, SettledQueue
-from codemode_mcp.runs.store import StoredCall, is_bearer
-from codemode_mcp.runs.views import added, stored_outcome
+from codemode_mcp.runs.store import Executor, StoredCall, StoredStatus, is_bearer
+from codemode_mcp.runs.views import Ledger, added, stored_outcome
 from codemode_mcp.sandbox.messages import (
     Answered,
     Completion,
@@ -63,11 +63,7 @@ from declarations.untrusted_text import escape_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from codemode_mcp.runs.calls.outcome import CallContext, CallRecord, MadeCall
-    from codemode_mcp.runs.live_call import LiveCall
     from codemode_mcp.runs.namespaces import OpenNamespaces
-    from codemode_mcp.runs.store import Executor, StoredStatus
-    from codemode_mcp.runs.views import Ledger
 
 
 # The calls of a stored run as JSON text, and back: calls in flight, and completions that are not delivered yet.

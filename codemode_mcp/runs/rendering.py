@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from codemode_mcp.base.errors import CodeModeError, Exceeded
+from codemode_mcp.base.errors import CodeModeError, ErrorCode, Exceeded
 from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.base.text import clip
-from codemode_mcp.runs.calls.outcome import CHALLENGES_KEY, Usage
+from codemode_mcp.runs.calls.outcome import CHALLENGES_KEY, Outcome, PendingCall, Usage
 from codemode_mcp.runs.outputs import (
     REPEATED,
     STRUCTURED,
@@ -49,9 +49,7 @@ from declarations.untrusted_text import escape_line
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from codemode_mcp.base.errors import ErrorCode
     from codemode_mcp.base.settings import CodeModeSettings, ToolSettings
-    from codemode_mcp.runs.calls.outcome import Outcome, PendingCall
 
 
 MAX_STORED_PICTURES = 8

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.base.errors import CodeModeError, ProgramError
 from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.runs import records
 from codemode_mcp.runs.answers import counted
 from codemode_mcp.runs.calls.outcome import CallRecord, Outcome, Usage
 from codemode_mcp.runs.live_call import begins_program
 from codemode_mcp.runs.namespaces import open_namespaces
-from codemode_mcp.runs.store import EndedRun
-from codemode_mcp.runs.views import after_loss, repeat_note, stored_outcome
+from codemode_mcp.runs.store import Claim, EndedRun, StoredCall, SuspendedRun
+from codemode_mcp.runs.views import Ledger, after_loss, repeat_note, stored_outcome
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.images import beside_program
 from codemode_mcp.sandbox.messages import Completion, GuestError
@@ -24,15 +24,12 @@ from codemode_mcp.sandbox.messages import Completion, GuestError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from codemode_mcp.base.errors import CodeModeError
     from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.runs.manager import Services
     from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.run_calls import Calls
-    from codemode_mcp.runs.store import Claim, StoredCall, SuspendedRun
-    from codemode_mcp.runs.views import Ledger
 
 KEPT_CATALOGS = 16
 """Maximum number of catalogs of restored runs that are kept in memory."""

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.lowlevel
 
-from codemode_mcp.base.settings import MIB
-from codemode_mcp.runs.calls.outcome import MAX_CHALLENGES
-from codemode_mcp.runs.live_call import OpenPrograms
+from codemode_mcp.base.settings import MIB, CodeModeSettings
+from codemode_mcp.runs.calls.outcome import MAX_CHALLENGES, CallContext, CallRecord, Outcome
+from codemode_mcp.runs.live_call import LiveCall, OpenPrograms
 from codemode_mcp.runs.namespaces import OpenNamespaces
 from codemode_mcp.runs.questions import Approvals, Questions
 from codemode_mcp.runs.run_recording import RecentResults
-from codemode_mcp.runs.state import DURABLE, RunState, advance, advance_custody
-from codemode_mcp.runs.store import Fenced
+from codemode_mcp.runs.state import DURABLE, Custody, CustodyEvent, RunEvent, RunState, advance, advance_custody
+from codemode_mcp.runs.store import Fenced, RunStore, StoredCatalog
 from codemode_mcp.runs.views import CallView, Ledger, MadeCalls, RunView, Track
 
 if TYPE_CHECKING:
@@ -32,13 +32,8 @@ if TYPE_CHECKING:
 
     from codemode_mcp.audit.recordings.recordings import Recorder
     from codemode_mcp.base.errors import Exceeded
-    from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.program.positions import Positions
-    from codemode_mcp.runs.calls.outcome import CallContext, CallRecord, Outcome
-    from codemode_mcp.runs.live_call import LiveCall
     from codemode_mcp.runs.observation import Observation
-    from codemode_mcp.runs.state import Custody, CustodyEvent, RunEvent
-    from codemode_mcp.runs.store import RunStore, StoredCatalog
     from codemode_mcp.sandbox import messages
     from codemode_mcp.sandbox.guest import Guest
     from codemode_mcp.sandbox.messages import Completion

@@ -40,10 +40,10 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
-from codemode_mcp.audit.events import call_id
+from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.base.errors import Exceeded, InternalError, StoreUnavailable
-from codemode_mcp.base.settings import MIB
-from codemode_mcp.rules.policy.approval import Verdict
+from codemode_mcp.base.settings import MIB, CodeModeSettings
+from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict
 from codemode_mcp.runs import answers
 from codemode_mcp.runs.calls.outcome import CallEvents, Calling, CallRecord
 from codemode_mcp.runs.calls.sending import tool_call_error
@@ -51,21 +51,16 @@ from codemode_mcp.runs.live_call import LiveCall, begins_program, is_program
 from codemode_mcp.runs.persisting import CallStorage
 from codemode_mcp.runs.run_recording import record_approval, recorded_answer
 from codemode_mcp.runs.views import outcome_of
-from codemode_mcp.sandbox.messages import Completion
+from codemode_mcp.sandbox.messages import Completion, ToolCall
 from declarations.untrusted_text import escape_line
 from upstream_clients.eager import EagerTasks, Scope, next_round
-from upstream_clients.tools import TaskOptions
+from upstream_clients.tools import JsonObject, Question, TaskOptions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from codemode_mcp.audit.events import Auditor
-    from codemode_mcp.base.settings import CodeModeSettings
-    from codemode_mcp.rules.policy.approval import ApprovalRequest
     from codemode_mcp.runs.manager import Services
     from codemode_mcp.runs.run import Run
-    from codemode_mcp.sandbox.messages import ToolCall
-    from upstream_clients.tools import JsonObject, Question
 
 log = logging.getLogger("codemode_mcp.runs")
 

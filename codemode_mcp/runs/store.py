@@ -14,7 +14,7 @@ import anyio
 
 from codemode_mcp.base.errors import Exceeded, ProgramError
 from codemode_mcp.rules.policy.policy import PEER
-from codemode_mcp.runs.views import after_loss
+from codemode_mcp.runs.views import RunView, after_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from codemode_mcp.base.settings import CodeModeSettings, StoreKind
     from codemode_mcp.runs.calls.outcome import MadeCall, Outcome, WaitingReason
     from codemode_mcp.runs.state import RunState
-    from codemode_mcp.runs.views import RunView
 
 
 @dataclass(frozen=True, slots=True)

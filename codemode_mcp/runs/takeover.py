@@ -40,16 +40,15 @@ from typing import TYPE_CHECKING
 import anyio
 
 from codemode_mcp.audit.recordings.format import End
-from codemode_mcp.base.errors import CodeModeError, ProgramError, StoreUnavailable
+from codemode_mcp.base.errors import CodeModeError, ErrorCode, ProgramError, StoreUnavailable
 from codemode_mcp.runs.outputs import Transcript, Transcripts
-from codemode_mcp.runs.store import EndedRun, unknown_run
-from codemode_mcp.runs.views import Ledger
+from codemode_mcp.runs.store import Claim, EndedRun, RunStore, SuspendedRun, unknown_run
+from codemode_mcp.runs.views import Ledger, RunView, Track
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codemode_mcp.audit.events import Auditor
-    from codemode_mcp.base.errors import ErrorCode
     from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.runs.calls.outcome import Outcome
@@ -57,8 +56,6 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.observation import Observation
     from codemode_mcp.runs.restoring import Restoring
     from codemode_mcp.runs.run import Run
-    from codemode_mcp.runs.store import Claim, RunStore, SuspendedRun
-    from codemode_mcp.runs.views import RunView, Track
 
 
 log = logging.getLogger("codemode_mcp.runs")

@@ -11,17 +11,14 @@ import binascii
 import json
 import secrets
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from codemode_mcp.base.errors import CodeModeError, ProgramError
 from codemode_mcp.base.strict_json import join_surrogates
 from codemode_mcp.base.text import clip
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 # The forms in which clients save stored results: text, JSON, or binary data.
 #

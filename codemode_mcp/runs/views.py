@@ -9,14 +9,13 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from codemode_mcp.runs.calls.outcome import CallRecord, MadeCall
+from codemode_mcp.runs.calls.outcome import CallOutcome, CallRecord, MadeCall
 from declarations.untrusted_text import escape_line
 from upstream_clients.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Mapping
 
-    from codemode_mcp.runs.calls.outcome import CallOutcome
     from codemode_mcp.runs.live_call import LiveCall
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.sandbox.messages import Completion, ToolCall

@@ -13,15 +13,14 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.base.settings import ExposeMode, ExposeSettings, ProfileOverride, ToolSettings, key_of
 from codemode_mcp.base.settings import Profile as Profile
-from codemode_mcp.base.settings import key_of
 from codemode_mcp.rules.policy.policy import Caller, Policies, Policy
 from codemode_mcp.server.exposure.selection import PASS_THROUGH, Exposure, ItemKind, exposure_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from codemode_mcp.base.settings import ExposeMode, ExposeSettings, ProfileOverride, ToolSettings
     from codemode_mcp.server.exchange import Session
 
 

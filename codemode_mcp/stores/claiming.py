@@ -33,7 +33,7 @@ from codemode_mcp.runs.store import (
     observed_elsewhere,
     unknown_run,
 )
-from codemode_mcp.runs.views import after_loss
+from codemode_mcp.runs.views import RunView, after_loss
 from codemode_mcp.stores.suspending import (
     Blobs,
     call_of_row,
@@ -43,14 +43,12 @@ from codemode_mcp.stores.suspending import (
     unescaped,
     view_of_all_calls,
 )
-from codemode_mcp.stores.work import Alive, Notify, Now, Query
+from codemode_mcp.stores.work import Alive, Notify, Now, Query, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from codemode_mcp.runs.calls.outcome import MadeCall
-    from codemode_mcp.runs.views import RunView
-    from codemode_mcp.stores.work import Work
 
 
 @dataclass(slots=True)

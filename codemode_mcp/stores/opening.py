@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,18 +16,14 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp.base.errors import StoreUnavailable
-from codemode_mcp.base.settings import StoreSettings
-from codemode_mcp.runs.store import MemoryStore
-from codemode_mcp.runs.values import MemoryValues
+from codemode_mcp.base.settings import CodeModeSettings, StoreKind, StoreSettings
+from codemode_mcp.runs.store import MemoryStore, RunStore
+from codemode_mcp.runs.values import MemoryValues, Values
 from upstream_clients.private_files import exposure, make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
-    from contextlib import AbstractAsyncContextManager
 
-    from codemode_mcp.base.settings import CodeModeSettings, StoreKind
-    from codemode_mcp.runs.store import RunStore
-    from codemode_mcp.runs.values import Values
     from codemode_mcp.stores.seal import Seal
     from codemode_mcp.stores.work import Database, Result, Work
 

@@ -26,23 +26,17 @@ import socket
 import ssl
 import uuid
 from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
 from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.base.installation import install_command
-from codemode_mcp.stores.schema import BadAddress, Lease, address, lease_clock, migrate, numbered, plain_value
-from codemode_mcp.stores.work import Alive, Notify, Now, Query
+from codemode_mcp.stores.schema import Address, BadAddress, Lease, address, lease_clock, migrate, numbered, plain_value
+from codemode_mcp.stores.work import Alive, Notify, Now, Query, Request, Work
 from upstream_clients.backoff import Backoff
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from codemode_mcp.stores.schema import Address
-    from codemode_mcp.stores.work import Request, Work
-
 
 log = logging.getLogger("codemode_mcp.stores")
 

@@ -13,7 +13,7 @@ from anyio.to_thread import run_sync
 
 from codemode_mcp.base.errors import ProgramError, StoreUnavailable
 from codemode_mcp.runs.end_records import outcome_text, view_of, view_text
-from codemode_mcp.runs.store import Claim, EndedRun, Fenced, SuspendedRun, Totals, already_observed
+from codemode_mcp.runs.store import Claim, EndedRun, Fenced, News, StoredCall, SuspendedRun, Totals, already_observed
 from codemode_mcp.runs.views import RunView, after_loss
 from codemode_mcp.stores import claiming, suspending
 from codemode_mcp.stores.suspending import (
@@ -28,16 +28,14 @@ from codemode_mcp.stores.suspending import (
     placeholders,
     unescaped,
 )
-from codemode_mcp.stores.work import Alive, Now, Query
+from codemode_mcp.stores.work import Alive, Database, Now, Query, Row, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codemode_mcp.base.settings import CodeModeSettings, StoreKind
     from codemode_mcp.runs.state import RunState
-    from codemode_mcp.runs.store import News, StoredCall
     from codemode_mcp.stores.seal import Seal
-    from codemode_mcp.stores.work import Database, Row, Work
 
 
 log = logging.getLogger(__name__)

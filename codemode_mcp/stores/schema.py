@@ -9,20 +9,15 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from codemode_mcp.base.errors import StoreUnavailable
-from codemode_mcp.stores.work import Query
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codemode_mcp.stores.work import Work
-
+from codemode_mcp.stores.work import Query, Work
 
 _FIRST = (
     # Catalogs and manifests. `kept` is the approximate time at which a run with this catalog was last written.

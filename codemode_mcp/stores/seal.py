@@ -24,14 +24,12 @@ import zlib
 from typing import TYPE_CHECKING
 
 from codemode_mcp.base.errors import ProgramError
-from codemode_mcp.stores.work import Query
+from codemode_mcp.stores.work import Query, Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-    from codemode_mcp.stores.work import Work
 
 
 MAGIC = b"CME1"

@@ -32,14 +32,12 @@ import anyio
 
 from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.stores.schema import migrate
-from codemode_mcp.stores.work import Alive, Notify, Now, Query
+from codemode_mcp.stores.work import Alive, Notify, Now, Query, Request, Row, Work
 from upstream_clients.private_files import NO_LINK, exposure, make_private_folder, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
-
-    from codemode_mcp.stores.work import Request, Row, Work
 
 
 log = logging.getLogger(__name__)

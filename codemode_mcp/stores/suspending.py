@@ -19,17 +19,15 @@ from anyio.to_thread import run_sync
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.runs.end_records import view_of, view_text
 from codemode_mcp.runs.records import made_of_stored
-from codemode_mcp.runs.store import EndedRun, Fenced, StoredCall, check_quotas
-from codemode_mcp.stores.work import Alive, Notify, Now, Query, insert
+from codemode_mcp.runs.store import EndedRun, Fenced, StoredCall, StoredStatus, SuspendedRun, check_quotas
+from codemode_mcp.stores.work import Alive, Notify, Now, Query, Row, Work, insert
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from codemode_mcp.base.settings import CodeModeSettings
-    from codemode_mcp.runs.store import StoredStatus, SuspendedRun
     from codemode_mcp.runs.views import RunView
     from codemode_mcp.stores.seal import Seal
-    from codemode_mcp.stores.work import Row, Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,16 +33,14 @@ from codemode_mcp.runs.values import (
     reserved_key,
     size_of,
 )
-from codemode_mcp.stores.seal import Refused
+from codemode_mcp.stores.seal import Refused, Seal
 from codemode_mcp.stores.suspending import escaped
-from codemode_mcp.stores.work import Now, Query
+from codemode_mcp.stores.work import Database, Now, Query, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from codemode_mcp.runs.values import Answer
-    from codemode_mcp.stores.seal import Seal
-    from codemode_mcp.stores.work import Database, Work
 
 Result = TypeVar("Result")
 

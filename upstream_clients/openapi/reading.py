@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 from ruamel.yaml.constructor import SafeConstructor
@@ -18,10 +19,6 @@ from upstream_clients.openapi.document import (
     UnsupportedError,
     shown,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of a document. GitHub's has 13 MB."""

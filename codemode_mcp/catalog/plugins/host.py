@@ -23,24 +23,20 @@ import anyio
 from codemode_mcp.base.errors import PluginError
 from codemode_mcp.base.settings import PluginSettings
 from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
-from codemode_mcp.catalog.plugins.api import CallInfo, ToolContext, ToolError
+from codemode_mcp.catalog.plugins.api import CallInfo, PluginApi, ToolContext, ToolError
 from codemode_mcp.catalog.plugins.interception import Interceptors, Registered
-from codemode_mcp.catalog.plugins.loading import LoadError, find_register, load, unload
-from codemode_mcp.catalog.plugins.running import describe_error, is_async, log_fault, run_code
+from codemode_mcp.catalog.plugins.loading import Intercept, LoadError, Plugin, ToolGroup, find_register, load, unload
+from codemode_mcp.catalog.plugins.running import Owner, describe_error, is_async, log_fault, run_code
 from codemode_mcp.catalog.plugins.tools import BadTool, CheckedTool, NotJson, check_tools
 from upstream_clients.errors import UpstreamCallError
-from upstream_clients.tools import ToolOutcome, UpstreamView
+from upstream_clients.tools import CallOptions, JsonObject, ProgressFn, RequestOptions, ToolOutcome, UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
     from pathlib import Path
 
-    from codemode_mcp.catalog.plugins.api import PluginApi
-    from codemode_mcp.catalog.plugins.loading import Intercept, Plugin, ToolGroup
-    from codemode_mcp.catalog.plugins.running import Owner
     from codemode_mcp.catalog.plugins.scopes import Namespace
     from codemode_mcp.rules.policy.policy import Caller
-    from upstream_clients.tools import CallOptions, JsonObject, ProgressFn, RequestOptions
 
 
 log = logging.getLogger("codemode_mcp.plugins")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -22,8 +22,6 @@ from codemode_mcp.catalog.plugins.running import Owner, Threads, is_async, run_a
 from codemode_mcp.rules.policy.rules import glob_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from upstream_clients.tools import JsonObject
 
 log = logging.getLogger("codemode_mcp.plugins")

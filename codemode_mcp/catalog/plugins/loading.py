@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +28,6 @@ from codemode_mcp.catalog.plugins.scopes import Namespace, check_namespace
 from codemode_mcp.catalog.plugins.tools import BadTool, CheckedTool, check_name, check_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from codemode_mcp.base.settings import PluginSettings
     from codemode_mcp.catalog.plugins.api import BeforeToolCall, CreateScope, Middleware, PluginTool, ToolFactory
     from upstream_clients.tools import JsonObject

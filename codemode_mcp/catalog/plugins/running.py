@@ -11,19 +11,16 @@ import queue
 import threading
 import traceback
 import types
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
 from codemode_mcp.base.errors import PluginError
 from codemode_mcp.catalog.plugins.api import ToolError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
-
 
 # Daemon threads for the functions of a plugin, which never keep the process from ending.
 

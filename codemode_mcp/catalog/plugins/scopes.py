@@ -12,7 +12,7 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -25,14 +25,11 @@ from uuid import UUID
 from codemode_mcp.base.strict_json import MAX_SAFE_INTEGER, join_surrogates, json_text
 from codemode_mcp.base.text import quoted
 from codemode_mcp.catalog.entries import OfferedNamespace
-from codemode_mcp.catalog.plugins.api import NamespaceTool
+from codemode_mcp.catalog.plugins.api import CreateScope, NamespaceTool
 from declarations.functions import ScopeFunction, ScopeObject
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from codemode_mcp.catalog.plugins.api import CreateScope
     from upstream_clients.tools import JsonObject
 
 

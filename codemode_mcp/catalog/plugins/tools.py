@@ -6,7 +6,7 @@ import inspect
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,11 @@ from codemode_mcp.catalog.plugins.running import describe_error
 from upstream_clients.json_values import is_deeper
 from upstream_clients.schema_relaxation import relax
 from upstream_clients.schemas import UnusableSchema, compile_check, compile_schema, with_optional_defaults
-from upstream_clients.tools import Annotations, Tool
+from upstream_clients.tools import Annotations, JsonObject, Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pydantic import BaseModel, ValidationError
 
-    from upstream_clients.tools import JsonObject
 
 log = logging.getLogger("codemode_mcp.plugins")
 

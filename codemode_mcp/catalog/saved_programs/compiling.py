@@ -11,12 +11,11 @@ import anyio
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.catalog.saved_programs.program_file import default_function, exports_type
-from codemode_mcp.catalog.saved_programs.saved_program import ProgramFileError
+from codemode_mcp.catalog.saved_programs.saved_program import ProgramFileError, SavedProgram
 from codemode_mcp.program.positions import FilePositions
 from codemode_mcp.program.syntax import from_utf16_units, line_count, parse, span_of, utf16_units
 
 if TYPE_CHECKING:
-    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.program.prepare import Transform
 
 MAX_COMPILED: Final = 500

@@ -17,7 +17,7 @@ import msgspec
 from codemode_mcp.base.paths import state_dir
 from codemode_mcp.catalog.saved_programs.folder import name_of, program_files, read_text
 from codemode_mcp.catalog.saved_programs.saved_program import SUFFIXES, ProgramFileError, digest_of, file_name
-from codemode_mcp.catalog.saved_programs.versions import History, Proposal, Proposals, Version, settle
+from codemode_mcp.catalog.saved_programs.versions import History, Proposal, Proposals, UsedTool, Version, settle
 from upstream_clients.private_files import (
     locked,
     make_private_folder,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from codemode_mcp.base.settings import Language
-    from codemode_mcp.catalog.saved_programs.versions import UsedTool
     from upstream_clients.private_files import Stamp
 
 

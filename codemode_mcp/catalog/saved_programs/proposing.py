@@ -16,7 +16,7 @@ from codemode_mcp.audit.events import Auditor
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.catalog.saved_programs.folder import name_of, program_files, read_text
 from codemode_mcp.catalog.saved_programs.program_file import read_program
-from codemode_mcp.catalog.saved_programs.program_state import StateUnavailable
+from codemode_mcp.catalog.saved_programs.program_state import ProgramState, StateUnavailable
 from codemode_mcp.catalog.saved_programs.saved_program import (
     MAX_TEXT,
     OF_REPL,
@@ -26,7 +26,7 @@ from codemode_mcp.catalog.saved_programs.saved_program import (
 )
 from codemode_mcp.catalog.saved_programs.versions import Proposal, Proposals, names_in, propose, used_tools
 from codemode_mcp.program.preflight import inspect
-from codemode_mcp.program.syntax import from_utf16_units, parse, span_of, text_of, utf16_units, words
+from codemode_mcp.program.syntax import Span, from_utf16_units, parse, span_of, text_of, utf16_units, words
 from declarations.expressions import TypeWriter
 from declarations.schema import compile_schema
 from declarations.typetree import Unknown
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
     from codemode_mcp.base.settings import Language
-    from codemode_mcp.catalog.saved_programs.program_state import ProgramState
     from codemode_mcp.catalog.saved_programs.versions import Author, Definition, Names, Status
-    from codemode_mcp.program.syntax import Span
     from upstream_clients.tools import JsonObject
 
 

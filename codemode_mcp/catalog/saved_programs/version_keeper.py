@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp.catalog.saved_programs import program_state
-from codemode_mcp.catalog.saved_programs.program_state import StateUnavailable
+from codemode_mcp.catalog.saved_programs.program_state import ProgramState, StateUnavailable
 from codemode_mcp.catalog.saved_programs.versions import (
     BY_FILE,
     History,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from codemode_mcp.catalog.saved_programs.folder import Library
-    from codemode_mcp.catalog.saved_programs.program_state import ProgramState
     from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.catalog.saved_programs.versions import Definition, DefinitionChange
     from upstream_clients.private_files import Stamp

@@ -26,11 +26,8 @@ combines both. `warmup` prepares searches in the background. The sentence model 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+from collections.abc import Iterable
+from typing import TypeVar
 
 Item = TypeVar("Item")
 

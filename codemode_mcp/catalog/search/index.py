@@ -14,15 +14,12 @@ import threading
 import unicodedata
 from array import array
 from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
 from itertools import chain
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-
+from typing import Final
 
 MAX_REQUEST_WORDS: Final = 40
 """Maximum number of words of a request that are ranked."""

@@ -13,14 +13,11 @@ import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 log = logging.getLogger("codemode_mcp.warmup")
 

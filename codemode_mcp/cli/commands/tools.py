@@ -8,7 +8,7 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,6 @@ from codemode_mcp.cli.parser import server_names
 from codemode_mcp.cli.running_instance import ask_instance, tools_there
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from codemode_mcp.config import Config
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.services import App

@@ -16,14 +16,11 @@ import secrets
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from codemode_mcp.base.paths import state_dir
 from upstream_clients.private_files import exposure, make_private_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 TOKEN_SECONDS: Final = 60.0
 """Time for which a token can be used, once."""

@@ -21,10 +21,10 @@ from starlette.staticfiles import StaticFiles
 from codemode_mcp.audit.trajectory_files import deadline, duration, moment, size, svg_number
 from codemode_mcp.base.display import counted, plain, rough
 from codemode_mcp.base.text import listed
-from codemode_mcp.extension_points import extensions
+from codemode_mcp.extension_points import Page, extensions
 from codemode_mcp.extensions.page.changes import Changes, Full, StoredRuns
 from codemode_mcp.extensions.page.guard import ASSETS_PATH, CLEAN_PATH, OPEN_PATH, cookie_name
-from codemode_mcp.extensions.page.sessions import remove_redirect
+from codemode_mcp.extensions.page.sessions import Sessions, remove_redirect
 from codemode_mcp.rules.policy.approval import AT_PAGE
 from codemode_mcp.runs.outputs import printed
 from declarations.untrusted_text import count_blanks
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
-    from codemode_mcp.extension_points import Page
-    from codemode_mcp.extensions.page.sessions import Sessions
     from codemode_mcp.server.control.answers import Control
     from codemode_mcp.server.control.protocol import Request as ControlRequest
     from codemode_mcp.server.services import App

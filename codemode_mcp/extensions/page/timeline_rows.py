@@ -5,17 +5,13 @@ from __future__ import annotations
 import html
 import json
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from codemode_mcp.audit.trajectory_files import Bar, Scale, duration, moment, size, svg_number
+from codemode_mcp.audit.trajectory_files import Bar, Call, Scale, Trace, duration, moment, size, svg_number
 from codemode_mcp.base.display import plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from codemode_mcp.audit.trajectory_files import Call, Trace
 
 MAX_ROWS: Final = 5_000
 """Maximum number of calls that are drawn."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 from codemode_mcp.extension_points import Command, Extension
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def _replay(

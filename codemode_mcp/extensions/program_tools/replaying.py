@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp import __version__
-from codemode_mcp.audit.recordings.format import NotReadable, read_recording
+from codemode_mcp.audit.recordings.format import NotReadable, Recording, read_recording
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.base.text import listed
@@ -24,7 +24,6 @@ from declarations.untrusted_text import escape_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.audit.recordings.format import Recording
     from codemode_mcp.extensions.program_tools.replay.ending import Replayed
     from codemode_mcp.program.typescript import Transformed
 

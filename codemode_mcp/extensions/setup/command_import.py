@@ -13,12 +13,11 @@ import typer
 from codemode_mcp.base.text import clip
 from codemode_mcp.cli.messages import print_json, say, say_command, stop, suggestion, wrap
 from codemode_mcp.cli.options import JsonOption
-from codemode_mcp.extensions.setup.mcp_clients.locations import CLIENTS, client_names
+from codemode_mcp.extensions.setup.mcp_clients.locations import CLIENTS, ClientName, Machine, client_names
 
 if TYPE_CHECKING:
     from codemode_mcp.extensions.setup.mcp_clients.client_files import Source
     from codemode_mcp.extensions.setup.mcp_clients.importing import Item, Plan
-    from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName, Machine
 
 app = typer.Typer()
 

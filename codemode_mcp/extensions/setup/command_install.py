@@ -18,16 +18,14 @@ from codemode_mcp.base.text import listed
 from codemode_mcp.cli.messages import say, say_command, stop, suggestion
 from codemode_mcp.cli.options import ConfigOption
 from codemode_mcp.extensions.setup.mcp_clients.client_files import this_machine
-from codemode_mcp.extensions.setup.mcp_clients.launch import PRIVATE
-from codemode_mcp.extensions.setup.mcp_clients.locations import TITLES, client_names
+from codemode_mcp.extensions.setup.mcp_clients.launch import PRIVATE, Launch
+from codemode_mcp.extensions.setup.mcp_clients.locations import TITLES, Location, Machine, client_names
 from upstream_clients.environment import find_executable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from codemode_mcp.extensions.setup.mcp_clients.installing import Plan, UndoPlan
-    from codemode_mcp.extensions.setup.mcp_clients.launch import Launch
-    from codemode_mcp.extensions.setup.mcp_clients.locations import Location, Machine
 
 ATTEMPTS = 5
 """Maximum number of attempts to change a file that a client changes at the same moment."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.audit import Redactor
 from codemode_mcp.audit.redaction import Inputs
 from codemode_mcp.audit.trajectory import document_of
-from codemode_mcp.audit.trajectory_files import Scale, duration, moment, trace_of
+from codemode_mcp.audit.trajectory_files import Bar, Call, Scale, Takeover, Trace, duration, moment, trace_of
 from codemode_mcp.base.display import columns, counted, cut, padded, plain, table
 from codemode_mcp.cli.messages import COLUMNS, is_utf8, say, stop
 from codemode_mcp.extension_points import first
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from codemode_mcp.audit.events import Event
-    from codemode_mcp.audit.trajectory_files import Bar, Call, Takeover, Trace
     from codemode_mcp.config import Config
 
 

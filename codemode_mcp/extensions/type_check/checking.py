@@ -15,8 +15,8 @@ from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.cli.loading import logging_of, plugins_on_stderr
 from codemode_mcp.cli.messages import end, say, say_line
 from codemode_mcp.extensions.type_check.declared import CheckedText, entry_of, of_cell
-from codemode_mcp.program.inspection import CELL_FILES
-from codemode_mcp.program.prepare import Prepared, has_types
+from codemode_mcp.program.inspection import CELL_FILES, Preflight
+from codemode_mcp.program.prepare import Prepared, Transform, has_types
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from codemode_mcp.config import Config
     from codemode_mcp.extensions.type_check.checker import Checked, TypeChecker
     from codemode_mcp.extensions.type_check.problems import TypeProblem
-    from codemode_mcp.program.inspection import Preflight
-    from codemode_mcp.program.prepare import Transform
 
     Types = Callable[[CheckedText], Awaitable[Checked]]
     """A function that checks a text against the catalog."""

@@ -12,7 +12,7 @@ import importlib
 import logging
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -40,7 +40,6 @@ from codemode_mcp.server.services import App, Parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from anyio.abc import TaskGroup
 

@@ -31,7 +31,7 @@ from codemode_mcp.process.instance import registry, wire
 from codemode_mcp.process.instance.hello import Hello, HttpOptions, Refusal, is_newer, read_environment
 from codemode_mcp.process.instance.status import usage_of
 from codemode_mcp.server.control import protocol
-from codemode_mcp.server.control.answers import holders
+from codemode_mcp.server.control.answers import Control, holders
 from codemode_mcp.server.control.protocol import BadMessage, merged_servers
 from codemode_mcp.server.control.server import Accepted, listening
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from codemode_mcp.extension_points import BrowserPage
     from codemode_mcp.process.instance.apps import Apps, ClientConfig
     from codemode_mcp.process.instance.clients import Client, RunCommand
-    from codemode_mcp.server.control.answers import Control
     from codemode_mcp.server.services import App
 
 

@@ -9,13 +9,12 @@ import anyio
 
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.process.instance.hello import HttpOptions, Refusal
-from codemode_mcp.server.http.listener import CannotListen, listening, refusal_to_listen
+from codemode_mcp.server.http.listener import CannotListen, Listener, listening, refusal_to_listen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from codemode_mcp.rules.policy.policy import Caller
-    from codemode_mcp.server.http.listener import Listener
     from codemode_mcp.server.services import App
 
 

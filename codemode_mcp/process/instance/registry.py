@@ -19,17 +19,15 @@ import socket
 import stat
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from codemode_mcp.base.paths import cache_dir, data_dir, state_dir
 from codemode_mcp.server.control import endpoints
 from codemode_mcp.server.control.endpoints import sha256
 from upstream_clients.private_files import NO_LINK, check_private, open_private, try_lock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_RECORD: Final = 16 * 1024
 """Maximum bytes of a record. A longer one is damaged."""

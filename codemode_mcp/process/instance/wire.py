@@ -43,10 +43,8 @@ connection without a result.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Any, Final
 
 VERSION: Final = 1
 """Version of the messages on the control socket, the same as `server.control.protocol.VERSION`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -18,7 +18,6 @@ from declarations.untrusted_text import escape_misleading, json_escape
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Collection, Sequence
 
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.rules.policy.rules import Effects

@@ -18,14 +18,13 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from codemode_mcp.rules.policy.policy import is_among
+from codemode_mcp.rules.policy.policy import Caller, is_among
 from codemode_mcp.rules.policy.rules import glob_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from codemode_mcp.base.settings import BudgetSettings
-    from codemode_mcp.rules.policy.policy import Caller
 
 Unit = Literal["calls", "bytes", "running_ms"]
 

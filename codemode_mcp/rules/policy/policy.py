@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
-from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.base.settings import PolicyContext, PolicyRules, ToolSettings
 from codemode_mcp.rules.policy.rules import (
     NO_EFFECTS,
     POSSIBLE_EFFECTS,
@@ -26,7 +26,6 @@ from codemode_mcp.rules.policy.rules import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from codemode_mcp.base.settings import PolicyContext, ToolSettings
     from upstream_clients.tools import Annotations
 
 

@@ -19,7 +19,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, get_args
 from urllib.parse import unquote
@@ -41,8 +41,6 @@ from codemode_mcp.rules.trust.items import Item, Key, without_request
 from declarations.untrusted_text import HIDDEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from codemode_mcp.rules.trust.comparison import ItemReport
 
 

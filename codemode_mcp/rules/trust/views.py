@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from codemode_mcp.base.text import listed
-from codemode_mcp.rules.trust.comparison import ItemReport, Listing, ServerPins
+from codemode_mcp.rules.trust.comparison import ItemReport, Listing, ServerPins, Status
 from codemode_mcp.rules.trust.items import ENTRY_KEY, MAX_DEPTH, SERVER_KEY, Item, Key, Kind, items_of, reference, ui_of
 from declarations.untrusted_text import escape_line
 from upstream_clients.list_repair import metadata_of, read_tools
@@ -16,7 +16,6 @@ from upstream_clients.list_repair import metadata_of, read_tools
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from codemode_mcp.rules.trust.comparison import Status
     from upstream_clients.tools import JsonObject, Tool, UpstreamView
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from codemode_mcp.base.did_you_mean import nearest, normalize_name
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.strict_json import MAX_SAFE_INTEGER, replace_lone_surrogates
-from codemode_mcp.catalog.entries import mcp_id
+from codemode_mcp.catalog.entries import Entry, mcp_id
 from codemode_mcp.runs.calls.schema_check import SchemaCheck
-from codemode_mcp.runs.calls.schema_phrases import path_text, seen, shown_name
+from codemode_mcp.runs.calls.schema_phrases import Path, path_text, seen, shown_name
 from upstream_clients import redaction
 from upstream_clients.json_values import is_deeper, map_json
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from codemode_mcp.base.settings import ToolOverride
-    from codemode_mcp.catalog.entries import Entry
-    from codemode_mcp.runs.calls.schema_phrases import Path
     from codemode_mcp.sandbox.messages import ToolCall
     from upstream_clients.tools import AskFn, JsonObject, ProgressFn, Question, ToolOutcome
 

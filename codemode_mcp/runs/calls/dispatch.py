@@ -67,17 +67,17 @@ from codemode_mcp.base.errors import (
     UpstreamError,
 )
 from codemode_mcp.base.strict_json import json_text
-from codemode_mcp.catalog.entries import RESOURCE_LIST, perform
+from codemode_mcp.catalog.entries import RESOURCE_LIST, Entry, perform
 from codemode_mcp.catalog.plugins.api import EXEC_ID
 from codemode_mcp.catalog.plugins.running import removal_message
 from codemode_mcp.catalog.saved_programs.compiling import ProgramCompiler
 from codemode_mcp.catalog.servers import login_advice
-from codemode_mcp.runs.calls.arguments import ArgumentChecker, ConfiguredArguments
+from codemode_mcp.runs.calls.arguments import ArgumentChecker, ConfiguredArguments, RepeatedSecrets
 from codemode_mcp.runs.calls.host_calls import SavedCalls, answer, begin_text, check_chain
-from codemode_mcp.runs.calls.outcome import CallContext
-from codemode_mcp.runs.calls.rules import CallBudgets, CallRules, HeldItems, HeldResource
+from codemode_mcp.runs.calls.outcome import CallContext, Calling, CallRecord
+from codemode_mcp.runs.calls.rules import CallBudgets, CallRules, Decision, HeldItems, HeldResource
 from codemode_mcp.runs.calls.sending import Results, admit_program, event_of, refuse_app, tool_call_error, without_apps
-from codemode_mcp.sandbox.messages import Completion
+from codemode_mcp.sandbox.messages import Completion, Lookup
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import TaskLost, UpstreamCallError, UpstreamClientError
 from upstream_clients.jsonrpc import INTERNAL_ERROR
@@ -87,17 +87,12 @@ if TYPE_CHECKING:
 
     from codemode_mcp.base.settings import CodeModeSettings, Language, ToolOverride, ToolSettings, Via
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.observed_types import ObservedTypes
     from codemode_mcp.catalog.plugins.interception import Interceptors
     from codemode_mcp.program.prepare import Transform
     from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.rules.trust.service import Trust
-    from codemode_mcp.runs.calls.arguments import RepeatedSecrets
-    from codemode_mcp.runs.calls.outcome import Calling, CallRecord
-    from codemode_mcp.runs.calls.rules import Decision
-    from codemode_mcp.sandbox.messages import Lookup
     from declarations.operations import Operation
     from upstream_clients.tools import JsonObject, SentFn, TaskOptions, ToolSource, UpstreamView
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.base.errors import CodeModeError, ProgramError
 from codemode_mcp.base.strict_json import json_text
-from codemode_mcp.catalog.saved_programs.saved_program import program_id
-from codemode_mcp.runs.calls.outcome import entry_by_id
+from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram, program_id
+from codemode_mcp.runs.calls.outcome import CallContext, entry_by_id
 from codemode_mcp.sandbox import messages
-from codemode_mcp.sandbox.messages import Completion, GuestError
+from codemode_mcp.sandbox.messages import Completion, GuestError, Lookup, Thrown, ToolCall
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.saved_programs.compiling import CompiledProgram, ProgramCompiler
-    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.catalog.search import Found
-    from codemode_mcp.runs.calls.outcome import CallContext
-    from codemode_mcp.sandbox.messages import Lookup, Thrown, ToolCall
     from upstream_clients.tools import JsonObject
 
 

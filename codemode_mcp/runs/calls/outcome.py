@@ -7,16 +7,15 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from codemode_mcp.audit.events import name_to_record
+from codemode_mcp.audit.events import Auditor, EventKind, name_to_record
 from codemode_mcp.base.strict_json import json_text, result_text
 from upstream_clients.redaction import cut
-from upstream_clients.tools import Asking
+from upstream_clients.tools import AskFn, Asking, BeginFn, ProgressFn, Question, SentFn, TaskOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from codemode_mcp.audit.events import Auditor, EventKind
     from codemode_mcp.base.errors import ErrorCode, Exceeded
     from codemode_mcp.base.settings import Via
     from codemode_mcp.catalog.catalog import Catalog
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.runs.calls.arguments import RepeatedSecrets
     from codemode_mcp.sandbox.messages import ToolCall
-    from upstream_clients.tools import AskFn, BeginFn, ProgressFn, Question, SentFn, TaskOptions
 
 
 CallStatus = Literal["queued", "executing", "completed", "failed"]

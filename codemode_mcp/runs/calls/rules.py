@@ -11,27 +11,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from codemode_mcp.audit import sizes
 from codemode_mcp.base.errors import BudgetExceeded, Exceeded, PolicyDenied, UpstreamError
 from codemode_mcp.base.strict_json import json_text
-from codemode_mcp.rules.policy.approval import ApprovalRequest
-from codemode_mcp.rules.policy.budgets import Budgets
-from codemode_mcp.rules.policy.policy import Ask, Deny, Policies
+from codemode_mcp.rules.policy.approval import ApprovalRequest, ApproveFn
+from codemode_mcp.rules.policy.budgets import AccountView, Budgets, Unit
+from codemode_mcp.rules.policy.policy import Ask, Deny, Policies, Policy
 from codemode_mcp.rules.policy.rules import Effects
 from codemode_mcp.rules.trust.items import makes, may_make
 from declarations.untrusted_text import escape_line
 from upstream_clients.list_repair import PROMPTS, TEMPLATES, ItemKind, read_items, without_metadata
-from upstream_clients.tools import Admission
+from upstream_clients.tools import Admission, Annotations, JsonObject, Tool, UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from codemode_mcp.base.settings import BudgetSettings, ToolOverride, ToolSettings
     from codemode_mcp.catalog.entries import Entry
-    from codemode_mcp.rules.policy.approval import ApproveFn
-    from codemode_mcp.rules.policy.budgets import AccountView, Unit
-    from codemode_mcp.rules.policy.policy import Policy
     from codemode_mcp.rules.trust.service import ListedKind, Trust
     from codemode_mcp.runs.calls.outcome import CallContext, CallRecord
     from codemode_mcp.sandbox.messages import ToolCall
-    from upstream_clients.tools import Annotations, JsonObject, Tool, UpstreamView
 
 
 class Decision(NamedTuple):

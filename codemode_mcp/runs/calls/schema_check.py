@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from codemode_mcp.base.did_you_mean import misspells, nearest, normalize_name
 from codemode_mcp.base.text import clip
@@ -13,9 +14,6 @@ from codemode_mcp.runs.calls.schema_phrases import Problem, listed_names, path_t
 from upstream_clients.json_values import values_in
 from upstream_clients.schema_repair import names
 from upstream_clients.schemas import usable, with_optional_defaults
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 _MAX_PROBLEMS = 20
 _MAX_LINE = 640

@@ -10,7 +10,7 @@ from codemode_mcp.audit import sizes
 from codemode_mcp.base.errors import Exceeded, InternalError, PluginError, PolicyDenied, ProgramError, UpstreamError
 from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.catalog.plugins.api import EXEC_ID, ToolCallEvent
-from codemode_mcp.runs.calls.outcome import challenges_of
+from codemode_mcp.runs.calls.outcome import CallContext, CallRecord, challenges_of
 from codemode_mcp.sandbox.messages import GuestError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.observed_types import ObservedTypes
     from codemode_mcp.catalog.plugins.interception import Interceptors
     from codemode_mcp.rules.policy.policy import Caller
-    from codemode_mcp.runs.calls.outcome import CallContext, CallRecord
     from upstream_clients.tools import JsonObject
 
 

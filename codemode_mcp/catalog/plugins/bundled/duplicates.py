@@ -17,14 +17,13 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from codemode_mcp.catalog.plugins.api import DenyCall, NoteCall
+from codemode_mcp.catalog.plugins.api import DenyCall, HookAnswer, NoteCall, PluginApi, ToolCallEvent
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from codemode_mcp.base.settings import DuplicateSettings
-    from codemode_mcp.catalog.plugins.api import HookAnswer, PluginApi, ToolCallEvent
 
 MAX_OWNERS = 4_096
 """Maximum number of owners. The one whose last call is oldest is forgotten first."""

@@ -18,12 +18,11 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.audit.redaction import FORMS
+from codemode_mcp.audit.redaction import FORMS, TokenForm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.audit.redaction import TokenForm
     from codemode_mcp.catalog.plugins.api import PluginApi, ToolCallEvent
 
 NAMED: Final = "named value"

@@ -6,18 +6,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import anyio.to_thread
 
 from codemode_mcp.base.errors import CodeModeError
-from codemode_mcp.catalog.plugins.api import PluginTool, ToolError
+from codemode_mcp.catalog.plugins.api import PluginApi, PluginTool, ToolContext, ToolError
 from upstream_clients.tools import Annotations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from codemode_mcp.catalog.plugins.api import PluginApi, ToolContext
 
 MAX_LISTED = 200
 """Maximum number of entries in one list."""

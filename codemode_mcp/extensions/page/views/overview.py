@@ -6,13 +6,13 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from codemode_mcp.audit.trajectory_files import moment
 from codemode_mcp.base.display import counted
 from codemode_mcp.extensions.page.child_commands import Checkups, Failed, Logins
-from codemode_mcp.extensions.page.site import Problem, one_of
+from codemode_mcp.extensions.page.site import Problem, Site, one_of
 from codemode_mcp.extensions.page.views.programs import proposed_names
 from codemode_mcp.extensions.page.views.runs import runs_of, waiting_runs
 from codemode_mcp.rules.policy.approval import AT_PAGE
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from starlette.requests import Request
-    from starlette.responses import Response
-
-    from codemode_mcp.extensions.page.site import Site
 
 
 LATEST: Final = 8

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 import anyio.to_thread
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from codemode_mcp.catalog.saved_programs import program_state
@@ -28,7 +28,7 @@ from codemode_mcp.catalog.saved_programs.program_state import (
     state_of,
 )
 from codemode_mcp.catalog.saved_programs.versions import History, Proposal, Proposals, different_lines, unusable
-from codemode_mcp.extensions.page.site import Problem, one_of
+from codemode_mcp.extensions.page.site import Problem, Site, one_of
 from codemode_mcp.rules.policy.approval import AT_PAGE
 
 if TYPE_CHECKING:
@@ -36,11 +36,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.catalog.saved_programs.versions import UsedTool
-    from codemode_mcp.extensions.page.site import Site
     from codemode_mcp.server.services import App
 
 MAX_LINES: Final = 20_000

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio.to_thread
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from codemode_mcp.audit.trajectory_files import Bar, Call, Trace
-from codemode_mcp.extensions.page.site import Problem, from_now, one_of, paged
-from codemode_mcp.extensions.page.timeline_rows import drawing
+from codemode_mcp.extensions.page.site import Problem, Site, from_now, one_of, paged
+from codemode_mcp.extensions.page.timeline_rows import Row, drawing
 from codemode_mcp.rules.policy.approval import Remember, can_be_remembered
 from codemode_mcp.server.control.protocol import MAX_DECIDED, digest_of
 from codemode_mcp.server.control.protocol import Request as ControlRequest
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
-    from codemode_mcp.extensions.page.site import Site
-    from codemode_mcp.extensions.page.timeline_rows import Row
     from codemode_mcp.runs.views import RunView
     from codemode_mcp.server.control.answers import Control, Where
 

@@ -6,27 +6,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from codemode_mcp.audit.trajectory_files import decisions_in
+from codemode_mcp.audit.trajectory_files import Decision, decisions_in
 from codemode_mcp.base.display import rough
 from codemode_mcp.base.errors import ConfigError
-from codemode_mcp.catalog.catalog import EVERYTHING
+from codemode_mcp.catalog.catalog import EVERYTHING, Catalog
 from codemode_mcp.config.edit import switch_tool
-from codemode_mcp.extensions.page.site import Problem, paged
+from codemode_mcp.extensions.page.site import Problem, Site, paged
 from codemode_mcp.rules.policy.approval import AT_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
-    from codemode_mcp.audit.trajectory_files import Decision
-    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
-    from codemode_mcp.extensions.page.site import Site
     from codemode_mcp.rules.policy.budgets import AccountView, Unit
     from codemode_mcp.server.services import App
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 import anyio.to_thread
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from codemode_mcp.extensions.page.site import Problem, one_of
+from codemode_mcp.extensions.page.site import Problem, Site, one_of
 from codemode_mcp.rules.policy.approval import AT_PAGE
-from codemode_mcp.rules.trust.comparison import Stale
+from codemode_mcp.rules.trust.comparison import ItemReport, Stale
 from codemode_mcp.rules.trust.findings import Examples, grouped, new_findings
 from codemode_mcp.rules.trust.items import Kind, is_api, reference
 from codemode_mcp.rules.trust.pins_file import PinsUnavailable
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
-    from codemode_mcp.extensions.page.site import Site
-    from codemode_mcp.rules.trust.comparison import ItemReport
     from codemode_mcp.server.services import App
 
 MAX_ITEMS: Final = 50

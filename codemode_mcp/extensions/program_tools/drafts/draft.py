@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.recordings.masking import PLACEHOLDER
 from codemode_mcp.audit.redaction import without_tokens
-from codemode_mcp.extensions.program_tools.drafts.form import edited, form_of, identifiers, unwrapped, with_line
-from codemode_mcp.extensions.program_tools.drafts.literals import UNKNOWN, find_literals
+from codemode_mcp.extensions.program_tools.drafts.form import Edit, edited, form_of, identifiers, unwrapped, with_line
+from codemode_mcp.extensions.program_tools.drafts.literals import UNKNOWN, Literal, find_literals
 from codemode_mcp.extensions.program_tools.drafts.parameters import Parameter, name_parameters
 from codemode_mcp.program.preflight import inspect, parse_program
 from codemode_mcp.program.program_form import take_fence
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from codemode_mcp.base.settings import Language
-    from codemode_mcp.extensions.program_tools.drafts.form import Edit
-    from codemode_mcp.extensions.program_tools.drafts.literals import Literal
     from codemode_mcp.extensions.program_tools.drafts.parameters import ValueSchema
 
 LINE: Final = 120

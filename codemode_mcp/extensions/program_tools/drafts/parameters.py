@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.audit.recordings.masking import PLACEHOLDER
 from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.base.text import clip
-from codemode_mcp.extensions.program_tools.drafts.literals import UNKNOWN
+from codemode_mcp.extensions.program_tools.drafts.literals import UNKNOWN, Literal
 from codemode_mcp.program.syntax import from_utf16_units
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from upstream_clients.redaction import is_secret_name
@@ -27,7 +27,6 @@ from upstream_clients.schema_expansion import follow_pointer
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from codemode_mcp.extensions.program_tools.drafts.literals import Literal
     from upstream_clients.tools import JsonObject
 
     ValueSchema = Callable[[tuple[str, ...], tuple[str, ...]], JsonObject | None]

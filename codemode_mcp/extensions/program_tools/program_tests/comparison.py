@@ -15,13 +15,12 @@ from codemode_mcp.base.strict_json import json_text, parse_json
 from codemode_mcp.catalog.saved_programs.saved_program import program_id
 from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.extensions.program_tools.replay.ending import recorded_outcome
-from codemode_mcp.extensions.program_tools.replay.script import differences, is_call, script_of, value_of
+from codemode_mcp.extensions.program_tools.replay.script import Asked, differences, is_call, script_of, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.audit.recordings.format import Recording
-    from codemode_mcp.extensions.program_tools.replay.script import Asked
     from codemode_mcp.runs.calls.outcome import Outcome
 
 

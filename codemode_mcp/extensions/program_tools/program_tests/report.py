@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from xml.etree import ElementTree
 
 from codemode_mcp.base.display import cut, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 WIDTH = 80
 """Columns of headings."""

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 from msgspec.structs import replace as with_members
 
-from codemode_mcp.audit.recordings.format import NotReadable, read_recording
+from codemode_mcp.audit.recordings.format import NotReadable, Recording, read_recording
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.base.strict_json import as_javascript
-from codemode_mcp.catalog.saved_programs.compiling import function_body
-from codemode_mcp.catalog.saved_programs.saved_program import file_name
+from codemode_mcp.catalog.saved_programs.compiling import CompiledProgram, ProgramCompiler, function_body
+from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram, file_name
 from codemode_mcp.catalog.toolset import ProgramSet
 from codemode_mcp.extensions.program_tools.program_tests.comparison import (
     NOTHING,
@@ -41,10 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from codemode_mcp.audit.recordings.format import Recording
-    from codemode_mcp.catalog.saved_programs.compiling import CompiledProgram, ProgramCompiler
     from codemode_mcp.catalog.saved_programs.folder import Library
-    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.extensions.program_tools.program_tests.cases import Case
     from codemode_mcp.extensions.program_tools.program_tests.comparison import Recorded
     from codemode_mcp.program.prepare import Transform

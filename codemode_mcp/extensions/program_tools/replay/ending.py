@@ -10,13 +10,13 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
-from codemode_mcp.audit.recordings.format import Turn
+from codemode_mcp.audit.recordings.format import End, Recording, Turn
 from codemode_mcp.audit.recordings.masking import masked_names
 from codemode_mcp.base.errors import ErrorCode
 from codemode_mcp.base.strict_json import ascii_json
 from codemode_mcp.catalog.plugins.api import NamespaceTool
-from codemode_mcp.extensions.program_tools.replay.player import MAX_OTHER_TURNS
-from codemode_mcp.extensions.program_tools.replay.script import Divergence, differences, places_of
+from codemode_mcp.extensions.program_tools.replay.player import MAX_OTHER_TURNS, Matching, NotRecorded, Played
+from codemode_mcp.extensions.program_tools.replay.script import Asked, Divergence, differences, places_of
 from codemode_mcp.runs import answers
 from codemode_mcp.runs.answers import Circumstances, Completed, Failed, stuck, verdict
 from codemode_mcp.runs.calls.outcome import Outcome, Usage
@@ -27,11 +27,8 @@ from declarations.untrusted_text import escape_line
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from codemode_mcp.audit.recordings.format import End, Recording
     from codemode_mcp.base.settings import CodeModeSettings
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.extensions.program_tools.replay.player import Matching, NotRecorded, Played
-    from codemode_mcp.extensions.program_tools.replay.script import Asked
     from codemode_mcp.program.positions import Positions
     from codemode_mcp.runs.run_recording import RecentResults
 

@@ -31,7 +31,7 @@ from codemode_mcp.extensions.program_tools.replay.script import (
 from codemode_mcp.runs.calls.host_calls import begin_text, program_error
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.clock import Readings
-from codemode_mcp.sandbox.guest import Guest
+from codemode_mcp.sandbox.guest import Guest, Turn
 from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message
 from declarations.untrusted_text import escape_line
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from codemode_mcp.extensions.program_tools.replay.script import Asked, Script
     from codemode_mcp.runs.run_recording import RecentResults
     from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.sandbox.guest import Turn
     from codemode_mcp.sandbox.messages import Lookup, Request, TurnReport
 
 

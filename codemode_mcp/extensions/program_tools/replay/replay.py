@@ -13,7 +13,7 @@ import anyio.to_thread
 import msgspec
 
 from codemode_mcp.base.errors import ProgramError
-from codemode_mcp.base.settings import GIB, MIB, CodeModeSettings
+from codemode_mcp.base.settings import GIB, MIB, CodeModeSettings, Language
 from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.extensions.program_tools.replay.ending import (
     OWNER,
@@ -24,30 +24,26 @@ from codemode_mcp.extensions.program_tools.replay.ending import (
     namespaces_of,
     replayed,
 )
-from codemode_mcp.extensions.program_tools.replay.player import TURN_SECONDS, Matching, Part, play
+from codemode_mcp.extensions.program_tools.replay.player import TURN_SECONDS, Matching, Part, Restores, play
 from codemode_mcp.extensions.program_tools.replay.script import script_of
 from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.preflight import uses_intl
-from codemode_mcp.program.prepare import Cell, Preparer
+from codemode_mcp.program.prepare import Cell, Preparer, Transform
 from codemode_mcp.program.time_zones import named_zones
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs.calls.host_calls import answer
 from codemode_mcp.runs.calls.outcome import CallContext
 from codemode_mcp.runs.run_recording import RecentResults
-from codemode_mcp.sandbox.messages import check_output, start_message
+from codemode_mcp.sandbox.messages import Completion, Lookup, check_output, start_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from codemode_mcp.audit.recordings.format import Recording
-    from codemode_mcp.base.settings import Language
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.saved_programs.compiling import CompiledProgram
     from codemode_mcp.catalog.toolset import ProgramSet
-    from codemode_mcp.extensions.program_tools.replay.player import Restores
-    from codemode_mcp.program.prepare import Transform
     from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.sandbox.messages import Completion, Lookup
 
 SEED_BYTES = 32
 

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from codemode_mcp.audit.recordings.format import Clock, Requests, Suspended, Turn
+from codemode_mcp.audit.recordings.format import Clock, Completed, Recording, Requests, Suspended, Turn
 from codemode_mcp.base.strict_json import json_text, parse_json
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.clock import Readings
-from codemode_mcp.sandbox.messages import Completion, GuestError, message_of, request_of
+from codemode_mcp.sandbox.messages import Completion, GuestError, Request, message_of, request_of
 from declarations.untrusted_text import escape_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from codemode_mcp.audit.recordings.format import Completed, Recording
-    from codemode_mcp.sandbox.messages import Request
-
 
 # The identity of requests: two requests are equal if they ask the same of the same tool.
 

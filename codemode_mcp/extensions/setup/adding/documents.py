@@ -12,14 +12,13 @@ from urllib.parse import urlsplit
 from codemode_mcp.base.display import cut
 from codemode_mcp.config.literals import secrets_of
 from codemode_mcp.extensions.setup.adding.packages import Unreachable, fetch
-from codemode_mcp.extensions.setup.adding.proposal import Proposal, Refused, Setting, check_host, short_name
+from codemode_mcp.extensions.setup.adding.proposal import Address, Proposal, Refused, Setting, check_host, short_name
 from upstream_clients.fetch import describe_url, may_be_public, same_origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from codemode_mcp.extensions.setup.adding.proposal import Address
     from upstream_clients.openapi.api import Api
 
 MAX_BYTES: Final = 64 * 1024 * 1024

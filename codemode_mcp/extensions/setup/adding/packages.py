@@ -11,9 +11,10 @@ import re
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import httpx2
 
@@ -21,10 +22,6 @@ from codemode_mcp.base.display import cut
 from codemode_mcp.extensions.setup.adding.proposal import Proposal, Refused, origin_of, short_name, typed_entry
 from upstream_clients.environment import find_executable, passed_on
 from upstream_clients.fetch import describe_url, same_origin
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 # Requests for small documents: entries of a registry, and documents of APIs.
 #

@@ -23,12 +23,12 @@ from codemode_mcp.config.nodes import Node, Report
 from codemode_mcp.config.secret_values import SecretValues
 from codemode_mcp.config.servers import ROOT_KEYS, read_servers
 from codemode_mcp.config.source import SourceError, parse
-from codemode_mcp.extensions.setup.adding.proposal import Refused
-from codemode_mcp.extensions.setup.mcp_clients.client_files import BYTE_ORDER_MARK, Document, read_file
+from codemode_mcp.extensions.setup.adding.proposal import Refused, Setting
+from codemode_mcp.extensions.setup.mcp_clients.client_files import BYTE_ORDER_MARK, Change, Document, read_file
 from codemode_mcp.extensions.setup.mcp_clients.importing import change_adding, servers_of
-from codemode_mcp.rules.trust.comparison import Acceptance, ServerPins, baseline_of
+from codemode_mcp.rules.trust.comparison import Acceptance, ItemReport, ServerPins, baseline_of
 from codemode_mcp.rules.trust.finding_rules import Severity
-from codemode_mcp.rules.trust.findings import new_findings, tools_of_others
+from codemode_mcp.rules.trust.findings import Finding, new_findings, tools_of_others
 from codemode_mcp.rules.trust.items import entry_item, is_api
 from codemode_mcp.rules.trust.pins_file import LockFileError, PinsFolder, PinsUnavailable, lock_path, read_lock_file
 from codemode_mcp.rules.trust.service import record_decisions
@@ -39,10 +39,6 @@ from upstream_clients.json_values import strings_in, values_in
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from codemode_mcp.extensions.setup.adding.proposal import Setting
-    from codemode_mcp.extensions.setup.mcp_clients.client_files import Change
-    from codemode_mcp.rules.trust.comparison import ItemReport
-    from codemode_mcp.rules.trust.findings import Finding
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import UpstreamView
 

@@ -28,8 +28,8 @@ from codemode_mcp.config.literals import REFERENCE, secrets_of
 from codemode_mcp.config.servers import ROOT_KEYS
 from codemode_mcp.extensions.setup.adding import server_parts
 from codemode_mcp.extensions.setup.adding.documents import auth_by_variable
-from codemode_mcp.extensions.setup.adding.proposal import MARK, Answers, Refused, with_values
-from codemode_mcp.extensions.setup.adding.server_parts import list_server, spec_of
+from codemode_mcp.extensions.setup.adding.proposal import MARK, Answers, Proposal, Refused, Setting, with_values
+from codemode_mcp.extensions.setup.adding.server_parts import Shown, Target, list_server, spec_of
 from codemode_mcp.extensions.setup.mcp_clients.dialects import without_secrets
 from codemode_mcp.rules.trust.findings import MAX_EXAMPLES, grouped
 from codemode_mcp.rules.trust.items import reference
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from codemode_mcp.extensions.setup.adding.proposal import Proposal, Setting
-    from codemode_mcp.extensions.setup.adding.server_parts import Shown, Target
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import Tool, UpstreamView
 

@@ -23,7 +23,7 @@ from codemode_mcp.cli.check import Check, elapsed_ms
 from codemode_mcp.extensions.setup.doctor.machine import full_disk, nearest_existing
 from codemode_mcp.stores.opening import file_of, name_of, network_file_system, open_database, why_unusable
 from codemode_mcp.stores.seal import Seal
-from codemode_mcp.stores.work import Now, Query
+from codemode_mcp.stores.work import Database, Now, Query, Work
 from upstream_clients.private_files import exposure
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from codemode_mcp.config import Config
     from codemode_mcp.server.services import App
-    from codemode_mcp.stores.work import Database, Work
 
 
 class CompiledFile(NamedTuple):

@@ -24,7 +24,7 @@ from codemode_mcp.base.display import counted, cut, plain
 from codemode_mcp.base.nesting import DEPTH_VARIABLE
 from codemode_mcp.base.settings import HttpSettings
 from codemode_mcp.base.text import listed
-from codemode_mcp.cli.check import CORRECT, Check
+from codemode_mcp.cli.check import CORRECT, Check, Status
 from codemode_mcp.process.instance import registry
 from codemode_mcp.server.control.client import NoAnswer, ask, ask_all
 from codemode_mcp.server.control.endpoints import endpoint_at
@@ -38,7 +38,6 @@ from upstream_clients.stdio import shake_hands
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from codemode_mcp.cli.check import Status
     from codemode_mcp.config import Config
     from codemode_mcp.extensions.setup.mcp_clients.own_entries import OwnEntry
     from codemode_mcp.process.instance.registry import Record

@@ -17,7 +17,7 @@ from codemode_mcp.config.nodes import describe
 from codemode_mcp.config.servers import ROOT_KEYS
 from codemode_mcp.config.source import SourceError, text_of
 from codemode_mcp.extensions.setup.mcp_clients.dialects import value_at
-from codemode_mcp.extensions.setup.mcp_clients.formats import format_of, parse
+from codemode_mcp.extensions.setup.mcp_clients.formats import Format, format_of, parse
 from codemode_mcp.extensions.setup.mcp_clients.locations import (
     CLIENTS,
     TITLES,
@@ -33,7 +33,6 @@ from upstream_clients.private_files import make_private_folder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from codemode_mcp.extensions.setup.mcp_clients.formats import Format
     from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName, System
 
 

@@ -17,7 +17,7 @@ from codemode_mcp.config.literals import REFERENCE, secrets_of
 from codemode_mcp.config.nodes import quote
 from codemode_mcp.config.servers import ROOT_KEYS
 from codemode_mcp.config.source import MAX_BYTES, SourceError
-from codemode_mcp.extensions.setup.mcp_clients.client_files import Document, read_file
+from codemode_mcp.extensions.setup.mcp_clients.client_files import Change, Document, Source, read_file
 from codemode_mcp.extensions.setup.mcp_clients.dialects import (
     NotImportable,
     VariableNames,
@@ -31,7 +31,6 @@ from upstream_clients.json_values import strings_in
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from codemode_mcp.extensions.setup.mcp_clients.client_files import Change, Source
     from codemode_mcp.extensions.setup.mcp_clients.locations import Machine
 
 Secrets = Literal["keep", "variables"]

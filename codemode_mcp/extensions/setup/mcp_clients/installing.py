@@ -32,8 +32,8 @@ from codemode_mcp.extensions.setup.mcp_clients.client_files import (
 from codemode_mcp.extensions.setup.mcp_clients.dialects import common_form
 from codemode_mcp.extensions.setup.mcp_clients.entries import is_this_server, string_args
 from codemode_mcp.extensions.setup.mcp_clients.formats import member_text, with_members
-from codemode_mcp.extensions.setup.mcp_clients.launch import PRIVATE
-from codemode_mcp.extensions.setup.mcp_clients.locations import TITLES
+from codemode_mcp.extensions.setup.mcp_clients.launch import PRIVATE, Launch
+from codemode_mcp.extensions.setup.mcp_clients.locations import TITLES, ClientName, Location, Machine
 from codemode_mcp.extensions.setup.mcp_clients.own_entries import new_entry
 from upstream_clients.json_values import map_json, strings_in
 from upstream_clients.private_files import make_private_folder, open_private
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from codemode_mcp.extensions.setup.mcp_clients.client_files import Source
-    from codemode_mcp.extensions.setup.mcp_clients.launch import Launch
-    from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName, Location, Machine
 
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")

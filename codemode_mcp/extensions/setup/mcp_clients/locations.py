@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Final, Literal, get_args
 
-from codemode_mcp.extensions.setup.mcp_clients.formats import format_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from codemode_mcp.extensions.setup.mcp_clients.formats import Format
-
+from codemode_mcp.extensions.setup.mcp_clients.formats import Format, format_of
 
 ClientName = Literal[
     "claude-desktop",

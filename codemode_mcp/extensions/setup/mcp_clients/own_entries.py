@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.config.nodes import quote
 from codemode_mcp.config.source import SourceError
-from codemode_mcp.extensions.setup.mcp_clients.client_files import read_clients
+from codemode_mcp.extensions.setup.mcp_clients.client_files import Source, read_clients
 from codemode_mcp.extensions.setup.mcp_clients.dialects import NotImportable, VariableNames, common_form, with_variables
 from codemode_mcp.extensions.setup.mcp_clients.entries import IsThisServer, convert, is_this_server, string_args
 from codemode_mcp.extensions.setup.mcp_clients.importing import existing_at, identity, servers_of
-from codemode_mcp.extensions.setup.mcp_clients.launch import PROGRAM
-from codemode_mcp.extensions.setup.mcp_clients.locations import OWN_CODE_MODE, TITLES
+from codemode_mcp.extensions.setup.mcp_clients.launch import PROGRAM, Launch
+from codemode_mcp.extensions.setup.mcp_clients.locations import OWN_CODE_MODE, TITLES, ClientName, Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
-
-    from codemode_mcp.extensions.setup.mcp_clients.client_files import Source
-    from codemode_mcp.extensions.setup.mcp_clients.launch import Launch
-    from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName, Machine
 
 
 DESCRIPTION: Final = "Runs programs that call the tools of all other MCP servers."
