@@ -12,9 +12,9 @@ import tempfile
 import time
 import uuid
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,16 +25,10 @@ from codemode_mcp.process.instance.registry import is_running, read_record
 from codemode_mcp.program.esbuild import find_esbuild
 from codemode_mcp.program.intl import find_intl, intl_reader
 from codemode_mcp.sandbox.compiled import compiled_path
-from codemode_mcp.sandbox.engine import open_engine
+from codemode_mcp.sandbox.engine import Engine, open_engine
 from codemode_mcp.server.control import endpoints
 from tests.properties import examples
-from tests.stores.postgres_server import NoServer, postgres_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.stores.postgres_server import PostgresServer
+from tests.stores.postgres_server import NoServer, PostgresServer, postgres_server
 
 # The time of an example, or of its data, says nothing about the code on a machine that others use.
 settings.register_profile(

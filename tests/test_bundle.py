@@ -11,9 +11,10 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -25,9 +26,6 @@ from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.process.instance.registry import is_running
 from scripts.bundle import main as bundled
 from tests.integration.harness import NODE_MODULES, quickstart
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 ROOT = Path(__file__).parents[1]
 MCPB = NODE_MODULES / "@anthropic-ai" / "mcpb"

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
@@ -16,11 +16,8 @@ import pytest
 from codemode_mcp.extensions.setup.command_install import install
 from codemode_mcp.extensions.setup.mcp_clients import installing
 from codemode_mcp.extensions.setup.mcp_clients.launch import Program, launch
-from codemode_mcp.extensions.setup.mcp_clients.locations import Machine, install_location
+from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName, Machine, install_location
 from scripts import deep_links
-
-if TYPE_CHECKING:
-    from codemode_mcp.extensions.setup.mcp_clients.locations import ClientName
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/install.md")

@@ -11,10 +11,11 @@ import re
 import shlex
 import sys
 import tomllib
+from collections.abc import Iterator
 from importlib import import_module
 from itertools import dropwhile, groupby
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mcp_types as types
 import pytest
@@ -31,9 +32,6 @@ from codemode_mcp.program.syntax import parse as parse_program
 from codemode_mcp.program.syntax import utf16_units
 from tests.integration.harness import tsc
 from upstream_clients import environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

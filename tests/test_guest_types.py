@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import declarations
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import bench
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
 
 TEXT = (Path(declarations.__file__).parent / "guest.d.ts").read_text("utf-8")
 

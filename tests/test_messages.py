@@ -7,22 +7,18 @@ import json
 import re
 import shlex
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import typer
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from codemode_mcp.__main__ import _open_missing_streams
 from codemode_mcp.cli.messages import COLUMNS, say
 from codemode_mcp.cli.parser import app, command_modules, main
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from typer.testing import Result
 
 SECRET: Final = "a-secret-of-many-letters"
 

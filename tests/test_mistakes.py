@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TRACKER: Final = {
     "command": sys.executable,

@@ -16,11 +16,12 @@ import sysconfig
 import tarfile
 import threading
 import zipfile
+from collections.abc import Iterator, Mapping
 from email.parser import Parser
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import typer
@@ -30,9 +31,6 @@ from codemode_mcp import __version__
 from codemode_mcp.cli import app
 from codemode_mcp.program import esbuild_pin, intl_pin
 from tests.container_file import CONTAINERFILE, WITH_TELEMETRY, environment, given, instructions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[1]
 CHECKOUT = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: no list of tracked files")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -19,9 +20,6 @@ from codemode_mcp.base.strict_json import (
     parse_json,
     rejecting_damage,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MOST = 2**53
 

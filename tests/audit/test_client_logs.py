@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -14,13 +15,7 @@ import pytest
 
 from codemode_mcp.audit import logging_to, set_level
 from codemode_mcp.audit.client_logs import ClientLogs, for_no_client
-from codemode_mcp.base.settings import LogSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from codemode_mcp.base.settings import LogLevel
+from codemode_mcp.base.settings import LogLevel, LogSettings
 
 pytestmark = pytest.mark.anyio
 

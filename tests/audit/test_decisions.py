@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codemode_mcp.audit.trajectory_files import MAX_DECISIONS, decisions_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EVENTS: list[tuple[dict[str, Any], tuple[str, str, str, str, str]]] = [
     (

@@ -6,15 +6,12 @@ import logging
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from codemode_mcp.audit import client_logs
 from codemode_mcp.audit.client_logs import EARLIER_FILES, logging_to_rotating_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 log = logging.getLogger("codemode_mcp.process.instance")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="modes and links of POSIX")

@@ -10,17 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codemode_mcp.audit import trajectory as module
 from codemode_mcp.audit.events import Auditor, Event
 from codemode_mcp.audit.trajectory import AppendedFile, Trajectory, problem_with
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 SECRET = 'hunter2"with\\quotes\nand lines'
 

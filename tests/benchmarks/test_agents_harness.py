@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,6 @@ from benchmarks.agents.statistics import (
 from benchmarks.agents.task import TASKS
 from benchmarks.agents.wire_forms import FORMS, Settings, Usage
 from tests.benchmarks.scripted_endpoint import ScriptedModel, serving
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 BY_NAME = {task.name: task for task in TASKS}

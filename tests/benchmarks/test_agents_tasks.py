@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,6 @@ from benchmarks.agents.arms import ARMS, Toolbox
 from benchmarks.agents.offline import measure
 from benchmarks.agents.task import TASKS, differences, is_right
 from benchmarks.agents.worlds import WORLDS, ToolError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 BY_NAME = {task.name: task for task in TASKS}

@@ -7,19 +7,16 @@ import asyncio
 import math
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
-
-    from codemode_mcp.sandbox.engine import Engine
+from codemode_mcp.sandbox.engine import Engine
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these benchmarks read /proc")

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.settings import PolicyRules, ToolSettings
+from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import app_tools_alone, app_uri, is_for_apps, is_for_apps_only, without_app_tools
 from codemode_mcp.catalog.per_caller import Catalogs, build
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text, read_catalog
 from codemode_mcp.catalog.topics import CallerTopics
 from codemode_mcp.rules.policy.policy import Caller, Policy
 from upstream_clients.tools import Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from codemode_mcp.catalog.catalog import Catalog
 
 CALLER = Caller("me")
 URI = "ui://clock/app.html"

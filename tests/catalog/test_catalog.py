@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.serialize import catalog_text, read_catalog
 from codemode_mcp.rules.policy.policy import Allow, Ask, Policy
 from codemode_mcp.rules.policy.rules import Effects
 from declarations.operations import OPERATIONS
 from upstream_clients.tools import Annotations, Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from codemode_mcp.catalog.catalog import Catalog
 
 SCHEMA = {"type": "object", "properties": {"owner": {"type": "string"}}, "required": ["owner"]}
 GITHUB = UpstreamView(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +16,6 @@ from codemode_mcp.program.mcp_uses import contested_names
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.rules.policy.policy import Policy
 from upstream_clients.tools import Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from codemode_mcp.catalog.entries import MAX_ITEMS, MAX_PAGES, params, perform
 from declarations.operations import OPERATIONS, Operation
 from upstream_clients.schemas import compile_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.anyio
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import OfferedTool
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.saved_programs.program_file import read_program
@@ -18,9 +19,6 @@ from codemode_mcp.cli.listing import list_tools
 from codemode_mcp.rules.policy.policy import Policy
 from codemode_mcp.server.search_tools import found_tools
 from upstream_clients.tools import Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from codemode_mcp.catalog.catalog import Catalog
 
 REPORT = """/**
  * Report the weather of a week.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog import serialize as module
+from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text, read_catalog
@@ -22,11 +24,6 @@ from codemode_mcp.catalog.toolset import select_tools
 from codemode_mcp.rules.policy.policy import Policy
 from upstream_clients.list_repair import read_tools
 from upstream_clients.tools import Annotations, Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codemode_mcp.catalog.catalog import Catalog
 
 SCHEMA = {
     "type": "object",

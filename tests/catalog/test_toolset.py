@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules, ToolSettings
+from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
 from codemode_mcp.catalog.per_caller import Catalogs, build
 from codemode_mcp.catalog.toolset import MAX_LISTED, Toolset, is_function_name, select_tools
@@ -22,9 +22,6 @@ from codemode_mcp.runs.calls.dispatch import Dispatcher
 from codemode_mcp.runs.calls.outcome import Calling, CallRecord
 from codemode_mcp.sandbox.messages import Describe, ToolCall, ToolSearch
 from upstream_clients.tools import Annotations, Tool, ToolOutcome, UpstreamView
-
-if TYPE_CHECKING:
-    from codemode_mcp.catalog.catalog import Catalog
 
 SCHEMA = {"type": "object", "properties": {"owner": {"type": "string"}}, "required": ["owner"]}
 GITHUB = UpstreamView("github", "ready", tools=(Tool("create_issue", "Create an issue", input_schema=SCHEMA),))

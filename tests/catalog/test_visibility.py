@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.program.mcp_uses import check_members
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.rules.policy.policy import Policy
 from upstream_clients.tools import Annotations, Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codemode_mcp.catalog.catalog import Catalog
 
 READS = Annotations(read_only=True, open_world=False)
 OPEN = UpstreamView("open", "ready", tools=(Tool("list", "Lists.", annotations=READS), Tool("vaulted_drop", "Drops.")))

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import typer
@@ -20,9 +19,7 @@ from codemode_mcp.rules.trust.items import item_of
 from codemode_mcp.rules.trust.pins_file import KINDS, PinsFolder
 from codemode_mcp.server.control import client
 from codemode_mcp.server.control.endpoints import Endpoint
-
-if TYPE_CHECKING:
-    from codemode_mcp.server.control.protocol import Request
+from codemode_mcp.server.control.protocol import Request
 
 Complete = "Callable[[str], list[str]]"
 SERVERS = {"github": {"command": "x"}, "docs": {"url": "https://docs.example/mcp"}, "git": {"command": "y"}}

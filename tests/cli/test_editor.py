@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from codemode_mcp.cli.commands.tools import EXAMPLE, MARK, PROJECT, WRITTEN, write_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FILES = {"guest.d.ts": "// guest\n", "mcp/index.d.ts": "// index\n", "mcp/github.d.ts": "// github ü\n"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,16 +14,13 @@ from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.entries import OfferedTool
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.cli.command_service import UNCUT
-from codemode_mcp.cli.listing import lines, list_tools, unknown_source
+from codemode_mcp.cli.listing import ToolList, lines, list_tools, unknown_source
 from codemode_mcp.cli.loading import unknown_server
 from codemode_mcp.config import Config
 from codemode_mcp.rules.policy.policy import Policy
 from codemode_mcp.rules.trust.service import Trust
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from codemode_mcp.cli.listing import ToolList
 
 SCHEMA = {"type": "object", "properties": {"owner": {"type": "string", "description": "x" * 300}}}
 LONG = {"type": "object", "properties": {f"argument_{number}": {"type": "string"} for number in range(20)}}

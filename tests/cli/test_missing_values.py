@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
 from tests.integration.harness import QUICKSTART
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WHY = "the variable BOOK_KEY is not set (mcpServers.books.env.KEY)"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from codemode_mcp.base.nesting import with_depth
@@ -18,11 +19,6 @@ from codemode_mcp.rules.trust.views import listing_of
 from upstream_clients.listing import ListingCache
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Annotations, Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from click.testing import Result
 
 TOOLS = (Tool("list_issues", annotations=Annotations(read_only=True)), Tool("drop_issue"))
 

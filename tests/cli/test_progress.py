@@ -6,20 +6,16 @@ import io
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from codemode_mcp.audit.events import Event
+from codemode_mcp.audit.events import Event, EventKind
 from codemode_mcp.cli.following import Progress, answer_to, prompt
 from codemode_mcp.cli.terminal import Question, Screen
 from codemode_mcp.rules.policy.approval import ApprovalQuestion, ApprovalRequest, ask_for, verdict_of
 from codemode_mcp.rules.policy.rules import Effects
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codemode_mcp.audit.events import EventKind
 
 RUN = "run_1"
 SECONDS = 10.0

@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from codemode_mcp.base.paths import state_dir
 from codemode_mcp.cli import app
 from codemode_mcp.rules.trust.comparison import Listing, Mode, ServerPins, baseline_of
-from codemode_mcp.rules.trust.items import SERVER_KEY, item_of
+from codemode_mcp.rules.trust.items import SERVER_KEY, Item, item_of
 from codemode_mcp.rules.trust.pins_file import KINDS, PinsFolder
-
-if TYPE_CHECKING:
-    from click.testing import Result
-
-    from codemode_mcp.rules.trust.items import Item
-
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,22 +9,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import wasmtime
 
 from codemode_mcp.sandbox import binary
 from codemode_mcp.sandbox.boot import _set_stack_limit
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.sandbox.images import changed_blocks, load_image
 from codemode_mcp.sandbox.instance import GuestTrap, Instance, Modules
 from codemode_mcp.sandbox.messages import decode_turn, start_message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.conformance.suite import Case
+from tests.conformance.suite import Case
 
 SECONDS = 60.0
 """Time limit of a test: far more than the longest takes, so that a busy machine changes no answer."""

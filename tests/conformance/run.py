@@ -11,20 +11,15 @@ import argparse
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from codemode_mcp.sandbox.binary import VERSION
-from codemode_mcp.sandbox.engine import open_engine
+from codemode_mcp.sandbox.engine import Engine, open_engine
 from tests.conformance.hosts import Program, Realm
-from tests.conformance.suite import ONE_IN, PACKAGE, cases, selected
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.conformance.suite import Case
+from tests.conformance.suite import ONE_IN, PACKAGE, Case, cases, selected
 
 RATES = Path(__file__).with_name("pass_rate.json")
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 import hashlib
 import re
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Literal
 
 PACKAGE = "@gerhobbelt/test262@3.0.0-4"
 ARCHIVE = Path(__file__).parents[2] / ".cache" / "suites" / "gerhobbelt-test262-3.0.0-4.tgz"

@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codemode_mcp.sandbox import boot
-from codemode_mcp.sandbox.engine import open_engine
+from codemode_mcp.sandbox.engine import Engine, open_engine
 from tests.conformance.hosts import DONE
-from tests.conformance.run import CHANGED, RATES, Places, failing, numbers
+from tests.conformance.run import CHANGED, RATES, Outcome, Places, failing, numbers
 from tests.conformance.suite import ARCHIVE, Case, cases, front_matter, selected
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.conformance.run import Outcome
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tests.differential.sides import Outcome
+from tests.differential.sides import Outcome
 
 
 @dataclass(frozen=True, slots=True)

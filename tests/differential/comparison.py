@@ -6,19 +6,16 @@ import difflib
 import importlib
 import pkgutil
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from codemode_mcp.base.settings import Language
 from tests.differential import families
 from tests.differential.accepted import ACCEPTED
 from tests.differential.grammar import SHOW
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from codemode_mcp.base.settings import Language
-    from tests.differential.sides import Guests, Node, Outcome
+from tests.differential.sides import Guests, Node, Outcome
 
 
 @dataclass(frozen=True, slots=True)

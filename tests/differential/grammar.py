@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from random import Random
+from random import Random
+from typing import TypeAlias
 
 Pool: TypeAlias = Sequence[str] | Callable[["Random"], str]
 Pools: TypeAlias = Mapping[str, Pool]

@@ -8,28 +8,33 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.base.paths import cache_dir
+from codemode_mcp.base.settings import Language
 from codemode_mcp.program import prepare as programs
 from codemode_mcp.program.esbuild import find_esbuild
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.time_zones import named_zones
 from codemode_mcp.program.typescript import transform
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.guest import Guest
-from codemode_mcp.sandbox.messages import ClearTimer, Completion, Timer, decode_turn, deliver_message, start_message
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from codemode_mcp.base.settings import Language
-    from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.sandbox.messages import Thrown, TurnReport
+from codemode_mcp.sandbox.messages import (
+    ClearTimer,
+    Completion,
+    Thrown,
+    Timer,
+    TurnReport,
+    decode_turn,
+    deliver_message,
+    start_message,
+)
 
 VERSION = 20
 """The major version of Node that guests are compared with."""

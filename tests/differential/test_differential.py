@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from codemode_mcp.sandbox.engine import Engine
 from tests.differential.accepted import ACCEPTED
 from tests.differential.comparison import FAMILIES, chosen, compare, generate
 from tests.differential.sides import Guests, Node, Outcome, missing_node
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from codemode_mcp.sandbox.engine import Engine
 
 PROGRAMS = 12
 """Programs of each family: a short run."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
-
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 CLIENT = Path(__file__).parents[2] / "examples" / "approval" / "client.py"
 

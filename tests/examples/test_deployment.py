@@ -14,9 +14,10 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -28,11 +29,7 @@ from tests.container_file import environment, given
 from tests.integration.harness import SECONDS, until
 from tests.integration.http_harness import Served, serve_http
 from tests.run import ARCHIVES, KUBERNETES, SUITES, haproxy, postgres_binaries
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.stores.postgres_server import PostgresServer
+from tests.stores.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these files are for containers of Linux")
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import promql_parser as promql
 import pytest
@@ -19,14 +20,10 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Sample
 
 from codemode_mcp.audit.events import Auditor
 from codemode_mcp.audit.recording import Spans
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from prometheus_client.metrics_core import Sample
 
 DASHBOARD: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "examples" / "deployment" / "grafana-dashboard.json").read_text("utf-8")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -15,9 +16,6 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
 from codemode_mcp.config import load_config
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart"
 

@@ -12,8 +12,9 @@ import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import anyio
 import pytest
@@ -25,9 +26,6 @@ from codemode_mcp.cli import app
 from codemode_mcp.program.esbuild import find_esbuild
 from tests.integration.harness import SECONDS
 from tests.integration.terminal import terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

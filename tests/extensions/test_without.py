@@ -6,16 +6,13 @@ import json
 import subprocess
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from codemode_mcp.extension_points import Extension
 from tests.extensions.without import EXTENSIONS, ROOT, environment, linked
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.extension_points import Extension
 
 IMPORTED = """
 import importlib, os, sys

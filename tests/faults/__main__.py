@@ -13,25 +13,20 @@ import asyncio
 import random
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 
-from tests.faults.campaign import Figures
+from tests.faults.campaign import Campaign, Figures
 from tests.faults.fuzz import run as fuzz
 from tests.faults.histories import Broken
+from tests.faults.worker import Nursery
+from tests.stores.postgres_server import PostgresServer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.faults.campaign import Campaign
-    from tests.faults.worker import Nursery
-    from tests.stores.postgres_server import PostgresServer
-
-    Make = Callable[[int, int, Path], Campaign]
-    """Make a campaign of a seed and of so many crashes or rounds in a folder."""
+Make = Callable[[int, int, Path], Campaign]
+"""Make a campaign of a seed and of so many crashes or rounds in a folder."""
 
 
 def main() -> int:

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.faults.histories import Broken
 from tests.faults.servers.ledger import Ledger
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    Asked = tuple[str, str, str, dict[str, Any]]
-    """Server, tool, key, and further arguments of a call."""
+Asked = tuple[str, str, str, dict[str, Any]]
+"""Server, tool, key, and further arguments of a call."""
 
 CODE = """
 const outcomes = {};

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.faults.stored import Recorded
-    from tests.faults.worker import Nursery
+from codemode_mcp.sandbox.engine import Engine
+from tests.faults.stored import Recorded
+from tests.faults.worker import Nursery
 
 HERE = Path(__file__).resolve().parent
 PROC = ("test_instances.py", "test_network.py", "test_processes.py", "test_storm.py")

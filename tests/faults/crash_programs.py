@@ -6,12 +6,10 @@ A program counts its calls: the number of one, its step, is its key, with the pr
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
+from typing import Any
 
 NOT_REPEATABLE = frozenset(("append", "slow_append", "broken_append", "task_append"))
 TOOLS = (

@@ -5,30 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import re
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from tests.faults.campaign import Campaign
+from tests.faults.campaign import Campaign, Figures
 from tests.faults.crash_programs import Program, program
 from tests.faults.histories import Broken
 from tests.faults.instruments import NAMES
 from tests.faults.model import Model
 from tests.faults.servers.ledger import Ledger
-from tests.faults.stored import Recorded, in_sqlite
-from tests.faults.worker import LEASE, Task
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.faults.campaign import Figures
-    from tests.faults.stored import Stored
-    from tests.faults.worker import Nursery
+from tests.faults.stored import Recorded, Stored, in_sqlite
+from tests.faults.worker import LEASE, Nursery, Task
 
 PATIENCE = 240.0
 """Seconds after which a request or a run is taken for lost that nothing says so of. The machine may have other work."""

@@ -15,15 +15,17 @@ import itertools
 import json
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 import httpx2
@@ -34,16 +36,10 @@ from tests.faults.client import LEGACY
 from tests.faults.rig import ledger_server, without_processor
 from tests.integration.attached import attached, instance
 from tests.integration.harness import MODERN, REPOSITORY, SECONDS
-from tests.integration.http_harness import ALICE, BOB, MODERN_HEADERS, TWO_TOKENS, serve_http
+from tests.integration.http_harness import ALICE, BOB, MODERN_HEADERS, TWO_TOKENS, Served, serve_http
 
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-
-    from tests.integration.http_harness import Served
-
-    Step = Callable[["Wire"], Awaitable[Any]]
-    Ask = Callable[[str], Awaitable[None]]
+Step = Callable[["Wire"], Awaitable[Any]]
+Ask = Callable[[str], Awaitable[None]]
 
 PROBES: Final = {
     "ping": "",

@@ -18,15 +18,13 @@ run whose custody `lose` makes `lost`, and that a store had; a call that is unse
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from codemode_mcp.runs import state
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    Table = Mapping[Any, Mapping[Any, str]]
+Table = Mapping[Any, Mapping[Any, str]]
 
 RUN_BEGINS = "running"
 CALL_BEGINS = "queued"

@@ -20,21 +20,17 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tests.faults.books import Books, code_of
+from tests.faults.books import Asked, Books, code_of
 from tests.faults.campaign import Campaign
 from tests.faults.client import Gone, LineClient, check
 from tests.faults.histories import Broken
 from tests.faults.rig import ledger_server
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.faults.books import Asked
 
 PATIENCE: Final = 300.0
 """Seconds after which a request that could have been answered is lost. The machine may have other work."""

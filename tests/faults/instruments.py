@@ -12,20 +12,16 @@ import os
 import signal
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
 
 from codemode_mcp.runs import persisting, records, run_calls
 from codemode_mcp.runs.live_call import LiveCall
 from codemode_mcp.runs.run import Run
+from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.stores import runs, suspending
 from codemode_mcp.stores.sqlite import ProcessLock
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
-
-    from codemode_mcp.sandbox.messages import ToolCall
-    from tests.faults.servers.ledger import Ledger
-
+from tests.faults.servers.ledger import Ledger
 
 WORKS = ("suspend", "checkpoint", "claim", "dispatching", "note_task", "settle", "end", "release", "news_of")
 """The requests to a store, by their purpose."""

@@ -15,14 +15,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.faults.crash_programs import NOT_REPEATABLE, Account, Program, account_of
 from tests.faults.histories import Broken, Histories
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 @dataclass(slots=True)

@@ -12,23 +12,19 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import anyio
 
-from tests.faults.books import Books, code_of
+from tests.faults.books import Asked, Books, code_of
 from tests.faults.client import LineClient, check
 from tests.faults.proxy import Proxy
 from tests.integration.harness import CODE_MODE_RESULT, is_running, until, write_config
 from tests.sdk_servers import SdkServer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from tests.faults.books import Asked
 
 SERVERS = Path(__file__).resolve().parent / "servers"
 SECONDS = 240

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from tests.faults.campaign import Figures
 from tests.faults.histories import Histories
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.faults.campaign import Figures
 
 WAITING = "SELECT id FROM runs WHERE state = 'waiting' ORDER BY id"
 

@@ -8,20 +8,16 @@ from __future__ import annotations
 import inspect
 import random
 import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import anyio
 
 from tests.faults.campaign import Campaign
 from tests.faults.histories import Broken
-from tests.faults.rig import NETWORK, Rig, ledger_server, remotes, rig
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-    from pathlib import Path
-
-    from tests.faults.rig import Footprint, Job, Remote
+from tests.faults.rig import NETWORK, Footprint, Job, Remote, Rig, ledger_server, remotes, rig
 
 LOCAL = ("local", "other")
 TIMEOUT_MS = 1000

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,16 +16,9 @@ from codemode_mcp.runs import state
 from tests.faults.crashes import Crashes, Orders, on_sqlite
 from tests.faults.histories import Broken, Histories
 from tests.faults.instruments import NAMES
-from tests.faults.stored import in_postgres
-from tests.faults.worker import Server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.faults.stored import Recorded
-    from tests.faults.worker import Nursery
-    from tests.stores.postgres_server import PostgresServer
+from tests.faults.stored import Recorded, in_postgres
+from tests.faults.worker import Nursery, Server
+from tests.stores.postgres_server import PostgresServer
 
 
 def test_every_promise_is_kept_by_processes_on_one_file(recorded: Recorded) -> None:

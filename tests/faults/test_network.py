@@ -7,19 +7,15 @@ outcome, which agrees with what the server did.
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from tests.faults.rig import CALL_MS, HASTY, NETWORK, ledger_server, remotes, rig, without_processor
+from tests.faults.rig import CALL_MS, HASTY, NETWORK, Job, Remote, Rig, ledger_server, remotes, rig, without_processor
 from tests.integration.harness import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from tests.faults.rig import Job, Remote, Rig
 
 pytestmark = pytest.mark.anyio
 

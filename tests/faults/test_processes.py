@@ -6,20 +6,15 @@ outcome, which agrees with what the server did.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from tests.faults.rig import CALL_MS, ledger_server, rig
+from tests.faults.rig import CALL_MS, Job, Rig, ledger_server, rig
 from tests.integration.harness import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.faults.rig import Job, Rig
 
 pytestmark = pytest.mark.anyio
 

@@ -19,24 +19,27 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Collection, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.base.settings import CodeModeSettings, PolicyRules, ToolSettings
 from codemode_mcp.base.strict_json import json_text
+from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.runs import driver
 from codemode_mcp.runs.calls.dispatch import Dispatcher
+from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.runs.guests import Guests
-from codemode_mcp.runs.manager import Cell, Services, open_manager
-from codemode_mcp.sandbox.engine import open_engine
+from codemode_mcp.runs.manager import Cell, RunManager, Services, open_manager
+from codemode_mcp.sandbox.engine import Engine, open_engine
 from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.stores import postgres
 from codemode_mcp.stores.postgres import open_postgres
@@ -48,17 +51,19 @@ from codemode_mcp.stores.values import StoredValues
 from tests.faults.instruments import Points, sabotage, watch_states, wrap
 from tests.faults.servers.ledger import Ledger
 from upstream_clients.errors import UpstreamCallError
-from upstream_clients.tools import Annotations, TaskOptions, Tool, ToolOutcome, UpstreamView
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.runs.manager import RunManager
-    from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn
-
+from upstream_clients.tools import (
+    AdmitFn,
+    Annotations,
+    Asking,
+    BeginFn,
+    JsonObject,
+    ProgressFn,
+    SentFn,
+    TaskOptions,
+    Tool,
+    ToolOutcome,
+    UpstreamView,
+)
 
 OWNER = "somebody"
 CALLER = Caller(OWNER)

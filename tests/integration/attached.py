@@ -9,18 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 import anyio
 
 from codemode_mcp import __version__
 from codemode_mcp.process.instance import registry, wire
 from tests.integration.harness import is_running
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
-    from pathlib import Path
 
 SECONDS = 30.0
 """Timeout of one step, in seconds. A busy machine needs many."""

@@ -11,27 +11,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 import jsonschema_rs
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from typer.testing import CliRunner
+from mcp_types import CallToolResult
+from typer.testing import CliRunner, Result
 
 from codemode_mcp.cli import app
 from tests.sdk_servers import SdkServer, forked
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
-    from mcp_types import CallToolResult
-    from typer.testing import Result
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SERVERS = Path(__file__).resolve().parent / "servers"

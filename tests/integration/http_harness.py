@@ -9,11 +9,12 @@ import socket
 import tempfile
 import threading
 import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import httpx2
@@ -23,9 +24,6 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.integration.harness import COMMAND, MODERN, SECONDS, Session, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
 
 ERAS = ("auto", "legacy")
 ALICE = "alice-has-a-token-of-her-own"

@@ -10,7 +10,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 
@@ -18,9 +17,7 @@ from codemode_mcp.config import load_config
 from codemode_mcp.process.app.app import open_app
 from codemode_mcp.server.code_mode import Surface
 from codemode_mcp.server.stdio import reserve, serve_surface
-
-if TYPE_CHECKING:
-    from upstream_clients.jsonrpc import RequestId
+from upstream_clients.jsonrpc import RequestId
 
 
 class Notes:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from codemode_mcp.rules.trust.comparison import ServerPins, accept
+from codemode_mcp.rules.trust.items import Key
 from codemode_mcp.rules.trust.pins_file import PinsFolder
 from tests.integration.harness import SERVERS, until, write_config
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from codemode_mcp.rules.trust.items import Key
 
 
 class User:

@@ -6,9 +6,11 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -18,10 +20,6 @@ from codemode_mcp.rules.trust.pins_file import PinsFolder
 from tests.integration import file_keyring
 from tests.integration.harness import SECONDS, SERVERS, serve
 from tests.integration.terminal import terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.anyio,

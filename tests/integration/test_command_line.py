@@ -9,9 +9,10 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import anyio
 import pytest
@@ -40,9 +41,6 @@ from tests.integration.harness import (
     write_config,
 )
 from tests.integration.terminal import terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="module")

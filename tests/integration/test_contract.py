@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -21,10 +23,6 @@ import pytest
 from tests.integration.attached import instance
 from tests.integration.harness import COMMAND, SECONDS, Session, counting, events, serve, until, write_config
 from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -8,17 +8,13 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.errors import ERROR_CODES
-from tests.integration.harness import REPOSITORY, quickstart, serve
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from tests.integration.harness import Session
+from tests.integration.harness import REPOSITORY, Session, quickstart, serve
 
 pytestmark = pytest.mark.anyio
 

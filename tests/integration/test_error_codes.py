@@ -12,7 +12,8 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import pytest
@@ -32,13 +33,8 @@ from harness import (
     write_config,
 )
 
-from codemode_mcp.base.errors import ERROR_CODES
+from codemode_mcp.base.errors import ERROR_CODES, ErrorCode
 from codemode_mcp.sandbox.binary import PACKAGE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.base.errors import ErrorCode
 
 pytestmark = pytest.mark.anyio
 

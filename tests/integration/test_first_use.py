@@ -6,7 +6,8 @@ import json
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 import pytest
@@ -14,9 +15,6 @@ import pytest
 from codemode_mcp.config import confirmation, find_config
 from tests.integration.harness import cli, invoke
 from tests.integration.terminal import terminal
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECRET = "sk-0123456789-verysecret"
 

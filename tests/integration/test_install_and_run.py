@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import SERVERS, cli
@@ -13,9 +14,6 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from codemode_mcp.base.paths import cache_dir
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMES = tuple(f"server-{number}" for number in range(10))
 PROGRAM = """

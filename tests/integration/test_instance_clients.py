@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from tests.integration.attached import greeted, instance
+from tests.integration.attached import Attached, greeted, instance
 from tests.integration.harness import counting, events, until, write_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.integration.attached import Attached
 
 pytestmark = [
     pytest.mark.anyio,

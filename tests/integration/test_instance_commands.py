@@ -7,7 +7,8 @@ import os
 import re
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -20,9 +21,6 @@ from terminal import terminal
 from codemode_mcp.config import load_config
 from codemode_mcp.extensions.setup.doctor import machine as instance_check
 from codemode_mcp.process.instance import registry
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.anyio,

@@ -9,22 +9,18 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 from attached import greeted, instance, killed_in_the_end
-from harness import DOWN, cli, counting, handshaken, is_running, pids, until, write_config
+from harness import DOWN, Raw, cli, counting, handshaken, is_running, pids, until, write_config
 
 from codemode_mcp.process.instance import attaching, registry
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from harness import Raw
 
 pytestmark = [
     pytest.mark.anyio,

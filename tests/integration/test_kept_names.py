@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
+from typer.testing import Result
 
 from tests.integration.harness import SECONDS, SERVERS, invoke, serve, until, write_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from typer.testing import Result
 
 pytestmark = [
     pytest.mark.anyio,

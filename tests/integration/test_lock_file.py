@@ -6,18 +6,15 @@ import json
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+from typer.testing import Result
 
 from tests.integration.attached import attached, instance
 from tests.integration.harness import SECONDS, SERVERS, handshaken, invoke, write_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from typer.testing import Result
 
 pytestmark = [
     pytest.mark.anyio,

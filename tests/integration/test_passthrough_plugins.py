@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -12,10 +14,6 @@ from mcp.shared.exceptions import MCPError
 
 from tests.integration.announcements import Ear
 from tests.integration.harness import SECONDS, Session, counting, serve
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -16,9 +16,6 @@ from codemode_mcp.catalog.saved_programs.saved_program import digest_of
 from codemode_mcp.catalog.saved_programs.versions import Author, Proposal, UsedTool, propose
 from tests.integration.harness import SECONDS, SERVERS, command, invoke, serve, until, write_config
 from tests.integration.terminal import terminal
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -7,18 +7,15 @@ import json
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from codemode_mcp.audit.recordings.format import NO_END, NotReadable, read_recording
 from tests.integration import file_keyring
 from tests.integration.harness import SERVERS, command, counting, http_server, invoke, raw, serve, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.anyio
 

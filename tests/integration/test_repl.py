@@ -11,12 +11,15 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
+from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
+from typer.testing import Result
 
 from codemode_mcp.base.paths import state_dir
 from codemode_mcp.extensions.repl.terminal import MAX_HISTORY, open_history
@@ -35,13 +38,6 @@ from tests.integration.harness import (
     write_config,
 )
 from tests.integration.terminal import terminal
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    from anyio.abc import Process
-    from typer.testing import Result
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,11 +16,7 @@ import pytest
 from tests.integration.harness import COMMAND, SECONDS, SERVERS, write_config
 from tests.integration.terminal import terminal
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., subprocess.CompletedProcess[str]]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 PROGRAMS = {
     "sends.ts": "/** Sends. */\nexport default async function sends(input: { to: string; copies?: number }) {\n"

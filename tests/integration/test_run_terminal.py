@@ -6,15 +6,12 @@ import os
 import re
 import signal
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 from harness import COMMAND, SECONDS, counting, events, invoke, write_config
 from terminal import terminal
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 

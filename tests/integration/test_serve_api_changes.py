@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import anyio
 import pytest
@@ -13,9 +14,6 @@ import pytest
 from tests.integration.harness import COMMAND, SECONDS, Session, serve, write_config
 from tests.integration.terminal import terminal
 from tests.openapi.loopback_api import DOCUMENT, JSON, LoopbackApi, Received, loopback_api, operation, reply
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.anyio,

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -15,14 +17,8 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from codemode_mcp.config.edit import backup_folder
-from tests.integration.harness import SECONDS, counting, events, serve, until, write_config
+from tests.integration.harness import SECONDS, Session, counting, events, serve, until, write_config
 from tests.integration.http_harness import serve_http
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.integration.harness import Session
 
 pytestmark = pytest.mark.anyio
 

@@ -8,19 +8,15 @@ import re
 import signal
 import stat
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from codemode_mcp.cli import app
 from tests.integration.harness import counting, handshaken, http_server, parse_message, raw, serve, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from typer.testing import Result
 
 pytestmark = pytest.mark.anyio
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.harness import SERVERS, handshaken, serve, until, write_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 pytestmark = [
     pytest.mark.anyio,

@@ -6,22 +6,17 @@ import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from codemode_mcp.process.instance import registry
 from tests.integration.attached import killed_in_the_end
-from tests.integration.harness import MODERN, SECONDS, counting, events, raw, until, write_config
-from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
-
-    from tests.integration.harness import Raw
-    from tests.integration.http_harness import Served
+from tests.integration.harness import MODERN, SECONDS, Raw, counting, events, raw, until, write_config
+from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, Served, serve_http
 
 pytestmark = pytest.mark.anyio
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import mcp_types as types
 import pytest
@@ -11,13 +13,7 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.integration.harness import Session, serve, write_config
-from tests.integration.http_harness import ERAS, serve_http
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.integration.http_harness import Served
+from tests.integration.http_harness import ERAS, Served, serve_http
 
 pytestmark = pytest.mark.anyio
 

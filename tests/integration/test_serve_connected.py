@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio.to_thread
 import httpx2
@@ -14,16 +15,11 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import Implementation
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from codemode_mcp.cli import app
 from tests.integration.harness import serve, until, write_config
 from tests.integration.http_harness import ALICE, TWO_TOKENS, serve_http, write_http_config
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from typer.testing import Result
 
 pytestmark = [
     pytest.mark.anyio,

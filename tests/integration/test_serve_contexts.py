@@ -5,22 +5,17 @@ from __future__ import annotations
 import getpass
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-from tests.integration.harness import SECONDS, counting, events, serve, until, write_config
-from tests.integration.http_harness import ALICE, BOB, ERAS, issuer, serve_http
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.integration.harness import Session
-    from tests.integration.http_harness import Issuer, Served
+from tests.integration.harness import SECONDS, Session, counting, events, serve, until, write_config
+from tests.integration.http_harness import ALICE, BOB, ERAS, Issuer, Served, issuer, serve_http
 
 pytestmark = pytest.mark.anyio
 

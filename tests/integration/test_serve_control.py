@@ -8,25 +8,19 @@ import re
 import socket
 import sys
 import tempfile
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from codemode_mcp.cli import app
-from tests.integration.harness import COMMAND, counting, events, raw, serve, until, write_config
+from tests.integration.harness import COMMAND, Session, counting, events, raw, serve, until, write_config
 from tests.integration.terminal import terminal
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from typer.testing import Result
-
-    from tests.integration.harness import Session
 
 pytestmark = [
     pytest.mark.anyio,

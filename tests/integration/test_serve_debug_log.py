@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.harness import counting, http_server, raw
 from tests.integration.http_harness import opened_session, serve_http
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
-
-    Request = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+Request = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 pytestmark = pytest.mark.anyio
 

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
 
 from tests.integration.harness import SECONDS, Session, serve
-from tests.integration.pinned import CHANGED, NEW, User
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.integration.pinned import Upstream
+from tests.integration.pinned import CHANGED, NEW, Upstream, User
 
 pytestmark = [
     pytest.mark.anyio,

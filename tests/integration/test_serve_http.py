@@ -8,27 +8,33 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import httpx2
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-from tests.integration.harness import DOWN, MODERN, SECONDS, cli, counting, events, is_running, other, pids, until
-from tests.integration.http_harness import ERAS, IN_MEMORY, opened_session, serve_http, write_http_config
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
-
-    from click.testing import Result
-
-    from tests.integration.harness import Answer, Session
-    from tests.integration.http_harness import Served
+from tests.integration.harness import (
+    DOWN,
+    MODERN,
+    SECONDS,
+    Answer,
+    Session,
+    cli,
+    counting,
+    events,
+    is_running,
+    other,
+    pids,
+    until,
+)
+from tests.integration.http_harness import ERAS, IN_MEMORY, Served, opened_session, serve_http, write_http_config
 
 pytestmark = pytest.mark.anyio
 

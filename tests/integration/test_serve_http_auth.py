@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
+import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -19,20 +23,13 @@ from tests.integration.http_harness import (
     BOB,
     ERAS,
     TWO_TOKENS,
+    Issuer,
+    Served,
     issuer,
     opened_session,
     serve_http,
     write_http_config,
 )
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    import httpx2
-
-    from tests.integration.http_harness import Issuer, Served
 
 pytestmark = pytest.mark.anyio
 

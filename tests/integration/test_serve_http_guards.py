@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import select
+import socket
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -20,16 +21,11 @@ from tests.integration.http_harness import (
     BOB,
     MODERN_HEADERS,
     TWO_TOKENS,
+    Served,
     opened_session,
     serve_http,
     write_http_config,
 )
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import AsyncIterator
-
-    from tests.integration.http_harness import Served
 
 pytestmark = pytest.mark.anyio
 

@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio.to_thread
 import pytest
 
 from tests.integration.harness import MODERN
-from tests.integration.http_harness import serve_http, write_http_config
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.integration.http_harness import Served
+from tests.integration.http_harness import Served, serve_http, write_http_config
 
 pytestmark = pytest.mark.anyio
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
 import pytest
+from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
 from codemode_mcp.rules.trust.pins_file import PinsFolder
 from tests.integration.harness import SECONDS, SERVERS, npm_server, serve, until
 from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from mcp.client.client import Client
 
 pytestmark = pytest.mark.anyio
 ERAS = pytest.mark.parametrize("era", ["legacy", "auto"])

@@ -6,19 +6,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
-from harness import SECONDS, SERVERS, Session, counting, events, http_server, serve, write_config
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from harness import Answer
+from harness import SECONDS, SERVERS, Answer, Session, counting, events, http_server, serve, write_config
 
 pytestmark = pytest.mark.anyio
 

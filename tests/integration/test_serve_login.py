@@ -8,9 +8,10 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import httpx2
@@ -18,13 +19,9 @@ import pytest
 from harness import COMMAND, OTHER_SERVERS, SECONDS, cli, counting, serve, until, write_config
 from terminal import terminal
 
+from codemode_mcp.rules.trust.comparison import ServerPins
 from codemode_mcp.rules.trust.pins_file import PinsFolder
 from tests.ports import reserved_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from codemode_mcp.rules.trust.comparison import ServerPins
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="where the user's data is can be set there alone")
 

@@ -6,19 +6,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from tests.integration.harness import MODERN, http_server
-from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http, write_http_config
+from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, Served, serve_http, write_http_config
 from upstream_clients.jsonrpc import LOG_LEVEL
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.integration.http_harness import Served
 
 pytestmark = pytest.mark.anyio
 

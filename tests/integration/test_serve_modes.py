@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -12,13 +13,8 @@ import pytest
 from codemode_mcp.server.descriptions import prompt_bytes
 from codemode_mcp.server.search_tools import SEARCH_BYTES
 from tests.integration.announcements import Ear
-from tests.integration.harness import SECONDS, quickstart, serve, until
+from tests.integration.harness import SECONDS, Session, quickstart, serve, until
 from tests.integration.http_harness import serve_http
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.integration.harness import Session
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -11,13 +13,7 @@ import pytest
 from codemode_mcp.server.descriptions import DESCRIPTION_BYTES, TOOLS_BYTES_NAMESPACES
 from codemode_mcp.server.services import LIST_SECONDS
 from tests.integration.announcements import Ear
-from tests.integration.harness import SECONDS, serve
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.integration.harness import Session
+from tests.integration.harness import SECONDS, Session, serve
 
 pytestmark = pytest.mark.anyio
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import count, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import httpx2
 import mcp_types as types
 import pytest
-from anyio.abc import SocketAttribute
+from anyio.abc import SocketAttribute, SocketStream
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from tests.integration.harness import (
     SECONDS,
+    Raw,
     Session,
     counting,
     events,
@@ -31,14 +33,7 @@ from tests.integration.harness import (
     write_config,
 )
 from tests.integration.http_harness import ALICE, TWO_TOKENS, Served, serve_http
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from anyio.abc import SocketStream
-
-    from tests.integration.harness import Raw
-    from tests.stores.postgres_server import PostgresServer
+from tests.stores.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

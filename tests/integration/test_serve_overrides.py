@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import anyio.to_thread
@@ -13,9 +14,6 @@ import mcp_types as types
 import pytest
 
 from tests.integration.harness import SERVERS, cli, serve, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -8,22 +8,16 @@ import shutil
 import sys
 import textwrap
 import tomllib
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from codemode_mcp.cli import app
-from tests.integration.harness import REPOSITORY, SECONDS, cli, counting, events, raw, serve, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from typer.testing import Result
-
-    from tests.integration.harness import Session
+from tests.integration.harness import REPOSITORY, SECONDS, Session, cli, counting, events, raw, serve, until
 
 pytestmark = pytest.mark.anyio
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from harness import (
     SECONDS,
+    Raw,
     cli,
     counting,
     events,
@@ -21,11 +23,6 @@ from harness import (
     until,
     write_config,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from harness import Raw
 
 pytestmark = pytest.mark.anyio
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -15,13 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.integration.announcements import Ear, listening
 from tests.integration.harness import SECONDS, Session, serve
-from tests.integration.http_harness import serve_http
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.integration.http_harness import Served
+from tests.integration.http_harness import Served, serve_http
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -16,13 +18,7 @@ from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
 from tests.integration.harness import SECONDS, SERVERS, Session, npm_server, serve, write_config
-from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http, write_http_config
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.integration.http_harness import Served
+from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, Served, serve_http, write_http_config
 
 pytestmark = pytest.mark.anyio
 

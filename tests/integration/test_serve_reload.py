@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -17,6 +19,7 @@ from tests.integration.announcements import Ear, listening
 from tests.integration.harness import (
     DOWN,
     SECONDS,
+    Raw,
     Session,
     counting,
     events,
@@ -28,12 +31,6 @@ from tests.integration.harness import (
     write_config,
 )
 from tests.integration.http_harness import serve_http
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
-
-    from tests.integration.harness import Raw
 
 pytestmark = pytest.mark.anyio
 

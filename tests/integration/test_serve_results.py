@@ -5,21 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import mcp_types as types
 import pytest
+from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
-from tests.integration.harness import DOWN, SERVERS, handshaken, raw, serve
+from tests.integration.harness import DOWN, SERVERS, Answer, handshaken, raw, serve
 from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from mcp.client.client import Client
-
-    from tests.integration.harness import Answer
 
 pytestmark = pytest.mark.anyio
 ERAS = pytest.mark.parametrize("era", ["legacy", "auto"])

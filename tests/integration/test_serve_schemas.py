@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 import mcp_types as types
 import pytest
 
-from tests.integration.harness import SERVERS, cli, serve
+from tests.integration.harness import SERVERS, Session, cli, serve
 from tests.openapi.loopback_api import JSON, LoopbackApi, loopback_api, reply
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.integration.harness import Session
 
 pytestmark = pytest.mark.anyio
 

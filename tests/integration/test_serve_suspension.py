@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import pytest
 from harness import Answer, Session, counting, events, other, serve, until, write_config
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.anyio
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
-from tests.integration.harness import handshaken, until
+from tests.integration.harness import Raw, handshaken, until
 from tests.ports import reserved_port
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.integration.harness import Raw
 
 pytestmark = pytest.mark.anyio
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.announcements import Ear
-from tests.integration.harness import SERVERS, serve, until, write_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.integration.harness import Session
+from tests.integration.harness import SERVERS, Session, serve, until, write_config
 
 pytestmark = [
     pytest.mark.anyio,

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
 import pytest
 
 from tests.integration.harness import SECONDS, Session, raw, serve, until
-from tests.integration.pinned import CHANGED, NEW, User
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.integration.pinned import Upstream
+from tests.integration.pinned import CHANGED, NEW, Upstream, User
 
 pytestmark = [
     pytest.mark.anyio,

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.integration.harness import SECONDS, SERVERS, serve, until
+from tests.integration.harness import SECONDS, SERVERS, Session, serve, until
 from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.integration.harness import Session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:resources/:mcp.MCPDeprecationWarning")]
 ERAS = pytest.mark.parametrize("era", ["legacy", "auto"])

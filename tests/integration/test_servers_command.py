@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from codemode_mcp.cli import app
 from tests.integration.attached import attached, instance
 from tests.integration.harness import counting, events, is_running, pids, serve, until, write_config
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from typer.testing import Result
 
 pytestmark = [
     pytest.mark.anyio,

@@ -6,7 +6,8 @@ import json
 import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -17,9 +18,6 @@ from codemode_mcp.rules.trust.items import SERVER_KEY, item_of
 from codemode_mcp.rules.trust.pins_file import KINDS, PinsFolder
 from tests.integration.harness import SECONDS, SERVERS, cli, serve, write_config
 from tests.integration.terminal import terminal
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.anyio,

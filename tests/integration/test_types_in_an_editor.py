@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from harness import cli, quickstart, tsc, write_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RIGHT = """\
 const { issues } = unwrap(await MCP.tracker.listIssues({ state: "open" }));

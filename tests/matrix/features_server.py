@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -17,10 +17,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated, ToolsListChanged
 
-from tests.mcp_conformance.fixture_server import Fixture, result, text
-
-if TYPE_CHECKING:
-    from tests.mcp_conformance.fixture_server import Context, Params, ToolResult
+from tests.mcp_conformance.fixture_server import Context, Fixture, Params, ToolResult, result, text
 
 WATCHED = "test://watched-resource"
 ICONS = [{"src": "https://example.org/icon.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}]

@@ -9,19 +9,15 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 
-from tests.matrix.wire import PREFIX, ROOT, Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from tests.matrix.subjects import Call, Subject
-    from tests.matrix.wire import Json, Wire
+from tests.matrix.subjects import Call, Subject
+from tests.matrix.wire import PREFIX, ROOT, Json, Refused, Wire
 
 NEWS_SECONDS = 8
 """Seconds to wait for a notification. The reference server sends them every five seconds."""

@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.harness import OTHER_SERVERS, REPOSITORY, npm_server
-from tests.matrix.wire import ROOT
+from tests.matrix.wire import ROOT, Era
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.matrix.wire import Era
-
-    Json = dict[str, Any]
-    Call = tuple[str, Json]
+Json = dict[str, Any]
+Call = tuple[str, Json]
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -22,14 +23,8 @@ from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.sandbox.compiled import compiled_path
 from tests.integration.harness import COMMAND, REPOSITORY, SECONDS
 from tests.matrix.probes import FEATURES, Probe, compare
-from tests.matrix.subjects import SUBJECTS
-from tests.matrix.wire import VERSIONS, connected
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.matrix.subjects import Subject
-    from tests.matrix.wire import Era, Json
+from tests.matrix.subjects import SUBJECTS, Subject
+from tests.matrix.wire import VERSIONS, Era, Json, connected
 
 PAGE = REPOSITORY / "docs" / "matrix.md"
 ERAS: tuple[Era, ...] = ("legacy", "modern")

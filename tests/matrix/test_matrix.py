@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.matrix.probes import FEATURES
 from tests.matrix.subjects import SUBJECTS
 from tests.matrix.table import ERAS, columns, groups, page_cells
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.matrix.wire import Era
+from tests.matrix.wire import Era
 
 pytestmark = pytest.mark.anyio
 

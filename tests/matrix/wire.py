@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import anyio
 import anyio.abc
 
 from tests.integration.harness import SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
-
 
 Era = Literal["legacy", "modern"]
 Json = dict[str, Any]

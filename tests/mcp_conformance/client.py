@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -20,12 +21,7 @@ from codemode_mcp.cli.browser_login import log_in
 from upstream_clients.errors import LoginError, UpstreamCallError, UpstreamClientError
 from upstream_clients.pool import UpstreamPool
 from upstream_clients.spec import OAuthSettings, UpstreamSpec
-from upstream_clients.tools import Asking
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from upstream_clients.tools import JsonObject, Question, Tool
+from upstream_clients.tools import Asking, JsonObject, Question, Tool
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,13 @@ import base64
 import json
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import mcp_types as types
+from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
@@ -25,14 +27,9 @@ from mcp_types.version import is_version_at_least
 from codemode_mcp.base.settings import HttpSettings
 from codemode_mcp.server.http.listener import listening
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from mcp.server.context import ServerRequestContext
-
-    Context = ServerRequestContext[Any]
-    Params = types.CallToolRequestParams
-    ToolResult = types.CallToolResult | types.InputRequiredResult
+Context = ServerRequestContext[Any]
+Params = types.CallToolRequestParams
+ToolResult = types.CallToolResult | types.InputRequiredResult
 
 PNG = base64.b64encode(
     bytes.fromhex(

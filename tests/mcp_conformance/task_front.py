@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import httpx2
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PROGRAMS: Final = {
     "greet": "return `Hello, ${given.name}!`",

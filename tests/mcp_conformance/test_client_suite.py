@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.mcp_conformance.client import client
 from tests.mcp_conformance.suite import PATIENCE, REVISIONS, ROOT, Expected, Report, cases, revisions, run
 from upstream_clients import negotiate
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 pytestmark = [
     pytest.mark.anyio,

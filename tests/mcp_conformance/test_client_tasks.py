@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -11,9 +11,6 @@ from tests.integration.harness import DOWN
 from tests.integration.http_harness import serve_http, write_http_config
 from tests.mcp_conformance.suite import SUITE, Expected, Report, run_scenario
 from tests.mcp_conformance.task_front import task_front
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.anyio,

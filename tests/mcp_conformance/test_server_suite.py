@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -12,9 +12,6 @@ import pytest
 from tests.integration.harness import DOWN
 from tests.integration.http_harness import serve_http, write_http_config
 from tests.mcp_conformance.suite import REVISIONS, ROOT, Expected, Report, cases, revisions, run
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,10 @@ import asyncio
 import json
 import os
 import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.from_thread
@@ -15,22 +17,16 @@ import pytest
 from loopback_api import CASE, DOCUMENT, JSON, LoopbackApi, Received, connected, loopback_api, operation, reply, spec_of
 
 from upstream_clients import UpstreamPool
+from upstream_clients.direct import Answer, Refusal
 from upstream_clients.error_mapping import HttpWatch
 from upstream_clients.listing import ListingCache
 from upstream_clients.live_connection import LiveConnection
 from upstream_clients.openapi import connections, served
+from upstream_clients.openapi.calls import DirectCalls
 from upstream_clients.openapi.client import credentials_of
-from upstream_clients.openapi.server import open_api
+from upstream_clients.openapi.server import ApiTransport, open_api
+from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Admission, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from upstream_clients.direct import Answer, Refusal
-    from upstream_clients.openapi.calls import DirectCalls
-    from upstream_clients.openapi.server import ApiTransport
-    from upstream_clients.spec import UpstreamSpec
 
 pytestmark = pytest.mark.anyio
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from codemode_mcp.program.error_location import Fault, find_fault
 from codemode_mcp.program.positions import MAX_FRAMES, Positions
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import Thrown
 from tests.sandbox.guest_harness import Cell
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
 
 MARK = "/*!*/"
 

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,10 +15,8 @@ from codemode_mcp.program.described_values import MAX_NAMES, Result
 from codemode_mcp.program.expression_values import advice
 from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.syntax import Span
+from codemode_mcp.sandbox.engine import Engine
 from tests.sandbox.guest_harness import Cell, ok
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
 
 TEXT = {"content": [{"type": "text", "text": "Commit: 98021f8\nAuthor: x"}], "isError": False}
 DATA = {

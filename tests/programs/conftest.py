@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
 
-from harness import quickstart, serve, write_config
+from collections.abc import AsyncIterator
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from harness import Session
+from harness import Session, quickstart, serve, write_config
 
 
 @pytest.fixture(scope="module")

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from test_programs import every, from_elsewhere
+from harness import Session
+from test_programs import Written, every, from_elsewhere
 
 from codemode_mcp.program.mcp_uses import check_members
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.prepare import looks_like_shell
 from codemode_mcp.program.program_form import take_fence
-
-if TYPE_CHECKING:
-    from harness import Session
-    from test_programs import Written
 
 RETURNING = {
     "bracket after an arrow function": ("const f = () => {}\n[1].map(f)", "const f = () => {}\nreturn ([1].map(f))"),

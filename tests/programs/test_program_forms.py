@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
-from test_programs import every
+from harness import Session
+from test_programs import Written, every
 
 from codemode_mcp.program.preflight import inspect
-
-if TYPE_CHECKING:
-    from harness import Session
-    from test_programs import Written
 
 pytestmark = pytest.mark.anyio
 

@@ -13,19 +13,16 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from harness import Session
 
+from codemode_mcp.base.settings import Language
 from codemode_mcp.catalog.saved_programs.program_file import read_program
 from codemode_mcp.catalog.saved_programs.proposing import is_one_function, proposed_text
 from codemode_mcp.extensions.program_tools.drafts import make_draft
 from codemode_mcp.program.program_form import take_fence
-
-if TYPE_CHECKING:
-    from harness import Session
-
-    from codemode_mcp.base.settings import Language
 
 pytestmark = pytest.mark.anyio
 

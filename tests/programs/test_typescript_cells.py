@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from harness import Answer, Session
 
 from codemode_mcp.program.mcp_uses import check_members
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.prepare import looks_like_shell
-
-if TYPE_CHECKING:
-    from harness import Answer, Session
 
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "cells" / "typescript.json"
 CELLS: list[dict[str, Any]] = json.loads(CORPUS.read_text("utf-8")) if CORPUS.is_file() else []

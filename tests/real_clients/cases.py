@@ -6,16 +6,13 @@ All cases of a client are one conversation, so that a client is started once.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from tests.real_clients.drivers.place import Driver
 from tests.real_clients.endpoint import Call, Reading
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from pathlib import Path
-
-    from tests.real_clients.drivers.place import Driver
 
 MOST_WAITS = 8
 BIG_LINES = 500

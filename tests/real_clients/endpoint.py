@@ -9,17 +9,13 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.real_clients.protocols import Tool, ToolCall
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from tests.real_clients.protocols import ModelApi, Reply, Request
+from tests.real_clients.protocols import ModelApi, Reply, Request, Tool, ToolCall
 
 WORDS = "google calendar events"
 """A task in the words of a user; one server of the cases is named `googleCalendar`."""

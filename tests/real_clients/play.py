@@ -10,14 +10,11 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.real_clients.cases import Seen, conversation
-from tests.real_clients.drivers.place import Place
+from tests.real_clients.drivers.place import Driver, Place
 from tests.real_clients.endpoint import Model, find_tool, serving
-
-if TYPE_CHECKING:
-    from tests.real_clients.drivers.place import Driver
 
 HERE = Path(__file__).resolve().parent
 MOST_SECONDS = 600

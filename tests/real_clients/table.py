@@ -8,16 +8,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import TYPE_CHECKING
 
 from tests.real_clients.cases import CASES, CHECKS
 from tests.real_clients.drivers import DRIVERS
-from tests.real_clients.drivers.place import CLIENTS, REPOSITORY
+from tests.real_clients.drivers.place import CLIENTS, REPOSITORY, Driver
+from tests.real_clients.play import Played
 from tests.run import CLIENT_PINS
-
-if TYPE_CHECKING:
-    from tests.real_clients.drivers.place import Driver
-    from tests.real_clients.play import Played
 
 PAGE = REPOSITORY / "docs" / "clients.md"
 RESULTS = CLIENTS / "results"

@@ -6,19 +6,14 @@ The clients are installed and run by `python3 tests/run.py clients`.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.real_clients.cases import CASES, CHECKS
 from tests.real_clients.drivers import DRIVERS
-from tests.real_clients.drivers.place import CLIENTS
-from tests.real_clients.play import play
+from tests.real_clients.drivers.place import CLIENTS, Driver
+from tests.real_clients.play import Played, play
 from tests.real_clients.table import cells, keep
-
-if TYPE_CHECKING:
-    from tests.real_clients.drivers.place import Driver
-    from tests.real_clients.play import Played
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("REAL_CLIENTS") != "1", reason="real clients are run by a command of their own: tests/run.py clients"

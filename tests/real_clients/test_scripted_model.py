@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
 from tests.real_clients.endpoint import Call, Model, Reading, serving
-from tests.real_clients.protocols import Anthropic, Chat, Direct, Gemini, Responses
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from tests.real_clients.protocols import ModelApi
+from tests.real_clients.protocols import Anthropic, Chat, Direct, Gemini, ModelApi, Responses
 
 RUN = "run_0123456789abcdefghijklmn"
 PNG = "iVBORw0KGgo="

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.integration.harness import REPOSITORY, npm_server, serve, write_config
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.integration.harness import Session
+from tests.integration.harness import REPOSITORY, Session, npm_server, serve, write_config
 
 
 @pytest.fixture(scope="module")

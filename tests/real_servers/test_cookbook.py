@@ -6,20 +6,16 @@ import json
 import re
 import sqlite3
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import mcp_types as types
 import pytest
 
 from codemode_mcp.config.source import parse
-from tests.integration.harness import QUICKSTART, REPOSITORY, npm_server, serve
+from tests.integration.harness import QUICKSTART, REPOSITORY, Session, npm_server, serve
 from tests.real_servers.conftest import git, pypi_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.integration.harness import Session
 
 pytestmark = pytest.mark.anyio
 

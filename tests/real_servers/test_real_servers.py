@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 import sqlite3
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from tests.real_servers.conftest import git
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.real_servers.conftest import Bench
+from tests.real_servers.conftest import Bench, git
 
 pytestmark = pytest.mark.anyio
 

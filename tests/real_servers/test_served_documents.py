@@ -6,22 +6,18 @@ import base64
 import json
 import re
 import subprocess
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import httpx2
 import pytest
 
-from tests.integration.harness import serve, write_config
+from tests.integration.harness import Session, serve, write_config
 from tests.real_servers.conftest import pypi_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from tests.integration.harness import Session
 
 pytestmark = pytest.mark.anyio
 

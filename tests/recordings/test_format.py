@@ -6,7 +6,8 @@ import hashlib
 import json
 import tracemalloc
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -36,9 +37,6 @@ from codemode_mcp.sandbox.messages import (
     ToolCall,
     message_of,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OPENING = recorded.Opening(1, "1.0", "run_1", "2026-01-01T00:00:00Z", "javascript", "return 1")
 CATALOG = recorded.CatalogText("ab" * 32, '{"format":1,"servers":[]}')

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import pytest
-from guest_harness import Cell
+from guest_harness import Cell, Told
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from guest_harness import Told
-
-    from codemode_mcp.sandbox.engine import Engine
+from codemode_mcp.sandbox.engine import Engine
 
 
 class OpenCell(Protocol):

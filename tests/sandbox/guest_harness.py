@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from codemode_mcp.sandbox.guest import Guest
-from codemode_mcp.sandbox.messages import Completion, ToolCall, decode_turn, deliver_message, start_message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.sandbox.guest import Turn
-    from codemode_mcp.sandbox.messages import TurnReport
+from codemode_mcp.sandbox.engine import Engine
+from codemode_mcp.sandbox.guest import Guest, Turn
+from codemode_mcp.sandbox.messages import Completion, ToolCall, TurnReport, decode_turn, deliver_message, start_message
 
 MIB = 1024 * 1024
 

@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from conftest import OpenCell, RunCode
 
 from codemode_mcp.sandbox import binary
-
-if TYPE_CHECKING:
-    from conftest import OpenCell, RunCode
 
 SETS: dict[str, tuple[str, Any]] = {
     "letters of all scripts stay": (

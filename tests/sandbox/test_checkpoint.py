@@ -7,28 +7,21 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
-from guest_harness import MANIFEST, MIB, READ, Cell, called, ok
+from conftest import OpenCell
+from guest_harness import MANIFEST, MIB, READ, Cell, Told, called, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.sandbox import snapshot
-from codemode_mcp.sandbox.images import SCRATCH
+from codemode_mcp.sandbox.engine import Engine
+from codemode_mcp.sandbox.guest import Turn
+from codemode_mcp.sandbox.images import SCRATCH, Image
 from codemode_mcp.sandbox.messages import Completion, GuestError, Timer, ToolCall
 from tests.properties import examples
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conftest import OpenCell
-    from guest_harness import Told
-
-    from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.sandbox.guest import Turn
-    from codemode_mcp.sandbox.images import Image
 
 STEPS = [
     "kept.push((await MCP.files.readFile({ n: kept.length })).n)",

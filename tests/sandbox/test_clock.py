@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from guest_harness import ok
+from conftest import OpenCell
+from guest_harness import Cell, ok
 
 from codemode_mcp.sandbox.clock import ADDRESS, FINE_PAIRS, SIZE, Readings
-
-if TYPE_CHECKING:
-    from conftest import OpenCell
-    from guest_harness import Cell
 
 DECEMBER = 1_796_083_200_000 * 1_000_000
 """A time in nanoseconds, long after these tests."""

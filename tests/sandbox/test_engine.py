@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import wasmtime
@@ -16,14 +18,8 @@ from guest_harness import MANIFEST, Cell, ok
 from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.sandbox import binary, compiled
 from codemode_mcp.sandbox import engine as engines
-from codemode_mcp.sandbox.engine import GuestThreads, open_engine
+from codemode_mcp.sandbox.engine import Engine, GuestThreads, open_engine
 from codemode_mcp.sandbox.instance import Instance
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 ENGINE_BYTES = 100_000
 """Modules larger than this are the engine itself, smaller ones its glue."""

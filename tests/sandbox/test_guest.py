@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
 
 import pytest
+from conftest import OpenCell, RunCode
 from guest_harness import LOW, MIB, READ, Cell, called, ok
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.sandbox.binary import STACK_END
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.guest import Guest, finish
 from codemode_mcp.sandbox.messages import YieldControl, decode_turn, start_message
-
-if TYPE_CHECKING:
-    from conftest import OpenCell, RunCode
-
-    from codemode_mcp.sandbox.engine import Engine
 
 # turns
 

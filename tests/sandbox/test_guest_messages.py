@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from guest_harness import Cell
@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from codemode_mcp.base.errors import InternalError
 from codemode_mcp.base.strict_json import as_javascript, json_text
 from codemode_mcp.sandbox import messages
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
 
 JSON = st.recursive(
     st.none()

@@ -3,16 +3,11 @@ interruptions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
-from guest_harness import MIB, READ, ok
+from conftest import OpenCell, RunCode
+from guest_harness import MIB, READ, Told, ok
 
 from codemode_mcp.sandbox.messages import ToolCall
-
-if TYPE_CHECKING:
-    from conftest import OpenCell, RunCode
-    from guest_harness import Told
 
 # randomness
 

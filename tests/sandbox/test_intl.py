@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from guest_harness import MANIFEST, MIB, Cell, ok
@@ -11,14 +13,8 @@ from guest_harness import MANIFEST, MIB, Cell, ok
 from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.program.intl import intl_reader
-from codemode_mcp.sandbox.engine import open_engine
+from codemode_mcp.sandbox.engine import Engine, open_engine
 from codemode_mcp.sandbox.images import INTL_BYTES, with_intl
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.usefixtures("intl")
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
-from guest_harness import LOW, MIB, Cell, ok
+from conftest import OpenCell, RunCode
+from guest_harness import LOW, MIB, Cell, Told, ok
 
 from codemode_mcp.sandbox import guest as sandbox_guest
-
-if TYPE_CHECKING:
-    from conftest import OpenCell, RunCode
-    from guest_harness import Told
 
 IN_TIME = 5.0
 """Seconds of processor time. A program is stopped 1.5 s after its deadline at the latest."""

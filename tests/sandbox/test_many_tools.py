@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,11 +11,9 @@ from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.entries import OfferedTool
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.rules.policy.policy import Policy
+from codemode_mcp.sandbox.engine import Engine
 from tests.sandbox.guest_harness import Cell
 from upstream_clients.tools import Tool
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
 
 
 def manifest(count: int) -> str:

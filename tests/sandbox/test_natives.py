@@ -10,19 +10,16 @@ import struct
 import time
 import uuid
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from conftest import OpenCell, RunCode
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from guest_harness import MIB, Cell, ok
+from guest_harness import MIB, Cell, Told, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-if TYPE_CHECKING:
-    from conftest import OpenCell, RunCode
-    from guest_harness import Told
-
-    from codemode_mcp.sandbox.engine import Engine
+from codemode_mcp.sandbox.engine import Engine
 
 SEED = bytes(range(32))
 

@@ -8,19 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from guest_harness import MANIFEST, Cell, ok
 
 from codemode_mcp.sandbox import engine as engines
-from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD, open_engine
+from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD, Engine, open_engine
 from codemode_mcp.sandbox.guest import Guest
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 LIMIT = 64 * 1024 * 1024
 MEGABYTES = 24

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from conftest import OpenCell, RunCode
 from guest_harness import MANIFEST, READ, REMOVE, ok
 
 from codemode_mcp.sandbox.messages import (
@@ -26,9 +27,6 @@ from codemode_mcp.sandbox.messages import (
     ToolSearch,
     YieldControl,
 )
-
-if TYPE_CHECKING:
-    from conftest import OpenCell, RunCode
 
 PRELUDE = Path(__file__).parents[2] / "codemode_mcp" / "sandbox" / "prelude"
 

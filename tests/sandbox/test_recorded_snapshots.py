@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,11 +18,9 @@ from codemode_mcp import __version__
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.guest import Guest
 from scripts.record_snapshots import FOLDER, MEMORY, PROGRAMS, SECONDS, record, told
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
 
 VERSION = __version__
 RECORDED = sorted(folder.name for folder in FOLDER.iterdir() if folder.is_dir())

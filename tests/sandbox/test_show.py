@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from guest_harness import MANIFEST, READ, REMOVE, ok
-
-if TYPE_CHECKING:
-    from conftest import OpenCell, RunCode
-    from guest_harness import Told
+from conftest import OpenCell, RunCode
+from guest_harness import MANIFEST, READ, REMOVE, Told, ok
 
 RESULT = {"content": [{"type": "text", "text": "12:00"}], "structuredContent": {"time": "12:00"}}
 

@@ -6,9 +6,9 @@ import hashlib
 import random
 import struct
 import zlib
-from typing import TYPE_CHECKING
 
 import pytest
+from conftest import OpenCell
 from guest_harness import MANIFEST, MIB, READ, called, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,13 +16,9 @@ from hypothesis import strategies as st
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE, STACK_END, STACK_START
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.images import Entries, Image
 from codemode_mcp.sandbox.messages import Completion, GuestError, Timer
-
-if TYPE_CHECKING:
-    from conftest import OpenCell
-
-    from codemode_mcp.sandbox.engine import Engine
 
 DEEP = """
 const seen = new Map([["start", 1]]);

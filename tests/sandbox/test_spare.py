@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import anyio
 import anyio.lowlevel
@@ -12,12 +12,8 @@ from guest_harness import MANIFEST
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.runs import guests as module
 from codemode_mcp.runs.guests import SpareGuest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.sandbox.images import Image
+from codemode_mcp.sandbox.engine import Engine
+from codemode_mcp.sandbox.images import Image
 
 pytestmark = pytest.mark.anyio
 

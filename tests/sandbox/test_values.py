@@ -6,19 +6,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from conftest import OpenCell, RunCode
 from guest_harness import Cell, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.base.strict_json import replace_lone_surrogates
-
-if TYPE_CHECKING:
-    from conftest import OpenCell, RunCode
-
-    from codemode_mcp.sandbox.engine import Engine
+from codemode_mcp.sandbox.engine import Engine
 
 DOCS = (Path(__file__).parents[2] / "docs" / "values.md").read_text("utf-8")
 ROWS = re.findall(r"^\| (.+?) \| ", DOCS.partition("\n### ")[0], re.MULTILINE)[1:]

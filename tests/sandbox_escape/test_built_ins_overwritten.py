@@ -7,21 +7,18 @@ A program attacks first. What it does then must bring the very messages that a p
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from guest_harness import MANIFEST, MIB
 
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.guest import Guest
+from codemode_mcp.sandbox.images import Image
 from codemode_mcp.sandbox.messages import Completion, GuestError, deliver_message, start_message
 from tests.integration.harness import counting, events, serve, write_config
 from tests.sandbox_escape.reach import FIND, WALK
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.sandbox.images import Image
 
 TAKE = """
 const { MCP: { files: { readFile, remove } } } = globalThis, emit = json, say = text, timer = setTimeout, keep = store;

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from guest_harness import READ, called, ok
@@ -15,15 +15,12 @@ from codemode_mcp.base.errors import InternalError
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.runs import guests
 from codemode_mcp.sandbox import messages
-from codemode_mcp.sandbox.guest import Turn
+from codemode_mcp.sandbox.engine import Engine
+from codemode_mcp.sandbox.guest import Steps, Turn
 from codemode_mcp.sandbox.messages import Completion, GuestError, Timer, decode_turn
 from tests.runs.bench import bench
+from tests.sandbox.conftest import OpenCell, RunCode
 from upstream_clients.testing import ScriptedSource, text_result
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.sandbox.guest import Steps
-    from tests.sandbox.conftest import OpenCell, RunCode
 
 # text that looks like a message
 

@@ -4,19 +4,15 @@ the engine or the host made ends it with a code of theirs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from codemode_mcp.base.errors import ERROR_CODES
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import Completion, GuestError
 from tests.runs.bench import bench, texts
+from tests.sandbox.conftest import OpenCell, RunCode
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource, text_result
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.sandbox.conftest import OpenCell, RunCode
 
 pytestmark = pytest.mark.anyio
 

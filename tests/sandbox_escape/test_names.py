@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from guest_harness import READ, called, ok
 
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import bench
+from tests.sandbox.conftest import OpenCell, RunCode
 from upstream_clients.testing import FailingSource, ScriptedSource, text_result
 from upstream_clients.tools import Tool
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.sandbox.conftest import OpenCell, RunCode
 
 TOOLS = {
     "then": "then_",

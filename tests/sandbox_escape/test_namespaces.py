@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from guest_harness import ok
 
 from codemode_mcp.catalog.plugins.api import namespace_tool
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import NamespaceCall
 from tests.runs.bench import bench
 from tests.runs.fake_plugins import FakePlugins
+from tests.sandbox.conftest import OpenCell
 from tests.sandbox_escape.reach import WALK
 from upstream_clients.testing import ScriptedSource
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.sandbox.conftest import OpenCell
 
 NAMESPACES = json.dumps(
     [

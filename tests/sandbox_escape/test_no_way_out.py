@@ -9,18 +9,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from guest_harness import MANIFEST, Completion, ok
 
 from codemode_mcp.sandbox.boot import prelude_source
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import GuestError
+from tests.sandbox.conftest import OpenCell, RunCode
 from tests.sandbox_escape.reach import WALK
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.sandbox.conftest import OpenCell, RunCode
 
 ALLOWED = Path(__file__).parent / "reachable.txt"
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from guest_harness import ok
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.rules.policy.policy import Caller
+from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.store import Claim
+from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import OWNER, Bench, bench
+from tests.sandbox.conftest import OpenCell
 from tests.sandbox_escape.reach import WALK
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.sandbox.conftest import OpenCell
 
 pytestmark = pytest.mark.anyio
 

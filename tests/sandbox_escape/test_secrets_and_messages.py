@@ -7,24 +7,21 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codemode_mcp.audit import RedactingFormatter
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.sandbox.engine import Engine
 from tests.integration.harness import REPOSITORY, counting, http_server, raw, write_config
 from tests.runs.bench import FakeClient, bench
 from tests.sandbox_escape.reach import WALK
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.testing import FailingSource, ScriptedSource, text_result
 from upstream_clients.tools import Tool
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

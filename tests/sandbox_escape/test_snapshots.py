@@ -9,9 +9,11 @@ import hashlib
 import json
 import os
 import random
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from guest_harness import MANIFEST, MIB, ok
@@ -20,15 +22,10 @@ from codemode_mcp.base.errors import CodeModeError, ProgramError
 from codemode_mcp.sandbox import boot, snapshot
 from codemode_mcp.sandbox.engine import Engine, open_engine
 from codemode_mcp.sandbox.guest import Guest
+from codemode_mcp.sandbox.images import Image
 from tests.runs.bench import OWNER, Bench, bench
+from tests.sandbox.conftest import OpenCell
 from upstream_clients.testing import ScriptedSource, text_result
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from codemode_mcp.sandbox.images import Image
-    from tests.sandbox.conftest import OpenCell
 
 HEADER = 136
 """Bytes before the body."""

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import random
 import unicodedata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from engine_harness import Engine
-    from node_harness import Node
+from engine_harness import Engine
+from node_harness import Node
 
 FIELDS = [
     "href",

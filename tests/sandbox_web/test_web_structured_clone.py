@@ -1,12 +1,8 @@
 # ruff: noqa: E501 - the tables of JavaScript and of foreign scripts read better unbroken
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
-
-if TYPE_CHECKING:
-    from engine_harness import Engine
+from engine_harness import Engine
 
 
 def _error_of(engine: Engine, expression: str) -> str:

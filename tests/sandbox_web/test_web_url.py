@@ -1,13 +1,8 @@
 # ruff: noqa: E501, RUF001 - the tables of JavaScript and of foreign scripts read better unbroken
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
-from engine_harness import GuestFailure
-
-if TYPE_CHECKING:
-    from engine_harness import Engine
+from engine_harness import Engine, GuestFailure
 
 
 def _href(engine: Engine, text: str, base: str | None = None) -> str:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import anyio
 import pytest
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.catalog.saved_programs.compiling import ProgramCompiler
 from codemode_mcp.catalog.saved_programs.program_file import read_program
-
-if TYPE_CHECKING:
-    from codemode_mcp.program.typescript import Transformed
+from codemode_mcp.program.typescript import Transformed
 
 pytestmark = pytest.mark.anyio
 

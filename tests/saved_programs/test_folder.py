@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import anyio
 import pytest
 
+from codemode_mcp.base.settings import Language
 from codemode_mcp.catalog.saved_programs import folder, program_file
 from codemode_mcp.catalog.saved_programs.folder import (
     EMPTY,
@@ -17,14 +19,7 @@ from codemode_mcp.catalog.saved_programs.folder import (
     folder_state,
     read_folder,
 )
-from codemode_mcp.catalog.saved_programs.saved_program import MAX_TEXT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from codemode_mcp.base.settings import Language
-    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
+from codemode_mcp.catalog.saved_programs.saved_program import MAX_TEXT, SavedProgram
 
 RIGHT = "export default () => 1;"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -15,9 +16,6 @@ from codemode_mcp.catalog.saved_programs.compiling import function_body
 from codemode_mcp.catalog.saved_programs.program_file import NO_INPUT, read_program, unknown_members
 from codemode_mcp.catalog.saved_programs.saved_program import ProgramFileError, name_problem
 from codemode_mcp.program.syntax import line_count
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = {"type": "string"}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,6 @@ from codemode_mcp.catalog.saved_programs.proposing import Proposer, proposed_tex
 from codemode_mcp.catalog.saved_programs.saved_program import MAX_TEXT, OF_REPL, digest_of
 from codemode_mcp.catalog.saved_programs.versions import BY_FILE, Author, Proposal, Proposals, propose, settle
 from codemode_mcp.cli.saved_lookup import SavedPrograms, saved_state_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
 from codemode_mcp.catalog.saved_programs.version_keeper import VersionKeeper
 from codemode_mcp.catalog.saved_programs.versions import MAX_TEXTS, MAX_VERSIONS, History, Names, Version, names_in
 from upstream_clients.tools import Tool
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -1,7 +1,8 @@
 """Announcements: to every session, once for a burst of changes, and never to closed sessions."""
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
@@ -10,13 +11,8 @@ from mcp.client.client import Client
 
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.server import notifications
-from codemode_mcp.server.notifications import Announcer
+from codemode_mcp.server.notifications import Announcer, ListKind
 from codemode_mcp.server.sdk_server import OF_LINES, Connection, surface_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from codemode_mcp.server.notifications import ListKind
 
 pytestmark = pytest.mark.anyio
 

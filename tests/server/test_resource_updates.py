@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -14,9 +15,6 @@ from codemode_mcp.server.exposure.items import Located
 from codemode_mcp.server.resources import MAX_RESOURCES, MAX_URI, MAX_WAITING, ResourceUpdates
 from upstream_clients.jsonrpc import JsonRpcError
 from upstream_clients.testing import ScriptedSource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.anyio
 

@@ -6,24 +6,20 @@ A model reads the tools and the whole conversation again for each of its steps: 
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
+from mcp.client.client import Client
 
 from codemode_mcp.audit.sizes import size
 from codemode_mcp.server.descriptions import prompt_bytes
 from tests.integration.harness import SECONDS, serve
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from mcp.client.client import Client
-
-    from tests.tasks.tasks import Task
+from tests.tasks.tasks import Task
 
 
 @dataclass

@@ -6,14 +6,12 @@ the declarations of the tools in `reads` were read. Both return the same answer.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    Call = Callable[..., Awaitable[Any]]
-    """Calls a tool by its path without `MCP`, with its arguments by keyword. Returns the structured content."""
+Call = Callable[..., Awaitable[Any]]
+"""Calls a tool by its path without `MCP`, with its arguments by keyword. Returns the structured content."""
 
 LIST, GET, PEOPLE = "tracker.listIssues", "tracker.getIssue", "tracker.listPeople"
 CREATE, COMMENT, CLOSE, HOURS = "tracker.createIssue", "tracker.commentIssue", "tracker.closeIssue", "reports.teamHours"

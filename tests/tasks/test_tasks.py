@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.harness import REPOSITORY, quickstart
 from tests.tasks.solving import model
-from tests.tasks.tasks import TASKS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.tasks.tasks import Task
+from tests.tasks.tasks import TASKS, Task
 
 pytestmark = pytest.mark.anyio
 

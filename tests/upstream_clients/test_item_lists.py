@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
-from test_direct_calls_over_http import EVENTS, JSON, Bare, half_a_body, hang_up, served
+from test_direct_calls_over_http import EVENTS, JSON, Bare, Exchange, half_a_body, hang_up, served
 
-from upstream_clients import UpstreamCallError
+from upstream_clients import UpstreamCallError, UpstreamView
 from upstream_clients.list_repair import (
     MAX_METADATA_BYTES,
     PROMPTS,
@@ -20,16 +23,7 @@ from upstream_clients.list_repair import (
 )
 from upstream_clients.listing import ListingCache
 
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from test_direct_calls_over_http import Exchange
-
-    from upstream_clients import UpstreamView
-
-    Answer = Callable[[Exchange], Awaitable[None]]
+Answer = Callable[[Exchange], Awaitable[None]]
 
 pytestmark = pytest.mark.anyio
 

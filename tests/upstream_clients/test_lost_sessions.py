@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
+from direct_pool import DirectSource
 from started_pools import settled_pool
-from test_direct_calls_over_http import EVENTS, JSON, WithSession, hang_up, say_done, served, text
+from test_direct_calls_over_http import EVENTS, JSON, Exchange, WithSession, hang_up, say_done, served, text
 
 from upstream_clients import UpstreamCallError, UpstreamSpec
 from upstream_clients.error_mapping import is_session_lost
 from upstream_clients.jsonrpc import JsonRpcError
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from direct_pool import DirectSource
-    from test_direct_calls_over_http import Exchange
-
-    Answer = Callable[[Exchange], Awaitable[None]]
+Answer = Callable[[Exchange], Awaitable[None]]
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream_clients import results
+from upstream_clients import jsonrpc, results
 from upstream_clients.direct import THREAD_BYTES, read_answer
-from upstream_clients.dispatcher import _number
 from upstream_clients.results import LargeResult, free_in_steps, needs_input, read_outcome
 from upstream_clients.schemas import compile_check
 
@@ -134,8 +133,8 @@ def test_a_schema_with_a_few_shared_definitions_is_a_normal_one() -> None:
 
 @pytest.mark.parametrize("text", ["1e999", "-1e999", "1" + "0" * 400, "true", '"1"', "null"])
 def test_a_number_that_clients_cannot_be_sent_is_no_progress(text: str) -> None:
-    assert _number(json.loads(text)) is None
-    assert _number(json.loads("1.5")) == 1.5
+    assert jsonrpc.finite(json.loads(text)) is None
+    assert jsonrpc.finite(json.loads("1.5")) == 1.5
 
 
 # Tests that very large results are freed in steps, and that objects with other references stay unchanged.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 from tests.differential.grammar import integer, items, probes
-
-if TYPE_CHECKING:
-    from random import Random
 
 POOLS = {
     "list": items(r"""

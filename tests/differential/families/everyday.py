@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from random import Random
 
 from tests.differential.grammar import SHOW, fill, items
-
-if TYPE_CHECKING:
-    from random import Random
 
 NAMES = ("Ada Lovelace", "Bob O'Neil", "Chloé", "dan", "Eve-Marie", "", "Zoë Müller", "李雷", "x" * 30)
 CITIES = ("Paris", "Berlin", "paris", "", None, "São Paulo", "N/A")

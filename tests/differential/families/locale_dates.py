@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 from tests.differential.families.locale_numbers import LOCALES, PROBE
-
-if TYPE_CHECKING:
-    from random import Random
 
 _ZONES = (
     "UTC America/New_York America/Los_Angeles America/Chicago America/Sao_Paulo America/Argentina/Buenos_Aires"

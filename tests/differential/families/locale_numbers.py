@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from random import Random
+from random import Random
+from typing import Any, Final
 
 _LOCALES = (
     "en en-US en-US en-US en-GB en-CA en-AU en-IN en-NZ en-IE en-ZA de de-DE de-AT de-CH fr fr-FR fr-CA es "

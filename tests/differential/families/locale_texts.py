@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 from tests.differential.families.locale_numbers import LOCALES, PROBE
-
-if TYPE_CHECKING:
-    from random import Random
 
 _ORDERED = "en en-US en-GB de de-DE fr es it pt pt-BR nl sv da nb fi cs pl tr ru uk"
 ORDERED: Final = _ORDERED.split()

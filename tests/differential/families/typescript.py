@@ -4,12 +4,9 @@ between ⟦ and ⟧ for Node alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 from tests.differential.grammar import SHOW, fill, integer, items
-
-if TYPE_CHECKING:
-    from random import Random
 
 LANGUAGE = "typescript"
 

@@ -6,23 +6,18 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
+from playwright.async_api import Browser, Page
 
-from tests.integration.attached import attached, instance
+from tests.integration.attached import Attached, attached, instance
 from tests.integration.harness import COMMAND, NODE_MODULES, SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from playwright.async_api import Browser, Page
-
-    from tests.integration.attached import Attached
 
 BROWSER_ARGUMENTS = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
 """Chromium does not start as root with its sandbox."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
+from playwright.async_api import Browser
 
 from tests.extensions.page.browsers import BROWSER_ARGUMENTS, chromium_path
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from playwright.async_api import Browser
 
 
 @pytest.fixture(scope="module")

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+from playwright.async_api import Browser
 
 from codemode_mcp.config.edit import backup_folder
 from tests.extensions.page.browsers import served, showing
+from tests.integration.attached import Attached
 from tests.integration.harness import SECONDS, counting, events, until, write_config
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from playwright.async_api import Browser
-
-    from tests.integration.attached import Attached
 
 pytestmark = pytest.mark.anyio
 

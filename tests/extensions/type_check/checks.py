@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.base.paths import cache_dir
-from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.base.settings import Language, PolicyRules
+from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.extensions.type_check.compiler import find_compiler
+from codemode_mcp.extensions.type_check.compiler import Compiler, find_compiler
 from codemode_mcp.extensions.type_check.declared import CheckedText, of_cell
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.rules.policy.policy import Policy
 from upstream_clients.tools import Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from codemode_mcp.base.settings import Language
-    from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.extensions.type_check.compiler import Compiler
 
 TEXT = {"type": "string"}
 STATE = {"enum": ["open", "closed"]}

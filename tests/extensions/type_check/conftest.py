@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.extensions.type_check.score import decline, fake_servers
-from tests.integration.harness import serve, write_config
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.integration.harness import Session
+from tests.integration.harness import Session, serve, write_config
 
 
 @pytest.fixture(scope="module")

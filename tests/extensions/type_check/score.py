@@ -10,15 +10,18 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 from mcp_types import ElicitResult
 
 from tests.extensions.type_check.sets import (
     KINDS,
+    RightProgram,
+    WrongProgram,
     blind_programs,
     blind_right_programs,
     older_programs,
@@ -26,13 +29,7 @@ from tests.extensions.type_check.sets import (
     wrong_programs,
 )
 from tests.extensions.type_check.tool_lists import SERVERS
-from tests.integration.harness import quickstart, serve, write_config
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from tests.extensions.type_check.sets import RightProgram, WrongProgram
-    from tests.integration.harness import Answer, Session
+from tests.integration.harness import Answer, Session, quickstart, serve, write_config
 
 FAKE_SERVER: Final = Path(__file__).with_name("fake_server.py")
 

@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -16,22 +16,16 @@ import pytest
 
 from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.base.paths import cache_dir
-from codemode_mcp.base.settings import PolicyRules
+from codemode_mcp.base.settings import Language, PolicyRules
+from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.extensions.type_check import checker as inspection
 from codemode_mcp.extensions.type_check.checker import TypeChecker
 from codemode_mcp.extensions.type_check.checking import lines, signatures
-from codemode_mcp.extensions.type_check.compiler import MEMORY_BYTES, CompilerProcess, find_compiler
+from codemode_mcp.extensions.type_check.compiler import MEMORY_BYTES, Compiler, CompilerProcess, find_compiler
 from codemode_mcp.rules.policy.policy import Policy
 from tests.extensions.type_check.checks import catalog, cell, installed_compiler
 from upstream_clients.tools import Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from codemode_mcp.base.settings import Language
-    from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.extensions.type_check.compiler import Compiler
 
 pytestmark = pytest.mark.anyio
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.base.paths import cache_dir
+from codemode_mcp.base.settings import Language
+from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.config import load_config
 from codemode_mcp.extensions.type_check.checker import TypeChecker
 from codemode_mcp.process.app.app import open_app
 from tests.extensions.type_check.checks import cell, installed_compiler
 from tests.extensions.type_check.sets import older_programs
 from tests.integration.harness import quickstart, write_config
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from codemode_mcp.base.settings import Language
-    from codemode_mcp.catalog.catalog import Catalog
 
 CORPUS = Path(__file__).parents[4] / "shared" / "corpus" / "cells" / "typescript.json"
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.extensions.type_check.checks import installed_compiler
 from tests.extensions.type_check.score import table, verdicts
 from tests.extensions.type_check.sets import KINDS, blind_programs, blind_right_programs, right_programs, wrong_programs
-
-if TYPE_CHECKING:
-    from tests.integration.harness import Session
+from tests.integration.harness import Session
 
 pytestmark = pytest.mark.anyio
 

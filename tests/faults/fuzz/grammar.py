@@ -9,16 +9,13 @@ statements are often wrapped in `try`, loops are mostly bounded, and what ends a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from random import Random
+from typing import Final
 
 
 def _fragments() -> SimpleNamespace:

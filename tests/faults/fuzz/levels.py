@@ -12,37 +12,39 @@ import logging
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 from codemode_mcp.base.errors import ERROR_CODES, CodeModeError, ProgramError
 from codemode_mcp.base.settings import ToolSettings
 from codemode_mcp.program import prepare as programs
 from codemode_mcp.program.error_location import syntax_error_column
 from codemode_mcp.program.preflight import inspect
+from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.runs.rendering import TELEMETRY_BYTES, TELEMETRY_KEY, render, render_error
 from codemode_mcp.sandbox import messages
-from codemode_mcp.sandbox.guest import COLLECT_SECONDS, EPOCH_GRACE_SECONDS, Guest
-from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message, start_message
-from tests.integration.harness import CODE_MODE_RESULT, MODERN, counting, is_running, raw, write_config
-from tests.runs.bench import bench
+from codemode_mcp.sandbox.engine import Engine
+from codemode_mcp.sandbox.guest import COLLECT_SECONDS, EPOCH_GRACE_SECONDS, Guest, Turn
+from codemode_mcp.sandbox.messages import (
+    Completion,
+    GuestError,
+    Request,
+    Thrown,
+    TurnReport,
+    decode_turn,
+    deliver_message,
+    start_message,
+)
+from tests.faults.fuzz.cases import Case
+from tests.integration.harness import CODE_MODE_RESULT, MODERN, Raw, counting, is_running, raw, write_config
+from tests.runs.bench import Bench, bench
 from tests.sandbox.guest_harness import MANIFEST
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import FailingSource, ScriptedSource
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from random import Random
-
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.sandbox.guest import Turn
-    from codemode_mcp.sandbox.messages import Request, Thrown, TurnReport
-    from tests.faults.fuzz.cases import Case
-    from tests.integration.harness import Raw
-    from tests.runs.bench import Bench
 
 TARGETS = {"mcp:my-files:read_file", "mcp:my-files:remove", "mcp:my-files:resources/list", "plugin:issues:list"}
 """Tools that `MCP` and `tools` can call; the server that is down takes any name."""

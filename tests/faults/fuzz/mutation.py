@@ -7,13 +7,10 @@ import json
 import re
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from random import Random
 
 import tree_sitter
 import tree_sitter_typescript
-
-if TYPE_CHECKING:
-    from random import Random
 
 SEEDS = Path(__file__).resolve().parent / "seeds"
 CORPUS = Path(__file__).resolve().parents[4] / "shared" / "corpus" / "cells" / "typescript.json"

@@ -15,20 +15,16 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
 from codemode_mcp.sandbox.engine import open_engine
 from tests.faults.fuzz.cases import case
-from tests.faults.fuzz.levels import open_level
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.faults.fuzz.levels import Level
+from tests.faults.fuzz.levels import Level, open_level
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -16,9 +17,6 @@ from codemode_mcp.base.settings import CodeModeSettings, ranges
 from codemode_mcp.config import Config, load_config
 from tests.faults.fuzz.test_fuzz_decoders import mutated, spoilt
 from tests.faults.fuzz.texts import ANY_TEXT, FUZZ, JSON, within
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECRET = "hunter2-do-not-print"
 ENVIRON = {"TOKEN": SECRET, "EMPTY": "", "LINES": f"{SECRET}\n\x00", "HOME": "/nowhere"}

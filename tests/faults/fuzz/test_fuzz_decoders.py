@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from codemode_mcp.base.errors import ERROR_CODES, InternalError, ProgramError, RuntimeUnavailable
 from codemode_mcp.base.settings import CodeModeSettings, ToolSettings
 from codemode_mcp.program.inspection import decode_mappings
-from codemode_mcp.program.typescript import _Input, _mappings_of, _read_diagnostics
+from codemode_mcp.program.typescript import _Input, _read_diagnostics, _source_map
 from codemode_mcp.runs.calls.arguments import ArgumentChecker
 from codemode_mcp.runs.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.runs.outputs import MIN_PREVIEW
@@ -240,7 +240,7 @@ def test_mappings_of_the_alphabet_are_places(mappings: str) -> None:
 )
 def test_what_is_no_source_map_is_refused(encoded: str) -> None:
     try:
-        assert isinstance(_mappings_of(encoded), str)
+        assert isinstance(_source_map(encoded, _Input("", ())).mappings, str)
     except RuntimeUnavailable as refused:
         assert "source map" in refused.message
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.program import prepare as programs
 from codemode_mcp.program.error_location import find_fault, syntax_error_column
+from codemode_mcp.program.inspection import Preflight
 from codemode_mcp.program.mcp_uses import check_members
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.prepare import looks_like_shell
@@ -20,9 +21,6 @@ from codemode_mcp.program.program_form import take_fence
 from codemode_mcp.program.syntax import line_count
 from codemode_mcp.sandbox.messages import Thrown
 from tests.faults.fuzz.texts import ANY_TEXT, DEEP, FUZZ, PROGRAMS, within
-
-if TYPE_CHECKING:
-    from codemode_mcp.program.inspection import Preflight
 
 WORDS = st.lists(
     st.sampled_from(

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from codemode_mcp.sandbox.engine import Engine
 from tests.faults.fuzz.cases import Case, case
-from tests.faults.fuzz.levels import open_level, run_case
+from tests.faults.fuzz.levels import Play, open_level, run_case
 from tests.faults.fuzz.mutation import CORPUS, SEEDS, mutate, typescript_seeds
 from tests.faults.fuzz.run import Summary
-
-if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.faults.fuzz.levels import Play
 
 ENGINE_CHUNK = 100
 DRIVER_CASES = range(2000, 2030)

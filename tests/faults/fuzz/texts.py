@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tests.faults.fuzz.cases import case
 from tests.properties import examples
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ANY_TEXT = st.text(st.characters(categories=None), max_size=300)
 """Halves of surrogate pairs and control characters too."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Answers = dict[str | None, Callable[[dict[str, Any], Any], dict[str, Any] | None] | None]
+Answers = dict[str | None, Callable[[dict[str, Any], Any], dict[str, Any] | None] | None]
 
 before = b""
 """Bytes in front of each message."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.real_clients.protocols import ModelApi
+from tests.real_clients.protocols import ModelApi
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent.parent
 CLIENTS = REPOSITORY / ".cache" / "clients"

@@ -5,20 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import pytest
 
+from codemode_mcp.base.settings import Language
 from codemode_mcp.catalog.saved_programs.program_file import read_program
-from codemode_mcp.extensions.program_tools.drafts import make_draft, skeleton
+from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
+from codemode_mcp.extensions.program_tools.drafts import Draft, make_draft, skeleton
 from codemode_mcp.extensions.program_tools.drafts.parameters import value_schema
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from codemode_mcp.base.settings import Language
-    from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.extensions.program_tools.drafts import Draft
 
 JOIN = Path(__file__).parents[4] / "examples" / "quickstart" / "join.ts"
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from codemode_mcp.audit.recordings.format import CatalogText, Completed, End, Opening, Requests, Start, Turn, encode
+from codemode_mcp.audit.recordings.format import (
+    CatalogText,
+    Completed,
+    End,
+    Line,
+    Opening,
+    Requests,
+    Start,
+    Turn,
+    encode,
+)
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text
 from codemode_mcp.rules.policy.policy import Policy
 from codemode_mcp.sandbox.messages import ToolCall, message_of
 from upstream_clients.tools import Tool, UpstreamView
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.audit.recordings.format import Line
 
 STATES = {"type": "object", "properties": {"state": {"type": "string", "enum": ["open", "closed"]}}}
 TRACKER = UpstreamView("tracker", "ready", tools=(Tool("list_issues", "List issues", input_schema=STATES),))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -14,9 +15,6 @@ from typer.testing import CliRunner
 from codemode_mcp.audit.recordings.format import Clock, encode
 from codemode_mcp.cli.parser import app
 from tests.extensions.program_tools.program_tests.recording_files import LIST, Call, record
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OPEN = Call({"state": "open"}, {"content": [], "structuredContent": {"issues": [{"title": "A"}, {"title": "B"}]}})
 CELL = """\

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 from hypothesis import HealthCheck, given, settings
@@ -15,14 +16,10 @@ from codemode_mcp.extensions.program_tools.drafts import make_draft
 from codemode_mcp.extensions.program_tools.program_tests.cases import Case
 from codemode_mcp.extensions.program_tools.program_tests.comparison import Expectation, written
 from codemode_mcp.extensions.program_tools.program_tests.running import Runner
+from codemode_mcp.program.typescript import Transformed
+from codemode_mcp.sandbox.engine import Engine
 from tests.extensions.program_tools.program_tests.recording_files import Call, record
 from tests.properties import examples
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.sandbox.engine import Engine
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("'\"`\\${}*/\n"), max_size=6)
 NUMBERS = st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(-1e9, 1e9).filter(lambda value: value % 1)

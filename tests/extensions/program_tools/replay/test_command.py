@@ -5,23 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import typer
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "integration"))
 
+import subprocess
+
 from harness import cli, quickstart, write_config
 
-from codemode_mcp.audit.recordings.format import encode
+from codemode_mcp.audit.recordings.format import Recording, encode
 from codemode_mcp.extensions.program_tools.replaying import replay_and_exit
 from tests.extensions.program_tools.replay.written import asked, completed, delivered, said, written
-
-if TYPE_CHECKING:
-    import subprocess
-
-    from codemode_mcp.audit.recordings.format import Recording
 
 CODE = "text('asks'); const found = unwrap(await MCP.echo.say({ text: 'a' })); return { found, at: new Date(0) }"
 

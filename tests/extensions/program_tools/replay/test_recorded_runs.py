@@ -7,15 +7,16 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
-from codemode_mcp.audit.recordings.format import NotReadable, recording_of
+from codemode_mcp.audit.recordings.format import NotReadable, Recording, recording_of
 from codemode_mcp.audit.recordings.recordings import KeptRecordings, MaskSource, RecordingFolder, Recordings
 from codemode_mcp.audit.recordings.writer import RecordingWriter
 from codemode_mcp.base.errors import ProgramError
@@ -29,32 +30,25 @@ from codemode_mcp.extensions.program_tools.drafts import make_draft
 from codemode_mcp.extensions.program_tools.program_tests.cases import Case
 from codemode_mcp.extensions.program_tools.program_tests.comparison import Expectation, written
 from codemode_mcp.extensions.program_tools.program_tests.running import Runner
+from codemode_mcp.extensions.program_tools.replay.player import Restores
 from codemode_mcp.extensions.program_tools.replay.replay import Options, OtherProgram, replay
+from codemode_mcp.extensions.program_tools.replay.script import Divergence
 from codemode_mcp.program.intl import intl_reader
+from codemode_mcp.program.typescript import Transformed
+from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.rendering import render
-from codemode_mcp.sandbox.engine import open_engine
+from codemode_mcp.sandbox.engine import Engine, open_engine
 from tests.conftest import COMPILED
 from tests.extensions.program_tools.replay.programs import PROGRAMS, SAVED
 from tests.programs.test_programs import read_programs
-from tests.runs.bench import CALLER, bench
+from tests.runs.bench import CALLER, Bench, bench
 from tests.runs.fake_plugins import FakePlugins
 from tests.runs.saved_programs import DOUBLE, library
 from tests.stores.replicas import fast, replica, slow, until_done
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource, text_result
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from codemode_mcp.audit.recordings.format import Recording
-    from codemode_mcp.extensions.program_tools.replay.player import Restores
-    from codemode_mcp.extensions.program_tools.replay.script import Divergence
-    from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.runs.calls.outcome import Outcome
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.runs.bench import Bench
-    from upstream_clients.tools import JsonObject, ToolOutcome
+from upstream_clients.tools import JsonObject, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 

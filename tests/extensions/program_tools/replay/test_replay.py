@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
 from msgspec.json import encode
 
 from codemode_mcp.audit.recordings import format as lines
+from codemode_mcp.audit.recordings.format import Recording
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.extensions.program_tools.replay import player
+from codemode_mcp.extensions.program_tools.replay.ending import Replayed
 from codemode_mcp.extensions.program_tools.replay.replay import Options, OtherProgram, replay
 from codemode_mcp.program.inspection import SourceMap
 from codemode_mcp.program.positions import Positions
+from codemode_mcp.program.typescript import Transformed
+from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import Load, Timer
 from tests.extensions.program_tools.replay.written import asked, completed, delivered, said, written
-
-if TYPE_CHECKING:
-    from codemode_mcp.audit.recordings.format import Recording
-    from codemode_mcp.extensions.program_tools.replay.ending import Replayed
-    from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from codemode_mcp.audit.recordings import format as lines
-from codemode_mcp.audit.recordings.format import Recording
+from codemode_mcp.audit.recordings.format import Line, Recording
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.serialize import catalog_text
 from codemode_mcp.rules.policy.policy import Policy
-from codemode_mcp.sandbox.messages import ToolCall, message_of
+from codemode_mcp.sandbox.messages import Request, ToolCall, message_of
 from upstream_clients.testing import ScriptedSource, text_result
-
-if TYPE_CHECKING:
-    from codemode_mcp.audit.recordings.format import Line
-    from codemode_mcp.sandbox.messages import Request
 
 SAY = "mcp:echo:say"
 
