@@ -80,7 +80,6 @@ class Changes:
 
     @property
     def streams(self) -> int:
-        """The number of pages that hear of changes."""
         return len(self._streams)
 
     @asynccontextmanager
@@ -101,7 +100,6 @@ class Changes:
                 self._hear(())
 
     def tell(self, *topics: str) -> None:
-        """Tell all pages of changes."""
         for stream in self._streams:
             stream.add(topics)
 

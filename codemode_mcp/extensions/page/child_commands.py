@@ -93,12 +93,10 @@ class Checkups:
 
     @property
     def reports(self) -> list[Report]:
-        """The latest reports."""
         return [*self._reports.values()]
 
     @property
     def is_running(self) -> bool:
-        """True while a checkup runs."""
         return self._lock.locked()
 
     async def run(self, application: App) -> Report:
@@ -165,7 +163,6 @@ class Login:
 
     @property
     def host(self) -> str:
-        """The host of the address."""
         return "" if self.url is None else urlsplit(self.url).netloc
 
 

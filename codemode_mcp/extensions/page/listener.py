@@ -123,5 +123,4 @@ _ROUTES = (
 
 
 def routes(site: Site) -> list[Route]:
-    """Return the addresses of all pages."""
     return [route for routes_of in (*_ROUTES, *(each.routes for each in pages())) for route in routes_of(site)]

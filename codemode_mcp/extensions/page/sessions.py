@@ -68,7 +68,6 @@ class Sessions:
         return f"<Sessions: {len(self._tokens)} tokens, {len(self._sessions)} browsers>"
 
     def issue(self, now: float) -> str:
-        """Return a new token."""
         token = secrets.token_urlsafe(_BYTES)
         self._tokens[_digest(token)] = now + TOKEN_SECONDS
         while len(self._tokens) > MAX_TOKENS:
@@ -104,7 +103,6 @@ class Sessions:
         return session
 
     def end(self, session: Session) -> None:
-        """End a session."""
         self._sessions.pop(_digest(session.cookie), None)
 
 
@@ -146,7 +144,6 @@ cleaned.src = "{url}/clean?{mark}";
 
 
 def redirect_path(token: str) -> Path:
-    """Return the path of the file for a token."""
     return state_dir() / "page" / f"open-{hashlib.sha256(token.encode()).hexdigest()[:32]}.html"
 
 
@@ -171,6 +168,5 @@ def write_redirect(file: Path, url: str, token: str, path: str) -> None:
 
 
 def remove_redirect(token: str) -> None:
-    """Remove the file of a token that was used."""
     with suppress(OSError):
         redirect_path(token).unlink()

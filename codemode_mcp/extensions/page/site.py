@@ -155,7 +155,6 @@ class Site:
     # pages
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
-        """Return a page from its template."""
         shared = {
             "navigation": self._navigation,
             "here": "/" + request.url.path.split("/")[1],
@@ -273,13 +272,10 @@ def paged(request: Request, found: Sequence[Row], size: int) -> tuple[Sequence[R
 
 
 def pages() -> list[Page]:
-    """Return the pages of extensions."""
     return [page for each in extensions() for page in each.pages]
 
 
 def build(site: Site, routes: Sequence[Route]) -> ASGIApp:
-    """Return the application of a site."""
-
     def problem(request: Request, error: Exception) -> Response:
         if isinstance(error, Problem):
             text, status = str(error), error.status
@@ -320,7 +316,6 @@ MAX_TEXT: Final = 256 * 1024
 
 
 def environment() -> Environment:
-    """Return the templates."""
     made = Environment(
         loader=FileSystemLoader([_TEMPLATES, *(each.templates for each in pages())]),
         autoescape=True,
@@ -386,7 +381,6 @@ def pretty(value: Any, *, to_decide: bool = False) -> Markup:
 
 
 def milliseconds(value: int | None) -> str:
-    """Return milliseconds in words."""
     return "" if value is None else duration(value / 1000)
 
 
@@ -401,5 +395,4 @@ def ago(value: int | None) -> str:
 
 
 def rendered(made: Environment, template: str, values: Mapping[str, Any]) -> str:
-    """Return the HTML of a template."""
     return made.get_template(template).render(values)

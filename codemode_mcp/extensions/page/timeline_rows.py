@@ -78,7 +78,6 @@ def rows(trace: Trace) -> Iterator[Row]:
 
 
 def axis(trace: Trace) -> Iterator[Mark]:
-    """Yield the times on the axis, from 0 to the end of the run."""
     earliest, latest = trace.earliest, max(trace.until, trace.earliest)
     scale = Scale(earliest, latest, trace.pauses)
     yield Mark(0, "0")
@@ -115,7 +114,6 @@ def key(trace: Trace) -> Iterator[tuple[str, str]]:
 
 
 def swatch(kind: str) -> str:
-    """Return a small SVG that shows one kind of bar or line."""
     if kind == "taken":
         return '<svg viewBox="0 0 14 10"><line class="taken" x1="7" x2="7" y1="0" y2="10"/></svg>'
     return f'<svg viewBox="0 0 14 10"><rect class="{kind}" width="14" height="10"/></svg>'

@@ -95,7 +95,6 @@ async def _replay(recording: Recording, other: OtherProgram | None, *, loose: bo
 
 
 async def compile_typescript(source: str) -> Transformed:
-    """Compile TypeScript to JavaScript; see `program.prepare.Transform`."""
     from codemode_mcp.program.esbuild import find_esbuild
     from codemode_mcp.program.typescript import transform
 

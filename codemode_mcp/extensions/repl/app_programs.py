@@ -299,7 +299,6 @@ class _Service:
         }
 
     def take(self, message: Mapping[str, Any]) -> None:
-        """Begin or cancel a request of the prompt."""
         match message:
             case {"request": int() as number} if number in self._scopes or len(self._scopes) >= MAX_REQUESTS:
                 self._respond(number, _failure("invalid_input", "there are too many open requests"))

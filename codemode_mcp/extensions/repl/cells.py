@@ -433,13 +433,11 @@ def unwrapped(text: str, lines: int, author: Callable[[int, int], tuple[int, int
 
 
 def position_in(text: str) -> tuple[int, int] | None:
-    """Return the line and column of the first position in an error, or None."""
     match = _POSITION.search(text)
     return None if match is None else (int(match[2]), int(match[3]))
 
 
 def identifiers_in(source: str) -> set[str]:
-    """Return all identifiers and other words of a program."""
     return set(re.findall(r"[\w$]+", source))
 
 
@@ -466,12 +464,10 @@ class SessionNames:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return the names of JSON values, with their values."""
         return {name: each.get("value") for name, each in self._entries.items() if not {"source", "lost"} & each.keys()}
 
     @property
     def functions(self) -> list[str]:
-        """Return the names of functions."""
         return [name for name, each in self._entries.items() if "source" in each]
 
     @property

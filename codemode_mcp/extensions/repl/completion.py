@@ -186,7 +186,6 @@ def chain_before(tokens: Sequence[Token], end: int) -> tuple[str, ...] | None:
 
 
 def _opening(tokens: Sequence[Token], end: int) -> int | None:
-    """Return the index of the bracket that `tokens[end]` closes."""
     level = 0
     for at in range(end, -1, -1):
         if tokens[at].kind == "punct":
@@ -197,7 +196,6 @@ def _opening(tokens: Sequence[Token], end: int) -> int | None:
 
 
 def _find_argument(tokens: Sequence[Token], opened: Sequence[int], words: Vocabulary) -> _Argument | None:
-    """Return the position in a tool call at which the tokens end, or None if they do not end in a tool call."""
     opened = [each for each in opened if each < len(tokens)]
     path: list[str] = []
     for level in range(len(opened) - 1, -1, -1):
@@ -237,7 +235,6 @@ def _called(
 
 
 def _path_of_value(place: _Argument, tokens: Sequence[Token]) -> tuple[str, ...] | None:
-    """Return the path of the value that follows the tokens, or None if no value can follow."""
     previous, bracket = tokens[-1].text, tokens[place.opener].text
     if bracket == "{":
         key = _key(tokens[-2]) if previous == ":" and len(tokens) > 1 else None
@@ -267,7 +264,6 @@ def _at_top(tokens: Iterable[Token], wanted: str) -> Iterable[int]:
 
 
 def _keys(tokens: Sequence[Token]) -> set[str]:
-    """Return the keys of the object literal that begins with these tokens."""
     found = {_key(tokens[at]) for at in _at_top(tokens[1:], ":")}
     # `{ a, b }` is short for `{ a: a, b: b }`.
     for at in _at_top(tokens[1:], ","):

@@ -88,7 +88,6 @@ def _written(value: Any, width: int, indent: int, depth: int) -> Iterator[Part |
 
 
 def _filled(items: list[Any], width: int, indent: int, *, more: bool) -> Iterator[Part | None]:
-    """Yield the parts of small items, several on a line."""
     used = width
     for number, item in enumerate(items):
         part = _scalar(item)
@@ -107,7 +106,6 @@ def _filled(items: list[Any], width: int, indent: int, *, more: bool) -> Iterato
 
 
 def _on_one_line(value: Any, room: int) -> list[Part] | None:
-    """Return the parts of an array or an object on one line, or None if it is too large for that."""
     found: list[Part] = []
     left = [room]
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 async def _serve(app: App, caller: Caller, terminal: CommandTerminal) -> Mapping[str, Any]:
-    """Run the programs of a prompt until it leaves."""
     from codemode_mcp.extensions.repl.app_programs import serve_programs
 
     return await serve_programs(app, caller, terminal)

@@ -204,7 +204,6 @@ class InstancePrograms:
     async def _request_as(
         self, form: type[AnyForm], method: str, number: int | None = None, **arguments: Any
     ) -> AnyForm:
-        """Do the same as `_request` for a result of a declared type."""
         return msgspec.convert(await self._request(method, number, **arguments), form)
 
     def _next_number(self) -> int:

@@ -61,7 +61,6 @@ class Prompt:
         return f"<Prompt: {self._runner!r}>"
 
     async def vocabulary(self) -> Vocabulary:
-        """Return the names that can be completed."""
         names = self._runner.names
         values = names.values
         if self._runner.last is not None:
@@ -215,17 +214,13 @@ def _write(name: str, text: str) -> None:
 class Front(Protocol):
     """The output of the prompt."""
 
-    def print(self, text: str) -> None:
-        """Print the output of a program or a command."""
-        ...
+    def print(self, text: str) -> None: ...
 
     def value(self, value: Any) -> None:
         """Print the value of a program, which is not null."""
         ...
 
-    def declaration(self, text: str) -> None:
-        """Print TypeScript declarations."""
-        ...
+    def declaration(self, text: str) -> None: ...
 
     def say(self, text: str) -> None:
         """Print a remark for a person."""
@@ -320,7 +315,6 @@ class Runner:
         return await self._follow(answer, cell)
 
     async def cancel(self, run_id: str) -> None:
-        """Cancel a suspended program."""
         del self.suspended[run_id]
         await self._programs.cancel(run_id)
 
@@ -372,7 +366,6 @@ class Runner:
             raise
 
     async def _follow(self, answer: Answer, cell: Cell) -> bool:
-        """Observe a run until it ends or yields, and show the last answer."""
         try:
             async with self._watched(answer.run_id):
                 while answer.status == "waiting" and answer.reason != "yield":
@@ -420,7 +413,6 @@ class Runner:
         self._front.fail(message if code == "internal_error" else f"{code}: {message}", place)
 
     async def _keep_names(self, cell: Cell) -> None:
-        """Read the names for later programs, and report the names that could not be kept."""
         if cell.preflight is None:
             if cells.declared(cell.source):
                 self._front.say("the names of this input are not kept, because it could only be run unchanged")

@@ -163,7 +163,6 @@ def _keys() -> KeyBindings:
 
 
 def history_path() -> Path:
-    """Return the path of the file with earlier inputs."""
     return state_dir() / "repl_history"
 
 
@@ -196,7 +195,6 @@ class _History(FileHistory):
 
 
 def print_parts(lines: Iterable[list[Part]]) -> None:
-    """Print lines in colour."""
     for line in lines:
         print_formatted_text(FormattedText([(_STYLES[style], text) for style, text in line]))
 
@@ -210,12 +208,10 @@ def print_value(value: Any, width: int) -> None:
 
 
 def print_error(text: str, place: tuple[str, int, int] | None, width: int) -> None:
-    """Print an error, and the line of the program that has the error."""
     print_parts([[("error", line)] for line in lines_of(text).split("\n")])
     if place is not None:
         print_parts([[("dim", line)] for line in pointed(*place, width)])
 
 
 def print_code(text: str) -> None:
-    """Print TypeScript in colour."""
     print_formatted_text(PygmentsTokens(list(TypeScriptLexer().get_tokens(lines_of(text)))), end="")

@@ -72,7 +72,6 @@ class Vocabulary:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def globals(self) -> Iterator[Name]:
-        """Yield the global names."""
         for name, value in self.values.items():
             yield Name(name, _kind(value))
         for name, about in self.names.items():
@@ -150,11 +149,9 @@ class Vocabulary:
         return None
 
     def by_id(self, entry_id: str) -> Entry | None:
-        """Return the tool with an id."""
         return self.catalog.toolset.get(entry_id)
 
     def properties(self, entry: Entry, path: tuple[str, ...]) -> list[Name]:
-        """Return the properties of the object at a path in the argument."""
         compiled = compile_schema(entry.tool.input_schema)
         found: dict[str, Property] = {}
         for each in _at(compiled, path):
@@ -179,7 +176,6 @@ class Vocabulary:
         return list(found)
 
     def signature(self, entry: Entry) -> str:
-        """Return the signature of a tool."""
         return plain(self.catalog.signature(entry))
 
     def _server(self, name: str) -> Server | None:
@@ -201,7 +197,6 @@ class Vocabulary:
 
 
 def brief(type_: Type, compiled: SchemaType, depth: int = 2) -> str:
-    """Return a type in a few words."""
     match type_:
         case Scalar(name):
             return name
@@ -273,7 +268,6 @@ _MEMBER: Final = re.compile(
 
 @cache
 def _guest() -> tuple[dict[str, Name], dict[str, tuple[Name, ...]]]:
-    """Return the global names of `guest.d.ts`, and their members by name."""
     text = (resources.files("declarations") / "guest.d.ts").read_text("utf-8")
     interfaces = {match[1]: match[2] for match in _INTERFACE.finditer(text)}
     found: dict[str, Name] = {}
@@ -295,12 +289,10 @@ def _guest() -> tuple[dict[str, Name], dict[str, tuple[Name, ...]]]:
 
 
 def guest_globals() -> tuple[Name, ...]:
-    """Return the global names of `guest.d.ts`."""
     return tuple(_guest()[0].values())
 
 
 def guest_members(name: str) -> tuple[Name, ...]:
-    """Return the members of a global object of `guest.d.ts`."""
     return _guest()[1].get(name, ())
 
 

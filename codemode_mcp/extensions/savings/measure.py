@@ -33,7 +33,6 @@ async def exposure_of(app: App) -> Exposure:
 
 
 async def _own(app: App) -> Weight:
-    """Return the sizes of `exec` and `wait` for this user."""
     from codemode_mcp.server.descriptions import instructions, tool_list
 
     servers, settings = app.servers(app.operator), app.settings()

@@ -36,8 +36,6 @@ DAYS: Final = 7
 
 
 def routes(site: Site) -> Sequence[Route]:
-    """Return the address of this page."""
-
     async def savings(request: Request) -> Response:
         application = site.chosen(request)
         tasks, unrecorded = await anyio.to_thread.run_sync(_recorded, application.config)

@@ -119,7 +119,6 @@ def modes_in_words(report: Report) -> str:
 
 
 def left_out(report: Report) -> Iterator[str]:
-    """Yield a line for each kind of runs and calls that the report leaves out."""
     tasks = report.tasks
     if tasks is None:
         return
@@ -404,7 +403,6 @@ class ModeCosts:
 
     @property
     def best(self) -> str:
-        """The mode with the fewest bytes."""
         return min(("code", "direct", "search"), key=lambda mode: int(getattr(self, mode)))
 
 

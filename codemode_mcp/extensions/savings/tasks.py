@@ -114,22 +114,18 @@ class Tasks:
 
     @property
     def through(self) -> int:
-        """Return the bytes that went through the model."""
         return sum(task.through for task in self.all)
 
     @property
     def direct(self) -> int:
-        """Return the bytes that direct calling would have taken."""
         return sum(task.direct for task in self.all)
 
     @property
     def saved(self) -> int:
-        """Return the bytes that code mode has saved; negative if it cost more."""
         return self.direct - self.through
 
     @property
     def costlier(self) -> tuple[Task, ...]:
-        """Return the tasks for which direct calling would have been cheaper."""
         return tuple(task for task in self.all if task.saved < 0)
 
 
@@ -149,7 +145,6 @@ class _Request:
 
     @property
     def sized(self) -> bool:
-        """Return True if all sizes are recorded."""
         return self.sent is not None and (self.shown is not None or not self.answered)
 
 
@@ -376,7 +371,6 @@ class Exposure:
 
     @property
     def direct(self) -> Weight:
-        """Return the sizes of all tools of all servers."""
         return sum((server.weight for server in self.servers), Weight())
 
     @property

@@ -408,7 +408,6 @@ class VectorFile:
         self._limit = limit
 
     def read(self, wanted: Collection[bytes]) -> dict[bytes, bytes]:
-        """Return the vectors of the wanted keys that are in the file."""
         return {key: bytes(vector) for key, vector in self._records() if key in wanted}
 
     def store(self, used: Mapping[bytes, bytes]) -> None:
@@ -472,7 +471,6 @@ class VectorFile:
 
 
 def check_search() -> Iterable[Check]:
-    """Check the packages of the extra `semantic`, and run its model."""
     again = install_command("semantic", again=True)
     if not available():
         parts = [each for each in (WEIGHTS.package, TOKENIZER.package) if importlib.util.find_spec(each) is not None]

@@ -6,7 +6,6 @@ from codemode_mcp.extension_points import Command, Extension
 
 
 def _of_server(name: str, place: int, *similar: str) -> Command:
-    """Return a command whose argument is a server."""
     return Command(
         f"{__package__}.command_add",
         place,

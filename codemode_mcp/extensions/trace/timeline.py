@@ -71,7 +71,6 @@ def _lines(trace: Trace, width: int) -> Iterator[str]:
 
 
 def heading(trace: Trace) -> Iterator[str]:
-    """Yield two lines with the facts of the run."""
     took = f" in {_took(trace.time)}" if _took(trace.time) else ""
     figures = [counted(len(trace.calls), "call")]
     if trace.pauses:

@@ -120,7 +120,6 @@ class TypeChecker:
 
     @property
     def pid(self) -> int | None:
-        """The id of the compiler's process; None if there is none."""
         return None if self._session is None else self._session.process.pid
 
     async def check(self, text: CheckedText, catalog: Catalog) -> Checked:
@@ -203,7 +202,6 @@ class TypeChecker:
             raise
 
     def _open(self, catalog: Catalog) -> tuple[Session, Declared]:
-        """Return the process, with the project of a catalog."""
         # Imported in this thread and late: most servers check nothing.
         from codemode_mcp.extensions.type_check.compiler import find_compiler
         from codemode_mcp.extensions.type_check.session import Session
@@ -344,7 +342,6 @@ class _Inspection:
         ]
 
     def _functions(self, calls: Sequence[Node]) -> list[str | None]:
-        """Return for each call the function of the catalog that it calls; None for other functions."""
         offsets = [self._at(offset) for offset in _callee_offsets(calls)]
         declared = self._session.declaration_files(self._exact, self._language, offsets)
         return [_called_function(each, call, self._tree) for each, call in zip(declared, calls, strict=True)]
@@ -402,7 +399,6 @@ def _callee_offsets(calls: Sequence[Node]) -> list[int]:
 
 
 def _callee_offset(call: Node) -> int | None:
-    """Return the offset of the name by which a call names its function; None if it has no name."""
     function = call.child_by_field_name("function")
     while function is not None and function.type in TRANSPARENT and function.named_children:
         function = function.named_children[0]

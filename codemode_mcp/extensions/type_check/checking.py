@@ -70,7 +70,6 @@ def report(found: CheckedFiles) -> None:
 
 
 def check_saved(config: Config, programs: Sequence[SavedProgram]) -> CheckedFiles:
-    """Check saved programs."""
     return anyio.run(partial(_in_app, config, partial(_saved, programs)))
 
 
@@ -180,7 +179,6 @@ _MAX_TEXT: Final = 500
 
 
 async def check_cell(checker: TypeChecker, prepared: Prepared, catalog: Catalog) -> str | None:
-    """Check a cell, and return a note for the reader of its result; None if there is nothing to say."""
     found = prepared.preflight
     language = prepared.cell.language or ("typescript" if has_types(found.source) else "javascript")
     text = of_cell(found, language)
@@ -211,7 +209,6 @@ def lines(text: CheckedText, problems: Sequence[TypeProblem], signature: Callabl
 def positions(
     text: CheckedText, problems: Sequence[TypeProblem], file: str, signature: Callable[[str], str]
 ) -> list[str]:
-    """Return a line for each error, as editors and terminals read them."""
     shown = []
     for each in problems:
         line, column = text.position(each.at)

@@ -218,7 +218,6 @@ class CompilerProcess:
         self._files.update(files)
 
     def remove(self, folder: str) -> None:
-        """Remove all files of a folder from the table."""
         self._files = {path: text for path, text in self._files.items() if not path.startswith(f"{folder}/")}
 
     def request(self, method: str, parameters: Any) -> Any:

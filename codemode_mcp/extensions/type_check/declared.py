@@ -76,7 +76,6 @@ class Declared:
         return NO_LEEWAY if entry is None else leeway_of(entry.tool.input_schema)
 
     def variant(self, variant: Variant) -> dict[str, str]:
-        """Return the files of a variant by path."""
         if variant == "exact":
             return dict(self.files)
         if variant == "open":
@@ -103,7 +102,6 @@ NO_LEEWAY: Final = Leeway()
 
 
 def leeway_of(schema: Mapping[str, Any]) -> Leeway:
-    """Return what a schema accepts beyond its type."""
     members = kinds = False
     waiting: list[Any] = [schema]
     for node in waiting:
@@ -200,7 +198,6 @@ def _guest_text() -> str:
 
 
 def _without(text: str, names: tuple[str, ...]) -> str:
-    """Remove the declarations of globals from the text of the globals."""
     for name in names:
         text = re.sub(
             rf"^declare (?:var {name}: [^{{]*?;|namespace {name} \{{[\s\S]*?^\}})$", "", text, flags=re.MULTILINE
@@ -243,7 +240,6 @@ class CheckedText:
 
     @cached_property
     def tree(self) -> Tree | None:
-        """The syntax tree of the body."""
         return parse(self.units)
 
     def position(self, at: int) -> tuple[int, int]:
@@ -257,11 +253,9 @@ class CheckedText:
 
 
 def of_cell(found: Preflight, language: Language) -> CheckedText:
-    """Return the text that is checked for a cell."""
     body, inserted = found.explicit
     return CheckedText(_HASHBANG.sub(r"\1//", body), language, _BEFORE, _AFTER, inserted)
 
 
 def of_module(source: str, language: Language) -> CheckedText:
-    """Return the text that is checked for a module, such as a saved program."""
     return CheckedText(source, language)

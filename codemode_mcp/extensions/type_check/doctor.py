@@ -26,7 +26,6 @@ _FETCH: Final = "run codemode-mcp setup --check (npm fetches 10 MB)"
 
 
 async def check_compiler(app: App, config: Config) -> Iterable[Check]:
-    """Check the compiler of TypeScript, and check a program with it."""
     mode = config.tools.code_mode.check
     wanted = mode != "off"
     try:

@@ -86,7 +86,6 @@ class Judge:
     """The variables that get a value of another type later. Their types are those of their first values only."""
 
     def problems(self, diagnostics: Sequence[Diagnostic]) -> list[TypeProblem]:
-        """Return the type errors about the catalog."""
         tested = set[str]()
         for each in diagnostics:
             path = self.tree.path(each.pos)
@@ -188,7 +187,6 @@ def _sentence(found: Diagnostic) -> str:
 
 
 def ignored_call(function: str, call: Node) -> TypeProblem:
-    """Return the type error of a call of the catalog whose promise is ignored."""
     return TypeProblem(span_of(call).start, f"{function}(...) is not awaited; write await {function}(...)")
 
 
@@ -203,7 +201,6 @@ def async_callback(callback: Callback) -> TypeProblem:
 
 
 def printed_promise(source: str, value: Node) -> TypeProblem:
-    """Return the type error of a promise that is printed, or read, as if it were its value."""
     shown = source if len(source) <= 60 and "\n" not in source else ""
     text = f"`{shown}` is a promise; write await {shown}" if shown else "this value is a promise; await it"
     return TypeProblem(span_of(value).start, text)

@@ -125,7 +125,6 @@ class ProgramTree:
 
     @cached_property
     def waits(self) -> bool:
-        """True if the program waits for any promise."""
         return _WAITS.search(self.units) is not None
 
     def is_tested(self, path: list[Node]) -> bool:
@@ -182,7 +181,6 @@ class ProgramTree:
         return None
 
     def names(self, start: int, end: int) -> set[str]:
-        """Return the names between two offsets."""
         return set(_NAME.findall(self.units[start:end]))
 
     def is_only_called(self, name: str) -> bool:
@@ -342,7 +340,6 @@ class ProgramTree:
 
     @cached_property
     def _nodes(self) -> list[Node]:
-        """All nodes that the questions above are about."""
         found, cursor = [], self._root.walk()
         while True:
             node = cursor.node

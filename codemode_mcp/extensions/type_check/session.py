@@ -101,11 +101,9 @@ class Session:
         self._update({"fileChanges": {"changed": [path]}})
 
     def syntax_errors(self, folder: str, language: Language) -> tuple[Diagnostic, ...]:
-        """Return the errors in the syntax of the program."""
         return self._diagnostics("getSyntacticDiagnostics", folder, language)
 
     def type_errors(self, folder: str, language: Language) -> tuple[Diagnostic, ...]:
-        """Return the errors in the types of the program."""
         return self._diagnostics("getSemanticDiagnostics", folder, language)
 
     def declaration_files(
@@ -156,7 +154,6 @@ class Session:
         ]
 
     def end(self) -> None:
-        """End the process."""
         self.process.end()
 
     def _diagnostics(self, method: str, folder: str, language: Language) -> tuple[Diagnostic, ...]:
@@ -204,7 +201,6 @@ class Diagnostic(msgspec.Struct, frozen=True):
     relatedInformation: tuple[Diagnostic, ...] = ()  # noqa: N815 - the name of the compiler
 
     def moved(self, by: int) -> Diagnostic:
-        """Return this diagnostic at other offsets."""
         return msgspec.structs.replace(self, pos=self.pos + by, end=self.end + by)
 
     def texts(self) -> Iterator[str]:

@@ -32,8 +32,6 @@ LATEST: Final = 8
 
 
 def routes(site: Site) -> Sequence[Route]:
-    """Return the address of this page."""
-
     async def overview(request: Request) -> Response:
         found, problems = await runs_of(site)
         latest = sorted(found, key=lambda each: each.age_ms)[:LATEST]
@@ -60,8 +58,6 @@ def routes(site: Site) -> Sequence[Route]:
 
 
 def client_routes(site: Site) -> Sequence[Route]:
-    """Return the address of this page."""
-
     async def list_clients(request: Request) -> Response:
         known = []
         for control in site.controls:
@@ -79,7 +75,6 @@ GROUPS: Final = (("fail", "Failed"), ("warn", "Warnings"), ("info", "Good to kno
 
 
 def doctor_routes(site: Site) -> Sequence[Route]:
-    """Return the addresses of this page."""
     checkups = Checkups()
 
     async def show(request: Request) -> Response:
@@ -125,7 +120,6 @@ MAX_LINES: Final = 200
 
 
 def server_routes(site: Site) -> Sequence[Route]:
-    """Return the addresses of these pages."""
     logins = Logins(lambda: site.changes.tell("servers"))
 
     async def list_servers(request: Request) -> Response:

@@ -57,8 +57,6 @@ class _Folder:
 
 
 def routes(site: Site) -> Sequence[Route]:
-    """Return the addresses of these pages."""
-
     async def list_programs(request: Request) -> Response:
         found = _folder(site)
         proposals, problem = await anyio.to_thread.run_sync(_proposals, found)

@@ -39,8 +39,6 @@ STATES: Final = ("running", "waiting", "completed", "failed", "aborted", "expire
 
 
 def routes(site: Site) -> Sequence[Route]:
-    """Return the addresses of these pages."""
-
     async def list_runs(request: Request) -> Response:
         state, text = request.query_params.get("state", ""), request.query_params.get("q", "").strip()[:200]
         found, problems = await runs_of(site)
@@ -182,7 +180,6 @@ def _unended(row: Row) -> Row:
 
 
 def _arguments(arguments: Mapping[str, Any]) -> Any:
-    """Return the part of a call's arguments that is known, as JSON."""
     for name in ("value", "shape", "text", "omitted"):
         if name in arguments:
             return arguments[name]
@@ -245,8 +242,6 @@ MAX_TOGETHER: Final = 20
 
 
 def approval_routes(site: Site) -> Sequence[Route]:
-    """Return the addresses of these pages."""
-
     async def list_approvals(request: Request) -> Response:
         found, problems = await runs_of(site)
         waiting = list(waiting_runs(found))

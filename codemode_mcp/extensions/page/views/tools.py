@@ -35,8 +35,6 @@ MAX_QUERY: Final = 1000
 
 
 def routes(site: Site) -> Sequence[Route]:
-    """Return the addresses of these pages."""
-
     async def list_tools(request: Request) -> Response:
         application = site.chosen(request)
         query = request.query_params.get("q", "").strip()[:MAX_QUERY]
@@ -182,8 +180,6 @@ _UNITS: Final[dict[Unit, str]] = {"calls": "calls", "bytes": "bytes of results",
 
 
 def policy_routes(site: Site) -> Sequence[Route]:
-    """Return the address of this page."""
-
     async def policy(request: Request) -> Response:
         application = site.chosen(request)
         tools = application.config.tools

@@ -39,8 +39,6 @@ Decision = Literal["accept", "reject"]
 
 
 def routes(site: Site) -> Sequence[Route]:
-    """Return the addresses of these pages."""
-
     async def list_servers(request: Request) -> Response:
         servers = [_server(application, name) for application, name in _servers(site)]
         found = (application.trust.problem(name) for application, name in _servers(site))
@@ -146,7 +144,6 @@ def _server(application: App, name: str) -> dict[str, Any]:
 
 
 def _item(report: ItemReport, others: Collection[str], examples: Examples, *, of_api: bool) -> dict[str, Any]:
-    """Return an item with its differences and findings, for the page."""
     accepted, present = report.accepted, report.present
     shown = accepted if present is None else present
     assert shown is not None  # an item is accepted or present

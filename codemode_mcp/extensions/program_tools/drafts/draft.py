@@ -146,7 +146,6 @@ def _parameter_edit(units: str, literal: Literal, parameter: Parameter) -> Edit:
 
 
 def skeleton(language: Language) -> str:
-    """Return the text of a saved program for a person to fill in."""
     doc = [DESCRIBE, ""]
     if language == "typescript":
         doc.append("@param input.name Say here what it is.")
@@ -208,7 +207,6 @@ def _head(found: Sequence[Parameter], is_typescript: bool) -> list[str]:
 
 
 def _member(parameter: Parameter) -> str:
-    """Return the part of the pattern for a parameter, with its default."""
     renamed = parameter.variable != parameter.name
     name = f"{parameter.name}: {parameter.variable}" if renamed else parameter.name
     return name if parameter.text is None else f"{name} = {parameter.text}"

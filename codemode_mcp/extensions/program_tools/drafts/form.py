@@ -182,7 +182,6 @@ def _is_directive(units: str, statement: Node) -> bool:
 
 
 def _leading_comment(units: str, root: Node) -> tuple[str, list[Span]]:
-    """Return the text of the comment that a program begins with, and its parts."""
     spans: list[Span] = []
     lines: list[str] = []
     last = -1

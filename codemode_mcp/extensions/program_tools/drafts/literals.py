@@ -222,7 +222,6 @@ def _key(units: str, node: Node) -> str | None:
 
 
 def _literal(units: str, node: Node) -> tuple[Span, str, Any] | None:
-    """Return the span, the text and the value of a literal; None for another expression."""
     span = span_of(node)
     if node.type == "as_expression" and node.children[-1].type == "const":
         node = node.children[0]  # `as const` is for literals only

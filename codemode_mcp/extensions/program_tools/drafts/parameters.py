@@ -76,7 +76,6 @@ class Parameter:
 
     @property
     def is_required(self) -> bool:
-        """Return True if the parameter has no default."""
         return self.text is None
 
     @property
@@ -132,7 +131,6 @@ def name_parameters(
 
 
 def _identifier(name: str | None) -> str:
-    """Return a JavaScript identifier for the name of a property."""
     parts = re.findall(r"[A-Za-z0-9_$]+", name or "")
     made = "".join([*parts[:1], *(part[0].upper() + part[1:] for part in parts[1:])])[:MAX_NAME]
     if not made or made in OBJECT_PROTOTYPE | SPECIAL_MEMBERS:

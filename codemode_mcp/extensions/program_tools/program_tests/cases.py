@@ -54,12 +54,10 @@ class Case:
 
     @property
     def recording(self) -> Path:
-        """The path of the recording."""
         return self.folder / f"{self.stem}{RECORDING}"
 
     @property
     def expectation(self) -> Path:
-        """The path of the file with what the test expects."""
         return self.folder / f"{self.stem}{EXPECTATION}"
 
 

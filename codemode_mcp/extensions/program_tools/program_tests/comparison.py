@@ -80,7 +80,6 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     @property
     def is_empty(self) -> bool:
-        """Return True if nothing is expected, so that no file is needed."""
         return self == Expectation()
 
 
@@ -106,14 +105,12 @@ def read_expectation(text: str) -> Expectation:
 
 
 def written(expectation: Expectation) -> str:
-    """Return the text of a file."""
     text = json.dumps(msgspec.to_builtins(expectation), ensure_ascii=False, indent=2) + "\n"
     # A result may have lone surrogates, which UTF-8 cannot encode.
     return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def missing_parts(expected: Any, actual: Any, path: str = "result") -> list[str]:
-    """Return a line for each part of `expected` that `actual` does not contain."""
     if isinstance(expected, dict) and isinstance(actual, dict):
         found = []
         for key, value in expected.items():
@@ -144,7 +141,6 @@ def _shown(value: Any) -> str:
 
 
 def wrong_counts(expected: Mapping[str, int], actual: Mapping[str, int]) -> list[str]:
-    """Return a line for each tool that is called more or less often than expected."""
     wrong = [(tool, count) for tool, count in expected.items() if actual.get(tool, 0) != count]
     return [f"{tool}: expected {_times(count)}, got {_times(actual.get(tool, 0))}" for tool, count in wrong]
 
@@ -204,7 +200,6 @@ def problems(expectation: Expectation, recorded: Snapshot, seen: Seen) -> list[s
 
 
 def _end_problems(expectation: Expectation, old: Snapshot, seen: Seen, source: str) -> list[str]:
-    """Return lines about the result, the outputs and the error."""
     new = seen.end
     shown = [] if new.error is None else f"{new.error.code}: {seen.error or new.error.message}".split("\n")
     if expectation.error is not UNSET:
@@ -237,7 +232,6 @@ def _same_error(old: Failure | None, new: Failure | None) -> bool:
 
 
 def changes(expectation: Expectation, recorded: Snapshot, new: Snapshot) -> list[str]:
-    """Return the names of the parts that a new snapshot changes."""
     old = recorded if expectation.snapshot is UNSET else expectation.snapshot
     parts = (
         ("result", old.result, new.result),
@@ -315,7 +309,6 @@ def recorded_facts(recording: Recording) -> Recorded:
 
 
 def snapshot_of(outcome: Outcome, calls: dict[str, int]) -> Snapshot:
-    """Return the end of a program as a snapshot."""
     error = None
     if outcome.status != "completed":
         error = Failure(outcome.code, without_positions(outcome.error))
@@ -323,7 +316,6 @@ def snapshot_of(outcome: Outcome, calls: dict[str, int]) -> Snapshot:
 
 
 def unmade_lines(recorded: Recorded, unused: Iterable[Asked]) -> tuple[str, ...]:
-    """Return a line for each recorded call that a program did not make."""
     left = [each for each in unused if _is_tool_call(each)]
     return tuple(f"not called: {recorded.name(each)}({each.identity.given[:160]})" for each in left)
 

@@ -53,12 +53,10 @@ class Progress:
         return text
 
     def stopped(self) -> str:
-        """Return the text to print if the tests end early."""
         return "" if self._verbose or not self._file or self._done == self._total else "\n"
 
 
 def summary(results: Sequence[TestResult], seconds: float) -> Iterator[str]:
-    """Yield the lines after the tests: what is wrong, a short summary, and the counts."""
     for status, heading in (("error", "ERRORS"), ("failed", "FAILURES")):
         shown = [each for each in results if each.status == status]
         if shown:
@@ -100,7 +98,6 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def junit(results: Sequence[TestResult]) -> str:
-    """Return the text of an XML file."""
     failures = sum(each.status == "failed" for each in results)
     errors = sum(each.status == "error" for each in results)
     counts = {"tests": str(len(results)), "failures": str(failures), "errors": str(errors)}

@@ -187,7 +187,6 @@ def _program(case: Case, library: Library) -> SavedProgram:
 
 
 def _input_problems(program: SavedProgram, given: Any) -> list[str]:
-    """Return lines about an input that the program does not take."""
     found, _ = SchemaErrors(program.input_schema).problems(given)
     lines = [f"  {path_text(each.path) or 'input'}: {each.text}" for each in found[:MAX_PROBLEMS]]
     return [f"the input does not fit the parameters of {program.file}", *lines] if lines else []

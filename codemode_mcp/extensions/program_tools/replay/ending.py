@@ -144,7 +144,6 @@ def _texts(recording: Recording) -> Iterator[str]:
 
 
 def recorded_outcome(end: End) -> Outcome:
-    """Return the outcome of the recorded run."""
     code = end.code if end.code in get_args(ErrorCode) else "internal_error"
     return Outcome(
         "replay",
@@ -238,7 +237,6 @@ def _ended_by_host(played: Played, end: End) -> bool:
 
 
 def _placed(missing: NotRecorded, about: About) -> Divergence:
-    """Return the divergence of a call with its positions in the program, if they are known."""
     request = missing.request
     entry = about.catalog.get(request.target) if isinstance(request, ToolCall) else None
     if entry is None:

@@ -166,7 +166,6 @@ class Matching:
 
     @property
     def unused(self) -> tuple[Asked, ...]:
-        """The recorded calls that this program has not made."""
         return tuple(
             each for index, each in enumerate(self._script.asked) if index not in self._used and is_call(each.request)
         )
@@ -350,7 +349,6 @@ class Matching:
         return Delivery(elapsed, tuple(completions), batch.readings if whole else None, batch.suspended and whole)
 
     def _as_asked(self, index: int, end: Completion) -> Completion:
-        """Return a recorded end with the number of this program's request."""
         number = self._waiting.pop(index)
         asked = self._script.asked[index]
         if isinstance(asked.request, messages.Load) and end.value == "[]" and end.error is None:
@@ -361,7 +359,6 @@ class Matching:
         return Completion(number, value, end.error, end.of_call)
 
     def _missing(self, request: Request, who: Identity) -> Divergence:
-        """Return the words for a request that has no recorded answer."""
         name = escape_line(who.name)
         what = f"call {self._calls} of the program, {name}," if is_call(request) else f"the program calls {name}, which"
         free = [each for index, each in enumerate(self._script.asked) if index not in self._used]

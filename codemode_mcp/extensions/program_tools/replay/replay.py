@@ -218,7 +218,6 @@ async def _form(
 
 
 def _positions(recording: Recording) -> Positions:
-    """Return the positions of the recorded program."""
     start = recording.start
     if not start.positions:
         return Positions(recording.opening.language, len(start.code.splitlines()), start.code, None, None)

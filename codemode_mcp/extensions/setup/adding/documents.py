@@ -53,7 +53,6 @@ def is_document(data: bytes) -> bool:
 
 
 def looks_like_file(source: str) -> bool:
-    """Return True if a source is the path of a file rather than a name."""
     return source.startswith((".", "/", "~", os.sep)) or source.lower().endswith(_SUFFIXES) or "\\" in source
 
 
@@ -151,7 +150,6 @@ def _given(kind: str, text: str, names: Iterable[str]) -> dict[str, str]:
 
 
 def auth_by_variable(kind: str) -> str:
-    """Return the value of `--auth` with variables for a kind of credentials."""
     return kind + ("=${USER}:${PASSWORD}" if kind == "basic" else "=${VARIABLE}")
 
 

@@ -388,7 +388,6 @@ def package_proposal(package: Package, arguments: Sequence[str], folder: Path) -
 
 
 def proposal_of(found: Found, arguments: Sequence[str], folder: Path) -> Proposal:
-    """Return the proposal of a package that was found. See `package_proposal`."""
     kind, name, version = found.package.kind, found.package.name, found.package.version
     plain = package_entry(kind, name, version, arguments)
     entry = typed_entry(plain["command"], plain["args"], arguments, folder)
@@ -397,7 +396,6 @@ def proposal_of(found: Found, arguments: Sequence[str], folder: Path) -> Proposa
 
 
 def package_entry(kind: Kind, name: str, version: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the entry that starts an exact version of a package."""
     if kind == "npm":
         return {"command": "npx", "args": ["-y", f"{name}@{version}", *arguments]}
     return {"command": "uvx", "args": [f"{name}=={version}", *arguments]}

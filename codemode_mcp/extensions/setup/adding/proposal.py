@@ -220,12 +220,10 @@ def origin_of(url: str) -> str:
 
 
 def remote(address: Address, origin: str = "as you have typed it") -> Proposal:
-    """Return the proposal of a remote MCP server."""
     return Proposal(host_name(address.url), {"url": address.url}, origin)
 
 
 def host_name(url: str) -> str:
-    """Return a name for a server from the host in its URL."""
     host = urlsplit(url).hostname or ""
     labels = [label for label in host.split(".") if label not in _PLAIN_LABELS]
     if not labels or re.fullmatch(r"[0-9.]+|\[?[0-9a-f:]+\]?", host):
@@ -234,7 +232,6 @@ def host_name(url: str) -> str:
 
 
 def local(name: str, command: Sequence[str], folder: Path) -> Proposal:
-    """Return the proposal of a command line that a person has typed. See `typed_entry`."""
     return Proposal(name, typed_entry(command[0], command[1:], command, folder), "as you have typed it")
 
 

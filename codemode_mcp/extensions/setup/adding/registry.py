@@ -112,7 +112,6 @@ def find_by_word(registry: str, word: str, use: Kind | None) -> Proposal | None:
 
 
 def _record(value: Any) -> tuple[Mapping[str, Any], str] | None:
-    """Return a server and its status from an answer of the registry; None if there is none."""
     server = value.get("server") if isinstance(value, dict) else None
     if not isinstance(server, dict):
         return None
@@ -355,7 +354,6 @@ def _check_index(kind: PackageKind, name: str, base: str, indexes_of: IndexesOf)
 
 
 def _of_host(base: str, image: str) -> str:
-    """Return the name of an image with the host that its entry names for it."""
     if not base:
         return image
     host = origin_of(base).partition("://")[2]

@@ -126,7 +126,6 @@ def _is_secret(setting: Setting, value: str) -> bool:
 
 
 def _with_variables(proposal: Proposal, given: Mapping[Setting, str]) -> Proposal:
-    """Return a proposal with a sentence about the variables that must be set for it."""
     from codemode_mcp.extensions.setup.doctor.servers import NOT_IN_APPS
 
     found = REFERENCE.findall(json.dumps(with_values(proposal.entry, given)))
@@ -139,7 +138,6 @@ def _with_variables(proposal: Proposal, given: Mapping[Setting, str]) -> Proposa
 
 
 def _in_files(proposal: Proposal) -> str:
-    """Return the sentence about secrets on a system without a keyring."""
     names = " and ".join(cut(each.title, 60) for each in proposal.settings if each.secret)
     return (
         f"this system has no keyring, so {names} is stored in {secret_values.folder()}, in a file that only you can "
@@ -149,7 +147,6 @@ def _in_files(proposal: Proposal) -> str:
 
 
 def _by_variable(proposal: Proposal) -> str:
-    """Return the option with which the first secret of a proposal comes from a variable."""
     setting = next(each for each in proposal.settings if each.secret)
     if setting.table == "auth":
         auth = proposal.entry["auth"]
@@ -284,7 +281,6 @@ def ask_all(settings: Sequence[Setting], given: Mapping[Setting, str]) -> Answer
 
 
 def ask_yes(question: str) -> bool:
-    """Return True if the person types yes."""
     say_line(f"{question} Type yes; anything else: no.")
     return _typed().casefold() in ("yes", "y")
 
@@ -385,7 +381,6 @@ def show(lines: Iterable[str]) -> None:
 
 
 def proposal_lines(proposal: Proposal, path: Path) -> Iterator[str]:
-    """Yield the lines about a proposal, before anything of it starts."""
     yield f"server {plain(proposal.name)}, {exact(proposal.origin)}"
     yield from entry_lines(proposal.entry, hide=False)
     for table, title in _TABLES.items():

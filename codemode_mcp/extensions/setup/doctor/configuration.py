@@ -89,7 +89,6 @@ def _advice(problem: str, found: Path | None) -> str:
 
 
 def _file(path: Path | None, environ: Mapping[str, str]) -> Iterable[Check]:
-    """Check the permissions of a file, and the variables that it refers to."""
     from codemode_mcp.config.source import SourceError, parse, read_text
 
     if path is None:
@@ -290,7 +289,6 @@ async def check_policy(app: App, config: Config, known: KnownTools) -> Iterable[
 
 
 def known_of(view: UpstreamView, config: Config) -> list[Known]:
-    """Return the ids and effects of the tools of a server."""
     from codemode_mcp.catalog.entries import mcp_id
     from codemode_mcp.rules.policy.policy import Policy
 

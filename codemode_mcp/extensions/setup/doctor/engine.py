@@ -147,7 +147,6 @@ async def esbuild(app: App, config: Config) -> Iterable[Check]:
 
 
 def intl() -> Iterable[Check]:
-    """Look for the bundle with `Intl`."""
     from codemode_mcp.program.intl import find_intl
 
     try:
@@ -195,7 +194,6 @@ class Contents:
 
 
 async def check_configured_store(config: Config) -> Iterable[Check]:
-    """Check the store of a configuration."""
     from codemode_mcp.base.paths import state_dir
 
     return await check_store(config.store, state_dir())
@@ -293,7 +291,6 @@ def _nothing() -> Work[None]:
 
 
 def in_words(contents: Contents) -> str:
-    """Return the contents of a database in words."""
     suspended = counted(contents.suspended, "suspended program")
     if contents.oldest is not None:
         suspended += f", the oldest for {rough(contents.oldest)}, {contents.size / 1e6:.1f} MB"

@@ -71,7 +71,6 @@ def is_here(command: Path, prefix: Path) -> bool:
 
 
 def python() -> Iterable[Check]:
-    """Check the Python interpreter and the system."""
     kind = f"{platform.python_implementation()} {platform.python_version()}"
     where = f"{platform.system()} {platform.release()}, {platform.machine()}"
     if platform.python_implementation() != "CPython":
@@ -84,7 +83,6 @@ def python() -> Iterable[Check]:
 
 
 def nesting() -> Iterable[Check]:
-    """Check if another `codemode-mcp` has started this process, directly or through other processes."""
     from codemode_mcp.base.nesting import DEPTH_VARIABLE, MAX_DEPTH, depth
 
     deep = depth(os.environ)
@@ -185,7 +183,6 @@ MIN_FREE: Final = 100 * 1024 * 1024
 
 
 def check_folders() -> Iterable[Check]:
-    """Check the folders for the cache, for logins and for the control socket."""
     from codemode_mcp.base.paths import cache_dir
     from upstream_clients.token_store import logins_folder
 
@@ -224,19 +221,16 @@ def folder(name: str, path: Path, without: str) -> Iterable[Check]:
 
 
 def nearest_existing(path: Path) -> Path:
-    """Return a path, or the nearest folder above it that exists."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
 
 
 def full_disk(name: str, folder: Path, free: int, reason: str) -> Check:
-    """Return a warning about a disk with little free space."""
     return Check(name, "warn", f"only {free // 1_000_000} MB are free at {folder}", f"free some space: {reason}")
 
 
 def control() -> Check:
-    """Check the folder for the control socket."""
     from codemode_mcp.server.control.endpoints import NoPrivateFolder, new_endpoint
 
     try:

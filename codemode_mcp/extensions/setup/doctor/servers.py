@@ -79,7 +79,6 @@ _LAUNCHERS: Final = {
 
 
 async def check_server(app: App, config: Config, spec: UpstreamSpec) -> list[Check]:
-    """Connect to one server, and check its tools."""
     pool = await app.pool()
     await pool.wait_begun(spec.name)
     began = time.monotonic()
@@ -112,7 +111,6 @@ async def check_server(app: App, config: Config, spec: UpstreamSpec) -> list[Che
 
 
 def unfit_overrides(view: UpstreamView, title: str, config: Config) -> Iterable[Check]:
-    """Check the overrides of a server: do they fit the tools that it lists?"""
     from codemode_mcp.catalog.overrides import Overrides
 
     for tool, problem in Overrides(config.tools.overrides).problems(view):
@@ -134,7 +132,6 @@ async def check_names(app: App) -> list[Check]:
 
 
 async def check_disabled(name: str) -> list[Check]:
-    """Return the check of a disabled server."""
     return [Check(f"server {name}", "info", "disabled in the configuration")]
 
 
@@ -265,7 +262,6 @@ def _unenforced(view: UpstreamView, title: str) -> Iterable[Check]:
 
 
 def _shown(reasons: Sequence[str]) -> str:
-    """Return the first parts of a schema that are not enforced, and the number of the others."""
     more = [f"and {len(reasons) - MAX_PARTS} more"] if len(reasons) > MAX_PARTS else []
     return "; ".join([*(escape_line(each, 300) for each in reasons[:MAX_PARTS]), *more])
 
@@ -363,7 +359,6 @@ MAX_SERVERS: Final = 5
 
 
 async def check_api(spec: UpstreamSpec, title: str) -> list[Check]:
-    """Read the document of an API that is connected, and check the entry against it."""
     from upstream_clients.errors import LoginError, UpstreamCallError
     from upstream_clients.openapi.served import report_of
 
@@ -429,7 +424,6 @@ _CUT = re.compile(r"^.*?(\d+) (?:more|servers), see API\.list\(\)")
 
 
 async def check_budget(app: App, config: Config) -> Iterable[Check]:
-    """Check the size of this server's tool list against its limit."""
     from codemode_mcp.server.descriptions import TOOLS_BYTES, TOOLS_BYTES_NAMESPACES, tool_list
 
     if not config.tools.code_mode.enabled:

@@ -278,7 +278,6 @@ def read_named(path: Path, machine: Machine) -> list[Source]:
 
 
 def source_of(location: Location, document: Document | SourceError) -> Source:
-    """Return the servers at a location in a document, or the source with the error from reading the document."""
     source = Source(location.client, location.scope, location.path, location.keys, location.folder)
     if isinstance(document, SourceError):
         return replace(source, problem=str(document))
@@ -299,7 +298,6 @@ def _read_location(location: Location, machine: Machine, documents: dict[Path, D
 
 
 def _read_once(path: Path, documents: dict[Path, Document | SourceError]) -> Document | SourceError:
-    """Return the document at a path, or the error from reading it. Read each path once and keep it in `documents`."""
     if path not in documents:
         try:
             documents[path] = read_file(path)
@@ -309,7 +307,6 @@ def _read_once(path: Path, documents: dict[Path, Document | SourceError]) -> Doc
 
 
 def _with_servers(source: Source, document: Document) -> Source:
-    """Return the source with the servers that the document has at the keys of the source."""
     inner = document.value
     if not isinstance(inner, dict):
         return replace(source, problem=f"holds {describe(inner, secret=True)}; expected an object")
@@ -343,7 +340,6 @@ def _extension_notes(path: Path) -> Sequence[str]:
 
 
 def _project_notes(value: Any, folder: Path) -> Sequence[str]:
-    """Return a note on the servers of other projects in Claude Code's file."""
     projects = value_at(value, ("projects",))
     if not isinstance(projects, dict):
         return ()

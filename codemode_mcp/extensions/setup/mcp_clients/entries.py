@@ -139,7 +139,6 @@ class TextConverter:
         return f"${{{name}{default or ''}}}"
 
     def _input(self, input_id: str, whole: str | None) -> str:
-        """Return a reference to a variable in place of an input."""
         definition = self.source.inputs.get(input_id, {})
         hint = whole or input_id
         short = "_" in variable_name(hint)
@@ -248,13 +247,11 @@ def is_this_server(entry: object, client: ClientName | None = None) -> bool:
 
 
 def string_args(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the arguments of an entry that are strings."""
     args = entry.get("args")
     return tuple(each for each in args if isinstance(each, str)) if isinstance(args, list) else ()
 
 
 def valid_name(name: str) -> str:
-    """Return the name of a server without the characters that our configuration does not accept."""
     valid = _NOT_IN_NAMES.sub("-", name).strip()
     return valid if valid.strip("- ") and "the program" not in valid.lower() else "server"
 
@@ -324,7 +321,6 @@ class _Converter:
         return entry
 
     def _auth(self, auth: object) -> object:
-        """Convert the login settings of Cursor, VS Code and Claude Code."""
         if auth == "oauth":
             return auth
         if not isinstance(auth, dict):
@@ -393,7 +389,6 @@ class _Converter:
                 notes.append(f"`{key}` is not imported: only calls that match `tools.ask` need approval here")
 
     def _convert_state(self, entry: dict[str, Any]) -> None:
-        """Convert the keys for the disabled state and the timeout of the server."""
         if self.common.get("enabled") is False or self.common.get("disabled") is True:
             entry["disabled"] = True
         elif entry.get("disabled") is False:

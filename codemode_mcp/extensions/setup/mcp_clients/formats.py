@@ -66,7 +66,6 @@ def toml_with_members(
 
 
 def toml_member_text(keys: Sequence[str], name: str, value: object) -> str:
-    """Return one table as TOML, with a header for it and for each table in it."""
     return "\n".join(_table((*keys, name), value)) + "\n"
 
 
@@ -153,7 +152,6 @@ def _statements(text: str) -> Iterator[_Statement]:
 
 
 def _end(text: str, at: int, *, nested: bool) -> int:
-    """Return where the line after a statement begins."""
     depth = 0
     while at < len(text):
         part = _PART.match(text, at)
@@ -178,7 +176,6 @@ def _keys(value: object, *, is_header: bool) -> tuple[str, ...]:
 
 
 def _removed(text: str, keys: tuple[str, ...]) -> str:
-    """Return the text without the statements of a table and its sub-tables."""
     statements = list(_statements(text))
     pieces: list[str] = []
     at = 0
@@ -261,7 +258,6 @@ def yaml_with_members(
 
 
 def yaml_member_text(name: str, value: object, indent: str = "") -> str:
-    """Return one member as lines of YAML."""
     return "\n".join(_lines({name: value}, indent)) + "\n"
 
 
@@ -386,7 +382,6 @@ def with_members(
 
 
 def member_text(kind: Format, keys: Sequence[str], name: str, value: object) -> str:
-    """Return one member as text in this format, to show to a person."""
     match kind:
         case "toml":
             return toml_member_text(keys, name, value).rstrip("\n")

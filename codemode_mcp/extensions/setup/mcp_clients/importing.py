@@ -278,7 +278,6 @@ def _candidate(
 
 
 def _target(shown: Mapping[str, Any]) -> str:
-    """Return the command line or URL of an entry, for people."""
     if "url" in shown:
         return str(shown["url"])[:_MAX_TARGET]
     words = [shown["command"], *shown.get("args", ())]
@@ -328,7 +327,6 @@ def _decide(
 
 
 def _missing_rules(entry: Mapping[str, Any], other: object) -> str:
-    """Return the rules on tools that an entry has and another entry of the same server lacks, in words."""
     rules = other if isinstance(other, dict) else {}
     return " and ".join(f"`{key}`" for key in ("allow", "deny") if entry.get(key) and entry[key] != rules.get(key))
 
@@ -351,7 +349,6 @@ def identity(entry: Mapping[str, Any]) -> str:
 def _variables(
     chosen: Iterable[_Candidate], members: Mapping[str, Any], machine: Machine, secrets: Secrets
 ) -> tuple[Variable, ...]:
-    """Return the variables to set before the servers can start, without duplicates."""
     found: dict[str, Variable] = {}
     for candidate in chosen:
         for each in (*candidate.for_inputs, *(candidate.for_secrets if secrets == "variables" else ())):

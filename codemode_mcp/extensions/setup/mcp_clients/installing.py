@@ -353,7 +353,6 @@ def digest(data: bytes) -> str:
 
 
 def path_of_record(folder: Path, path: Path, keys: Sequence[str]) -> Path:
-    """Return the file for the record of one location."""
     return folder / f"{digest(json.dumps([str(path), *keys]).encode('utf-8', 'surrogatepass'))[:24]}.json"
 
 
@@ -559,7 +558,6 @@ def undo(plan: UndoPlan, location: Location, path: Path, records: Path) -> Path 
 
 
 def restore_command(path: Path, backup: Path | None, *, windows: bool) -> str:
-    """Return the shell command that restores the previous file."""
     if windows:
         return f'copy /Y "{backup}" "{path}"' if backup is not None else f'del "{path}"'
     quoted = shlex.quote(str(path))

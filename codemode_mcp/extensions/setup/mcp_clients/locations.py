@@ -84,7 +84,6 @@ class Machine:
 
     @property
     def applications(self) -> Path:
-        """The folder for configuration of the user's applications."""
         if self.system == "win32":
             return self.variable_path("APPDATA") or self.home / "AppData" / "Roaming"
         return self.home / "Library" / "Application Support" if self.system == "darwin" else self.xdg_config

@@ -246,7 +246,6 @@ def overlap_warnings(config_path: Path | None, machine: Machine) -> tuple[str, .
 
 
 def clients_with_code_mode(machine: Machine) -> tuple[str, ...]:
-    """Return the titles of clients that start this server and also have a code mode."""
     found = {
         source.client
         for source in read_clients(machine, OWN_CODE_MODE)
