@@ -145,7 +145,6 @@ _users = 0
 
 @contextmanager
 def _dispatching() -> Iterator[None]:
-    """Keep the handler installed while there is a log of a client."""
     global _users
     _users += 1
     logging.getLogger().addHandler(_dispatcher)

@@ -126,7 +126,6 @@ class Auditor:
             self._scopes[listener] = scope
 
     def remove(self, listener: Callable[[Event], None]) -> None:
-        """Remove a listener."""
         self._listeners = tuple(each for each in self._listeners if each != listener)
         self._scopes.pop(listener, None)
 
@@ -140,16 +139,13 @@ class Auditor:
         return _together(tuple(self._scopes.values()), about) if self._scopes else _NO_SCOPE
 
     def watch(self, watcher: Watcher) -> None:
-        """Add a watcher."""
         self._watchers = (*self._watchers, watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Remove a watcher."""
         self._watchers = tuple(each for each in self._watchers if each != watcher)
 
     @property
     def measuring(self) -> bool:
-        """True if there is a listener for measurements."""
         return bool(self._meters)
 
     def add_meter(self, meter: Callable[[Figures, str, Mapping[str, Any]], None]) -> None:
@@ -157,11 +153,9 @@ class Auditor:
         self._meters = (*self._meters, meter)
 
     def remove_meter(self, meter: Callable[[Figures, str, Mapping[str, Any]], None]) -> None:
-        """Remove a listener for measurements."""
         self._meters = tuple(each for each in self._meters if each != meter)
 
     def measure(self, what: Figures, kind: str, **figures: Any) -> None:
-        """Report a measurement of a store."""
         for meter in self._meters:
             try:
                 meter(what, kind, figures)
@@ -206,7 +200,6 @@ def request_id() -> str:
 
 
 def call_id(run_id: str, number: int) -> str:
-    """Return the id of a nested call in events."""
     return f"{run_id}/{number}"
 
 

@@ -91,16 +91,13 @@ class Destination:
 
     @property
     def level(self) -> LogLevel:
-        """The lowest level of its records now."""
         return _process_level() if self._level is None else self._level
 
     def set_level(self, level: LogLevel) -> None:
-        """Set the level from now on."""
         self._level = level
         _apply_levels()
 
     def wants(self, record: logging.LogRecord) -> bool:
-        """Return True if a record belongs into this destination."""
         return record.levelno >= _threshold(self.level, record.name.partition(".")[0])
 
 

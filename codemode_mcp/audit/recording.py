@@ -199,7 +199,6 @@ class Spans:
         return trace.use_span(span, record_exception=False, set_status_on_exception=False)
 
     def measure(self, what: Figures, kind: str, figures: Mapping[str, Any]) -> None:
-        """Record a measurement of a store."""
         about = {"codemode.store.kind": kind}
         match what:
             case "store_swept":

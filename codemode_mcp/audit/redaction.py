@@ -95,14 +95,10 @@ FORMS: Final = (
 class Secretive(Protocol):
     """A holder of secret values, such as a server's configuration."""
 
-    def redact(self, text: str) -> str:
-        """Return a text without the secret values."""
-        ...
+    def redact(self, text: str) -> str: ...
 
     @property
-    def name(self) -> str:
-        """The name of the holder, such as that of a server."""
-        ...
+    def name(self) -> str: ...
 
     @property
     def named_secrets(self) -> Mapping[str, str]:

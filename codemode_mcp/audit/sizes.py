@@ -68,7 +68,6 @@ MAX_LOOKED_AT = 1024 * 1024
 
 
 def log_listing(tools: Iterable[Mapping[str, Any]]) -> None:
-    """Log the answer to a `tools/list`, its tools in the form of the protocol."""
     if not log.isEnabledFor(logging.DEBUG):
         return
     listed = list(tools)

@@ -169,7 +169,6 @@ class Trajectory:
 
 
 def document_of(event: Event, inputs: Inputs, redact: Callable[[str], str]) -> dict[str, Any]:
-    """Return the record of an event."""
     document: dict[str, Any] = {
         "time": round(event.time, 6),
         "kind": event.kind,
@@ -246,7 +245,6 @@ class AppendedFile:
             self._descriptor = None
 
     def _current(self) -> tuple[int, int]:
-        """Return the descriptor of the file that is at the path now, and its size."""
         if self._descriptor is not None:
             here = os.fstat(self._descriptor)
             if self._is_at_path(here):
@@ -339,12 +337,10 @@ class WriterThread:
 
     @property
     def is_started(self) -> bool:
-        """True if there was an item."""
         return self._thread is not None
 
     @property
     def is_closed(self) -> bool:
-        """True if no more items may be queued."""
         return self._closed
 
     def wake(self) -> None:

@@ -139,7 +139,6 @@ def _complete_id(path: Path, prefix: str) -> str:
 
 
 def _run_of(event: dict[str, Any]) -> str | None:
-    """Return the id of the run of an event about a run or a nested call. Return None for other events."""
     about, kind = event.get("id"), event.get("kind")
     if not isinstance(about, str) or kind in ("exec", "wait", "answered", "lost"):
         return None
@@ -163,7 +162,6 @@ def _events(path: Path, needles: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 
 def _is_event(event: dict[str, Any]) -> bool:
-    """Return True if the fields that identify an event have valid types."""
     return (
         isinstance(event.get("kind"), str)
         and isinstance(event.get("id", ""), str)
@@ -321,7 +319,6 @@ class Request:
 
     @property
     def result(self) -> str:
-        """Return the status and code of the answer in words."""
         return " ".join(filter(None, (self.status, self.code))) or "no answer recorded"
 
 
@@ -350,7 +347,6 @@ class Call:
 
     @property
     def result(self) -> str:
-        """Return the size of the result of a completed call, or the status and code of any other call, in words."""
         if self.status == "completed":
             return size(self.size)
         return ": ".join(filter(None, (self.status, self.code))) or "no end recorded"
@@ -409,7 +405,6 @@ class Trace:
 
     @property
     def until(self) -> float:
-        """Return the Unix seconds at which the timeline ends."""
         return self.latest if self.time.ended is None else max(self.time.ended, self.latest)
 
 

@@ -123,7 +123,6 @@ def waiting(
 
 
 def usage(run: Run, now: float) -> Usage:
-    """Return the usage of a run so far."""
     counts, store = run.context.counts, run.store
     return Usage(
         catalog_size=len(run.context.catalog),
@@ -223,7 +222,6 @@ def program_notes(
 
 
 def rejection_notes(positions: Positions | None, rejections: Sequence[Thrown]) -> tuple[str, ...]:
-    """Return notes about the rejections that a program did not handle."""
     assert positions is not None
     short = len(positions.code) <= SEARCHED_IN_LOOP
     return tuple(
@@ -258,7 +256,6 @@ def error_text_note(path: str, text: str) -> str:
 
 
 def left_out_notes(catalog: Catalog, left_out: Sequence[LeftOut]) -> tuple[str, ...]:
-    """Return notes about the parts of results that `unwrap` has left out."""
     notes = []
     for each in left_out[:SHOWN_LEFT_OUT]:
         entry = catalog.get(each.tool)
@@ -335,7 +332,6 @@ _FOR_EACH: Final = re.compile(r"\.forEach\(\s*async\b")
 
 
 def how_to_await(run: Run) -> str:
-    """Return advice on how to await calls that a program did not wait for."""
     if run.positions is not None and _FOR_EACH.search(run.positions.code):
         return "forEach does not wait for async functions: write `for (const x of list)` with await inside"
     return "await such calls"
@@ -485,7 +481,6 @@ def turned_away(*, released: bool) -> Failed:
 
 
 def over_output_limit(outputs: Sequence[dict[str, Any]], settings: CodeModeSettings) -> Failed | None:
-    """Return the verdict on a program that has printed too much; None if the program may continue."""
     message = exceeds(outputs, settings.max_output_bytes) if settings.on_output_limit == "fail" else None
     if message is None:
         return None
@@ -562,7 +557,6 @@ def _is_out_of_memory(thrown: Thrown, *, full: bool) -> bool:
 
 
 def _too_large(size: int, rejections: tuple[Thrown, ...], *, returned: bool) -> Failed:
-    """Return the verdict on a guest whose message is larger than the host accepts."""
     sent, limit = f"{math.ceil(10 * size / MIB) / 10:g} MiB", f"{MAX_TURN_BYTES // MIB} MiB"
     message = (
         f"the program sent {sent} in one turn, in arguments of calls and values for store(); the limit is {limit}; "
@@ -590,7 +584,6 @@ It matches only at the start of a word. Otherwise its time would be quadratic in
 
 
 def _with_nearest_function(message: str, error: Thrown, namespaces: OpenNamespaces) -> str:
-    """Add the nearest function to the first line of a message, if a function of a namespace does not exist."""
     first, newline, frames = message.partition("\n")
     match = _NO_FUNCTION.search(first) if error.name == "TypeError" else None
     found = None if match is None else namespaces.nearest_function(match[1])

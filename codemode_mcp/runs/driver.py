@@ -129,7 +129,6 @@ class Driver:
         self._deliveries = Deliveries(services.dispatcher, services.values, services.proposer)
 
     def close(self) -> None:
-        """Free the guest that is kept for the next program."""
         self._guests.close()
 
     async def start(self, run: Run, program: Program, observation: Observation) -> Outcome | SyntaxFault:
@@ -314,7 +313,6 @@ class Driver:
     async def _judge(
         self, run: Run, observation: Observation, turn: Turn, report: TurnReport | None
     ) -> Outcome | SyntaxFault | None:
-        """Decide about the last turn of a run, and end the run."""
         assert run.positions is not None
         failed = turn.stopped is None and report is not None and report.state == "failed"
         catalog = run.context.catalog
@@ -415,7 +413,6 @@ class Driver:
     async def _end(
         self, run: Run, status: Literal["completed", "failed"], notes: tuple[str, ...] = (), **parts: Any
     ) -> Outcome:
-        """Store the end of a run, and return its outcome. `parts`: further fields of the outcome."""
         # The stores first: reasons why some were refused are notes in the outcome.
         refused = await self._deliveries.execute_last_stores(run)
         if status == "failed":

@@ -71,7 +71,6 @@ class CallForm(Form, rename={"ended": "took", "read_only": "readOnly"}):
 
 
 def stored_text(form: Form) -> str:
-    """Return the text to store. Raises as `strict_json.ascii_json`."""
     return f'{{"format":{FORMAT},{ascii_json(form)[1:]}'
 
 
@@ -95,7 +94,6 @@ def call_form(record: CallRecord, zero: float) -> CallForm:
 
 
 def call_record_of(form: CallForm, zero: float) -> CallRecord:
-    """Return the record of a form. `zero`: the time at which the run began, on the clock of the record."""
     began = zero + form.began
     ended = None if form.ended is None else began + form.ended
     return CallRecord(**msgspec.structs.asdict(form) | {"began": began, "ended": ended})
@@ -109,7 +107,6 @@ def check_outputs(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def not_restorable(why: str) -> ProgramError:
-    """Return the error for a run that cannot be restored."""
     return ProgramError("snapshot_restore_failed", f"the suspended program cannot be restored: {why}")
 
 

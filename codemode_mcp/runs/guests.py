@@ -88,7 +88,6 @@ class Guests:
         return await self._get(self._turns, run, observation, until)
 
     def end_turn(self, run: Run) -> None:
-        """End the turn of a run, so that the next run in the queue gets one."""
         self._turns.release(run.share, run.owner)
 
     async def _get(self, slots: Slots, run: Run, observation: Observation, until: float) -> bool:
@@ -194,7 +193,6 @@ class Guests:
         run.guest = Guest(engine, image, memory_limit=run.memory_limit, suspended=suspended.snapshot)
 
     def take_back(self, run: Run) -> None:
-        """Free the guest of a run and its room in memory."""
         guest, run.guest = run.guest, None
         if guest is not None:
             # A suspended program is most likely resumed next, and then needs no fresh guest.
@@ -215,7 +213,6 @@ class Guests:
 
 
 def _with_clock(run: Run, turn: Turn) -> Turn:
-    """Record the times that a program has read in a turn. Return the turn."""
     if run.recorder is not None and run.guest is not None:
         readings = run.guest.seen_readings()
         if readings is not None:
@@ -224,7 +221,6 @@ def _with_clock(run: Run, turn: Turn) -> Turn:
 
 
 def _finish_timed(steps: Steps) -> tuple[Turn, float]:
-    """Compute a turn to its end. Return the turn and the seconds that it took."""
     began = time.perf_counter()
     return finish(steps), time.perf_counter() - began
 
@@ -254,7 +250,6 @@ class Slots:
         return f"<Slots: {self._free} of {self._count} free, {len(self._queue.groups)} shares waiting>"
 
     def try_acquire(self, share: str, owner: str) -> bool:
-        """Take a slot if one is free now for this owner. Return False otherwise."""
         if self._first is None:
             self._first = (share, owner)
         self._many_shares = self._many_shares or share != self._first[0]
@@ -270,7 +265,6 @@ class Slots:
             await self._queue.wait(share, owner, partial(self.release, share, owner))
 
     def release(self, share: str, owner: str) -> None:
-        """Give a slot back, and pass it on to the next one in the queue."""
         self._free += 1
         self._held[share] -= 1
         if not self._held[share]:
@@ -344,7 +338,6 @@ class SpareGuest:
             self._after(ROUNDS)
 
     def close(self) -> None:
-        """Free all guests."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
@@ -355,7 +348,6 @@ class SpareGuest:
             self._guest = None
 
     def _after(self, rounds: int) -> None:
-        """Call `_tidy` after some rounds of the event loop."""
         loop = asyncio.get_running_loop()
         self._next = loop.call_soon(self._after, rounds - 1) if rounds else loop.call_soon(self._tidy)
 

@@ -76,12 +76,10 @@ class LiveCall:
         self.wake()
 
     def wake(self) -> None:
-        """Wake the task that executes the call."""
         if self._news is not None:
             self._news.set()
 
     async def wait(self) -> None:
-        """Wait for the next `wake`."""
         self._news = anyio.Event()
         await self._news.wait()
 
@@ -120,12 +118,10 @@ DESCRIBE_SECONDS: Final = 1.0
 
 
 def is_program(target: str) -> bool:
-    """Return True for the id of a saved program."""
     return target.startswith(_PREFIX)
 
 
 def begins_program(tool: str, completion: Completion | None) -> bool:
-    """Return True if the answer to a call begins a saved program in the guest. `tool`: the id that was called."""
     return completion is not None and completion.error is None and is_program(tool)
 
 
@@ -140,11 +136,9 @@ class OpenPrograms:
 
     @property
     def records(self) -> list[CallRecord]:
-        """The records of the calls."""
         return [record for record, _ in self._open.values()]
 
     def begin(self, record: CallRecord, events: CallEvents) -> None:
-        """Add a program whose call was answered."""
         record.status, record.ended, record.size = "executing", None, 0
         self._open[record.id] = record, events
 
@@ -160,12 +154,10 @@ class OpenPrograms:
             self._end(end.target, now, code, max(0, end.bytes))
 
     def close(self, now: float) -> None:
-        """End all programs, because their run has ended."""
         for call in list(self._open):
             self._end(call, now, "aborted")
 
     def _end(self, call: int, now: float, code: str | None, size: int = 0) -> None:
-        """Write the end of a program into its record, and report it. `code`: None for a completed program."""
         record, events = self._open.pop(call)
         record.ended, record.size = now, size
         record.status = "completed" if code is None else "failed"
@@ -173,7 +165,6 @@ class OpenPrograms:
 
 
 async def failure(saved: SavedCalls, run: Run, end: ProgramEnd) -> Completion:
-    """Return the answer to the end of a program that has failed: the error for its caller."""
     assert end.error is not None
     entry = run.context.catalog.get(program_id(end.name))
     compiled = None

@@ -117,7 +117,6 @@ class RunManager:
         return self._live.take_late_notes(caller.owner, caller.client)
 
     def settings(self) -> CodeModeSettings:
-        """Return the current settings."""
         return self._settings
 
     def apply(self, settings: CodeModeSettings) -> None:
@@ -429,7 +428,6 @@ class RunManager:
         observation.settle(outcome)
 
     async def sweep_forever(self) -> None:
-        """Drop expired runs every `SWEEP_SECONDS`, until cancelled."""
         auditor = self._services.auditor
         while True:
             await anyio.sleep(SWEEP_SECONDS)
@@ -492,9 +490,7 @@ class Upstreams(Protocol):
         """
         ...
 
-    async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
-        """Return the catalog for a program of this caller that begins now, including the tools of its client."""
-        ...
+    async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog: ...
 
     async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
         """Wait until servers are up or known to be down, for at most `seconds`.

@@ -87,7 +87,6 @@ class OpenNamespaces:
 
     @property
     def shapes(self) -> Mapping[str, ScopeObject]:
-        """The shapes of the scopes, by the id of their namespace."""
         return {each.offered.id: each.shape for each in self._opened.values() if each.shape is not None}
 
     def nearest_function(self, expression: str) -> str | None:

@@ -92,23 +92,19 @@ class Observation:
         return self.noted
 
     async def sending_noted(self) -> None:
-        """Wait until the note of `note_sending` is written."""
         if self._notes is not None and not self.noted:
             await self._notes.written()
             self.noted = True
 
     def settle(self, outcome: Outcome | CodeModeError) -> None:
-        """Set the outcome, and wake the request."""
         self._outcome = outcome
         self._done.set()
 
     @property
     def is_settled(self) -> bool:
-        """True if the request has its outcome."""
         return self._done.is_set()
 
     async def settled(self) -> None:
-        """Wait until there is an outcome or an error."""
         await self._done.wait()
 
     async def outcome(self) -> Outcome:
@@ -247,7 +243,6 @@ class Polling:
             await begun[1].settled()
 
     def _driven(self, run_id: str, owner: str) -> tuple[Run, Observation] | None:
-        """Return a run of the owner that a request drives in this process, and this request."""
         run = self._live.runs.get(run_id)
         if run is None or run.owner != owner or run.observation is None:
             return None
@@ -315,11 +310,9 @@ class Operator:
 
     @property
     def store(self) -> tuple[StoreKind, str]:
-        """The kind and the name of the store of suspended runs."""
         return self._store.kind, self._store.name
 
     async def totals(self) -> Totals:
-        """Return the totals of suspended runs in the store."""
         return await self._store.totals()
 
     async def stored_views(self) -> list[RunView]:

@@ -199,7 +199,6 @@ def exceeds(outputs: Iterable[dict[str, Any]], cap: int) -> str | None:
 
 
 def too_much(cap: int) -> str:
-    """Return the message for a program whose value and output do not fit into an answer."""
     return f"value and output together are larger than maxOutputBytes ({cap}); return or print less"
 
 
@@ -382,7 +381,6 @@ class Cut:
 
     @property
     def marker(self) -> dict[str, Any]:
-        """The JSON that stands for the value in an answer."""
         stored = {} if self.ref is None else {"ref": self.ref, "read": f"await load({json.dumps(self.ref)})"}
         return {"truncated": True, "bytes": self.size, "preview": self.preview, **stored}
 
@@ -433,7 +431,6 @@ def _in_words(item: Mapping[str, Any], why: str = "") -> str:
 
 
 def _block(item: dict[str, Any]) -> dict[str, Any]:
-    """Return the content block of an image, or of other media that `image()` accepts."""
     kind, mime_type = item["mimeType"].partition("/")[0].lower(), item["mimeType"]
     if kind in ("image", "audio"):
         return {"type": kind, "mimeType": mime_type, "data": item["data"]}
@@ -522,7 +519,6 @@ class Transcripts:
             self._size -= self._kept.popitem(last=False)[1][1]
 
     def of(self, run_id: str) -> Transcript | None:
-        """Return a transcript; None if it is not kept."""
         found = self._kept.get(run_id)
         return None if found is None else found[0]
 

@@ -292,7 +292,6 @@ class CallStorage:
         return run.is_durable and not self._store.claims_are_valid()
 
     def permission(self, run: Run, live: LiveCall) -> Permission:
-        """Return whether this process may send a call now."""
         return may_send(run.custody, live.state, recorded=live.recorded, repeatable=live.record.repeatable)
 
     async def permit(self, run: Run, live: LiveCall) -> None:
@@ -364,7 +363,6 @@ class CallStorage:
                 return
 
     async def record_end(self, run: Run, live: LiveCall, completion: Completion) -> None:
-        """Store the end of a call, for whichever process continues its program."""
         # A write in progress stores the call as not ended. The end must be stored after it.
         async with run.writing:
             pass

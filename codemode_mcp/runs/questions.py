@@ -114,17 +114,13 @@ class Client(Protocol):
         ...
 
     @property
-    def supported(self) -> frozenset[QuestionMethod]:
-        """The methods of questions that the client can answer, by its declaration."""
-        ...
+    def supported(self) -> frozenset[QuestionMethod]: ...
 
     def progress(self, source: str, message: str) -> None:
         """Report progress of the open request. A message replaces an earlier unsent message of the same source."""
         ...
 
-    def way(self, question: Question | ApprovalQuestion) -> Way:
-        """Return the way in which the client gets a question."""
-        ...
+    def way(self, question: Question | ApprovalQuestion) -> Way: ...
 
     async def ask(self, question: Question | ApprovalQuestion) -> JsonObject:
         """Ask a question whose way is "ask", and return the MCP result.
@@ -206,7 +202,6 @@ class Questions:
         return self._count, self._turned_down
 
     def restore(self, count: int, turned_down: int) -> None:
-        """Set the state as it was in another process; see `state`."""
         self._count, self._turned_down = count, turned_down
 
     @property
@@ -216,7 +211,6 @@ class Questions:
 
     @property
     def being_asked(self) -> bool:
-        """True if a client is being asked a question."""
         return bool(self._open) and any(each.asking is not None for each in self._open.values())
 
     @property
@@ -346,7 +340,6 @@ class Questions:
         return found
 
     async def ask(self, opened: OpenQuestion, client: Client) -> None:
-        """Put a question of `to_ask` to the client, and accept its answer."""
         assert opened.asking is not None
         answer: JsonObject | QuestionRefused | None = None
         with opened.asking:
@@ -456,7 +449,6 @@ class Approvals:
 
     @property
     def calls(self) -> Collection[int]:
-        """The numbers of the waiting calls."""
         return self._waiting.keys()
 
     @property
@@ -465,7 +457,6 @@ class Approvals:
         return tuple(waiting.request for waiting in self._waiting.values())
 
     def remembers(self, tool: str) -> bool:
-        """Return True if calls of a tool, given by its id, are approved for this run."""
         return tool in self._approved
 
     @property
@@ -475,7 +466,6 @@ class Approvals:
         return frozenset(self._approved), self._denied, self._secret
 
     def restore(self, approved: Iterable[str], denied: int, secret: str) -> None:
-        """Set the state as it was in another process; see `state`."""
         self._approved, self._denied, self._secret = set(approved), denied, secret
 
     @property
@@ -634,7 +624,6 @@ class Approvals:
         self._on_change()
 
     def _remove(self, waiting: _Waiting) -> None:
-        """Remove a call that no longer waits, and withdraw the question about it."""
         self._waiting.pop(waiting.request.call, None)
         if waiting in self._asked:
             self._withdraw()

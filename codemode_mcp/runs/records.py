@@ -130,7 +130,6 @@ def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
 
 
 def task_text(live: LiveCall) -> str:
-    """Return the task of a call as text; empty without one."""
     return stored_text(_StoredTask(live.task, message_of(live.call))) if live.task else ""
 
 
@@ -145,7 +144,6 @@ def task_of(stored: StoredCall) -> tuple[ToolCall, str]:
 
 
 def digest(call: ToolCall) -> str:
-    """Return a digest of a call's target and arguments."""
     whole = f"{call.target}\0{call.input or ''}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(whole).hexdigest()[:32]
 
@@ -208,7 +206,6 @@ def made_of_stored(made: tuple[MadeCall, ...] | None, calls: Iterable[StoredCall
 
 
 def completion_text(completion: Completion) -> str:
-    """Return a completion as text."""
     return stored_text(completion_form(completion))
 
 
@@ -219,7 +216,6 @@ def completion_of(text: str) -> Completion:
 
 
 def completion_form(completion: Completion) -> CompletionForm:
-    """Return the form of a completion."""
     error = None if completion.error is None else astuple(completion.error)
     return CompletionForm(completion.id, completion.value, error, completion.of_call)
 

@@ -67,17 +67,14 @@ class SettledQueue(deque["Completion"]):
         self.extend(completions)
 
     def append(self, completion: Completion) -> None:
-        """Add a completion at the end."""
         super().append(completion)
         self.size += completion.size
 
     def extend(self, completions: Iterable[Completion]) -> None:
-        """Add completions, in order."""
         for completion in completions:
             self.append(completion)
 
     def popleft(self) -> Completion:
-        """Take the first completion. Raises `IndexError` if there is none."""
         completion = super().popleft()
         self.size -= completion.size
         return completion
@@ -250,7 +247,6 @@ class Run:
             self.context = replace(self.context, catalog=self.context.catalog.with_scopes(shapes))
 
     def observed_by(self, observation: Observation) -> None:
-        """Set the request that waits for the run."""
         self.observation = self.last_observation = observation
 
     def begin_request(self, observation: Observation) -> None:
@@ -293,7 +289,6 @@ class Run:
         return True
 
     def has_expired(self, now: float) -> bool:
-        """Return True if the run was suspended for too long and is about to be dropped. `now`: monotonic seconds."""
         suspended = self.state == "waiting" and self.observation is None
         return suspended and self.expires is not None and self.expires <= now
 
@@ -316,7 +311,6 @@ class Run:
         return self.custody == "lost"
 
     def check_fence(self) -> None:
-        """Raise `Fenced` if another process has the run now."""
         if self.fenced:
             raise Fenced(self.id)
 
@@ -328,7 +322,6 @@ class Run:
         self._notes.append(text if len(self._noted) <= MAX_NOTES else "There are more notes, which are not shown.")
 
     def show_output(self, outputs: Sequence[Mapping[str, Any]]) -> None:
-        """Pass the outputs of a turn to `on_output`."""
         if self.on_output is None or not outputs:
             return
         try:
@@ -351,7 +344,6 @@ class Run:
                 self._challenges[each] = None
 
     def take_notes(self) -> tuple[str, ...]:
-        """Return the notes for the next answer, and forget them."""
         notes, self._notes = tuple(self._notes), []
         return notes
 
@@ -361,7 +353,6 @@ class Run:
         return tuple(self._notes), frozenset(self._noted)
 
     def restore_notes(self, notes: Iterable[str], noted: Iterable[str]) -> None:
-        """Set the notes as they were in another process; see `notes`."""
         self._notes, self._noted = list(notes), set(noted)
 
     async def wait_for_change(self, until: float, clock: Callable[[], float]) -> None:
@@ -403,7 +394,6 @@ class Run:
 
     @property
     def can_settle(self) -> bool:
-        """True if anything can still settle a promise of the guest."""
         return bool(self.calls or self.timers or self.settled or self.requests or self.yields)
 
     @property
@@ -454,7 +444,6 @@ class Run:
         self.queue.clear()
 
     def cancel_unsent(self) -> None:
-        """Cancel the calls that were not sent."""
         for live in list(self.calls.values()):
             if live.is_unsent:
                 live.cancel()
@@ -503,7 +492,6 @@ class ChangeSignal:
         self._listener: anyio.Event | None = None
 
     def set(self) -> None:
-        """Set the signal, and wake its waiters."""
         self.is_set = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -532,7 +520,6 @@ class ChangeSignal:
         await self._listener.wait()
 
     def cancel_alarm(self) -> None:
-        """Cancel the timer of earlier waits."""
         self._set_alarm(math.inf, None)
 
     def _set_alarm(self, at: float, alarm: asyncio.TimerHandle | None) -> None:

@@ -168,8 +168,6 @@ class Calls:
         await self._end_stored(run, live, completion)
 
     def _task_options(self, run: Run, live: LiveCall) -> TaskOptions:
-        """Return what happens if the server answers a call with a task."""
-
         async def created(handle: str) -> None:
             live.task, live.record.is_task = handle, True
             await self._storage.record_task(run, live)
@@ -196,7 +194,6 @@ class Calls:
         return live
 
     def events_of(self, run: Run, call: int) -> CallEvents:
-        """Return the reporter of the events of a call."""
         return CallEvents(self._auditor, call_id(run.id, call), run.id)
 
     def _begin_or_queue(self, run: Run, live: LiveCall, *, begins: bool = True) -> bool:
@@ -215,11 +212,9 @@ class Calls:
         return True
 
     def _may_begin(self, run: Run) -> bool:
-        """Return True if a call may begin now."""
         return run.executing < self._settings().max_pending_tool_calls and not run.begun_enough and not is_behind(run)
 
     def _begin_soon(self, run: Run) -> None:
-        """Begin queued calls in the next round of the event loop."""
         if not run.begins_soon:
             run.begins_soon = True
             asyncio.get_running_loop().call_soon(self._next_round, run)
@@ -245,7 +240,6 @@ class Calls:
         self._closed = True
 
     async def _end_stored(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
-        """End a call, after its end was stored if a durable store has the call."""
         try:
             ended = completion
             if ended is None and not live.is_unsent:
@@ -273,7 +267,6 @@ class Calls:
             self.begin_queued(run)
 
     def begin_queued(self, run: Run) -> None:
-        """Begin queued calls, as long as there is room and the program takes its results."""
         while run.queue and self._may_begin(run):
             self._begin(run, run.queue.popleft())
 
@@ -306,7 +299,6 @@ class Calls:
         return verdict
 
     async def _resume(self, run: Run, live: LiveCall) -> None:
-        """Wait until an approved call has a slot again."""
         if run.executing < self._settings().max_pending_tool_calls:
             self._take_slot(run, live)
             return
@@ -338,8 +330,6 @@ class Calls:
             live.events.started(live.record.tool, given, definition=definition, queued_ms=queued or None)
 
     def _calling(self, run: Run, live: LiveCall) -> Calling:
-        """Return a call with all that this module lends to it."""
-
         def sent() -> None:
             live.admit()
             # If a suspension came in between after all, the call is stored as unsent. Then it must not be sent here.
@@ -433,7 +423,6 @@ class Calls:
         self._deliver(run, live, completion)
 
     def _deliver(self, run: Run, live: LiveCall, completion: Completion) -> None:
-        """Deliver the end of a call to a program that has not ended, and give its slot to the next call."""
         if run.state in ("running", "waiting") and not run.fenced and not self._closed:
             run.settled.append(completion)
             run.change()
@@ -502,7 +491,6 @@ def is_behind(run: Run) -> bool:
 
 
 def arguments_fit(run: Run, call: ToolCall) -> bool:
-    """Return True if the arguments of one more call are not too large."""
     return _input_size(call) < SMALL_ARGUMENTS or _arguments_size(run, call) <= ARGUMENTS_CHARACTERS
 
 
@@ -534,7 +522,6 @@ def _input_size(call: ToolCall) -> int:
 
 
 def cancelled(live: LiveCall) -> Completion:
-    """Return the end of a call that was given up."""
     return Completion(live.call.id, error=tool_call_error(live.record, "the call was cancelled", "aborted"))
 
 

@@ -72,7 +72,6 @@ def _catalog_line(catalog: Catalog) -> CatalogText:
 
 
 def record_start(run: Run, parts: StartParts) -> None:
-    """Record the start of the guest."""
     assert run.recorder is not None
     run.recorder.add(
         Start(
@@ -101,7 +100,6 @@ def _positions_text(positions: Positions | None) -> str:
 
 
 def record_end(run: Run, outcome: Outcome, elapsed_ms: float) -> None:
-    """Record the end of a run, with all of its output."""
     assert run.recorder is not None
     failed = outcome.status == "failed"
     run.recorder.end(
@@ -121,7 +119,6 @@ def record_end(run: Run, outcome: Outcome, elapsed_ms: float) -> None:
 async def recorded_answer(
     run: Run, live: LiveCall, question: Question, ask: Callable[[], Awaitable[JsonObject]]
 ) -> JsonObject:
-    """Ask a question of a server, and return the answer. Record both."""
     assert run.recorder is not None
     run.recorder.add(AskedFor(live.call.id, live.record.tool, question.method, json_text(question.params)))
     try:
@@ -190,7 +187,6 @@ class RecentResults:
             self._size -= self._received.popleft()[3]
 
     def clear(self) -> None:
-        """Remove all results."""
         self._received.clear()
         self._size = 0
 
@@ -228,7 +224,6 @@ class FinishedCalls(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The calls as the JSON text that the next program loads."""
         # Results are long, and JSON already, so they are not parsed.
         return f"[{','.join(map(_stored, self.calls))}]"
 

@@ -254,9 +254,7 @@ class RunStore(Protocol):
         """Drop expired runs. Return the ids of the dropped suspended runs, so that their calls can be cancelled."""
         ...
 
-    async def totals(self) -> Totals:
-        """Return the totals of suspended runs."""
-        ...
+    async def totals(self) -> Totals: ...
 
     # Methods for durable stores. The defaults suit a store whose runs no other process can take over.
 
@@ -317,7 +315,6 @@ class RunStore(Protocol):
         return
 
     async def owner_of(self, run_id: str) -> str | None:
-        """Return the owner of a suspended run, for the operator."""
         return None
 
     async def state_of(self, run_id: str, owner: str) -> RunState | None:
@@ -342,7 +339,6 @@ def unknown_run(run_id: str) -> ProgramError:
 
 
 def already_observed(run_id: str) -> RunObserved:
-    """Return the error for a run for which another request is waiting."""
     return RunObserved(
         "invalid_input", f"another request is waiting for run {run_id} already; use the answer of that request"
     )
@@ -404,7 +400,6 @@ def check_quotas(settings: CodeModeSettings, share: str, own: int, total: int) -
 
 
 def _limit(settings: CodeModeSettings, share: str) -> int:
-    """Return the maximum number of suspended programs of a share."""
     total = settings.max_suspended_runs
     if settings.max_suspended_runs_per_owner is not None:
         return min(settings.max_suspended_runs_per_owner, total)

@@ -308,7 +308,6 @@ class Takeover:
             )
 
     def report_success(self) -> None:
-        """Log that the store works again, if it had failed."""
         if self._failure is not None:
             self._failure = None
             log.info("the store of suspended runs works again")
@@ -370,7 +369,6 @@ class LiveRuns:
         self._ended_in_fallback: deque[str] = deque(maxlen=SHOWN_ENDED)
 
     def store_of(self, run_id: str) -> RunStore:
-        """Return the store that has a suspended run, or its end."""
         run = self.runs.get(run_id)
         if run is not None and run.store is not None:
             return run.store
@@ -431,7 +429,6 @@ class LiveRuns:
 
     @property
     def listed(self) -> set[str]:
-        """The ids of all runs that `views` returns."""
         return {each.last.id for each in self._ended} | self.runs.keys()
 
     def views(self) -> list[RunView]:
@@ -453,7 +450,6 @@ class LiveRuns:
         return None
 
     def transcript(self, run_id: str) -> Transcript | None:
-        """Return the program of one of these runs and its output so far; None if they were forgotten."""
         run = self.runs.get(run_id)
         return self._transcripts.of(run_id) if run is None else transcript_of(run, None)
 
@@ -470,12 +466,10 @@ class LiveRuns:
             del self._late[next(iter(self._late))]
 
     def take_late_notes(self, owner: str | None, client: str | None) -> tuple[str, ...]:
-        """Return the notes for an owner, or for one of several clients of an owner, and forget them."""
         return tuple(self._late.pop((owner, client), ())) if owner is not None else ()
 
 
 def transcript_of(run: Run, outcome: Outcome | None) -> Transcript:
-    """Return the program of a run and its output so far."""
     if outcome is None:
         return Transcript(run.source, tuple(run.history))
     failed = outcome.status == "failed"

@@ -142,7 +142,6 @@ def _text_contents(mime_type: str, text: str) -> ResultContents:
 
 
 def _binary_contents(value: Mapping[str, Any]) -> ResultContents | None:
-    """Return the contents of a value with binary data; None if it is another value."""
     data = value.get("data", value.get("blob"))
     mime_type = value.get("mimeType")
     if not isinstance(data, str) or not isinstance(mime_type, str) or not value.keys() <= _MEMBERS or not data:
@@ -248,13 +247,9 @@ class Values(Protocol):
         """Return the JSON text under a key or a ref; None if there is none."""
         ...
 
-    async def remove(self, owner: str, key: str) -> None:
-        """Remove the JSON text under a key or a ref, if there is one."""
-        ...
+    async def remove(self, owner: str, key: str) -> None: ...
 
-    async def listed(self, owner: str, offset: int, limit: int) -> Page:
-        """Return some of the entries of an owner."""
-        ...
+    async def listed(self, owner: str, offset: int, limit: int) -> Page: ...
 
     async def results(self, owner: str, before: int | None, limit: int) -> Sequence[ListedResult]:
         """Return results of an owner, the latest first. `before`: a number, to return results with lower ones alone."""
@@ -266,7 +261,6 @@ class Values(Protocol):
 
 
 def size_of(key: str, text: str) -> int:
-    """Return the size of an entry, as the limits count it."""
     return len(key) + len(text) + ENTRY
 
 
@@ -276,12 +270,10 @@ def new_ref() -> str:
 
 
 def preview_of(text: str) -> str:
-    """Return the beginning of a JSON text."""
     return clip(text, PREVIEW)
 
 
 def reserved_key() -> ProgramError:
-    """Return the error for a key that starts like a ref."""
     return ProgramError("nested_tool_failed", f"store(): keys that start with {REF_PREFIX!r} belong to results")
 
 
@@ -407,7 +399,6 @@ class MemoryValues:
             self._size -= oldest.size
 
     def _make_room(self, owned: _Owned, needed: int) -> bool:
-        """Drop the oldest results if that makes enough room. Return True if there is room."""
         over = owned.size + needed - self._max
         if needed <= 0 or over <= 0:
             return True

@@ -178,7 +178,6 @@ class Track:
         return f"<Track: {len(self._kept) + self._packed_count} of {self.total} calls>"
 
     def add(self, call: ToolCall, record: CallRecord) -> None:
-        """Remember a call."""
         text = call.input or ""
         self.total += 1
         self._keep(call.id, _Remembered(record, text if len(text) <= MAX_INPUT else None, len(text)))
@@ -217,7 +216,6 @@ class Track:
         return found
 
     def forget_oldest(self) -> None:
-        """Forget the oldest call in the ledger."""
         if self._lost:
             self._lost -= 1
         elif self._packed_count:
@@ -228,7 +226,6 @@ class Track:
             del self._kept[next(iter(self._kept))]
 
     def forget(self) -> None:
-        """Forget all calls, because the run is no longer listed."""
         self._kept.clear()
         self._packed, self._packed_count = b"", 0
         self.forgotten = True
@@ -245,12 +242,10 @@ class Track:
             self._keep(record.id, _Remembered(record, None, 0))
 
     def add_restored(self, call: ToolCall, record: CallRecord) -> None:
-        """Remember a call that another process made and that has not ended."""
         self.total -= 1
         self.add(call, record)
 
     def add_program(self, record: CallRecord) -> None:
-        """Remember the call of a saved program that began in another process and has not ended."""
         self._keep(record.id, _Remembered(record, None, 0))
 
     def views(
@@ -333,11 +328,9 @@ class MadeCalls:
         """Calls that have ended, and whose ends the program has not received yet. A store has them one by one."""
 
     def end(self, call: int, tool: str, outcome: CallOutcome) -> None:
-        """Add a call that has ended."""
         self._undelivered[call] = tool, outcome
 
     def deliver(self, call: int) -> None:
-        """Note that the program receives the end of a call."""
         ended = self._undelivered.pop(call, None)
         if ended is not None:
             self._delivered[ended] += 1
@@ -348,12 +341,10 @@ class MadeCalls:
             self._delivered[tool, outcome] += times
 
     def has_undelivered(self, call: int) -> bool:
-        """Return True if a call is among those whose ends the program has not received yet."""
         return call in self._undelivered
 
     @property
     def delivered(self) -> tuple[MadeCall, ...]:
-        """The calls whose ends the program has received."""
         return _listed(self._delivered)
 
     def __call__(self) -> tuple[MadeCall, ...]:
@@ -418,7 +409,6 @@ def is_error(value: str) -> bool:
 
 
 def made_text(made: Iterable[MadeCall]) -> str:
-    """Return made calls as text for a model or a person."""
     every = list(made)
     shown = [
         f"{escape_line(tool)} ({f'{times} times, ' if times > 1 else ''}{outcome})"

@@ -66,7 +66,6 @@ class OpenedStore:
     _seal: Seal | None = None
 
     async def wait_attempted(self, seconds: float) -> None:
-        """Wait until the first attempt to open the database has ended, for at most `seconds`."""
         if self._database is not None:
             with anyio.move_on_after(seconds):
                 await self._database.attempted.wait()
@@ -152,7 +151,6 @@ async def open_database(settings: StoreSettings, *, wall: Callable[[], float], f
 
 
 def file_of(settings: StoreSettings, folder: Path) -> Path:
-    """Return the path of a SQLite store."""
     return folder / FILE_NAME if settings.path is None else Path(settings.path)
 
 

@@ -249,7 +249,6 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
-        """Take a connection from the pool for the duration of the context. Raises `StoreUnavailable`."""
         if self._pool.is_closing():
             raise self._server.unavailable("this process is closing its connections")
         connection = await self._pool.acquire()

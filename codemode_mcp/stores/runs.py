@@ -404,14 +404,12 @@ def _note_followed(known: claiming.KnownRun, calls: tuple[StoredCall, ...]) -> N
 
 
 def states_of(runs: tuple[str, ...]) -> Work[dict[str, str]]:
-    """Return the states of existing runs, by id."""
     plain = tuple(map(escaped, runs))
     rows = yield Query(f"SELECT id, state FROM runs WHERE id IN ({placeholders(plain)})", plain)
     return {unescaped(run): state for run, state in rows}
 
 
 def owner_of(run_id: str) -> Work[str | None]:
-    """Return the owner of a suspended run; None if there is no such run."""
     rows = yield Query("SELECT owner FROM runs WHERE id = ? AND state = 'waiting'", (escaped(run_id),))
     return unescaped(rows[0][0]) if rows else None
 
@@ -427,7 +425,6 @@ def state_of(run_id: str, owner: str) -> Work[RunState | None]:
 
 
 def totals() -> Work[Totals]:
-    """Return the totals of suspended runs."""
     now: float = yield Now()
     rows = yield Query("SELECT COUNT(*), MIN(parked), SUM(size) FROM runs WHERE state = 'waiting'")
     count, first, size = rows[0]
@@ -447,7 +444,6 @@ def rows_of_views(process: str) -> Work[tuple[list[Row], frozenset[str], float]]
 
 
 def view_of_row(row: Row, alive: frozenset[str], now: float, blobs: Blobs) -> RunView:
-    """Return the view of a run for the operator."""
     plain, plain_owner, state, holder, began, ended, expires, code, view, queued = row
     run_id, owner = unescaped(plain), unescaped(plain_owner)
     shown = RunView(run_id, "waiting", "stdio" if owner.startswith("stdio:") else "http", None, 0, made=None)

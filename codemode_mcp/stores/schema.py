@@ -278,7 +278,6 @@ def address(url: str) -> Address:
 
 
 def _hosts_are_plain(hosts: str) -> bool:
-    """Return True for a list of host:port in which every port is a number."""
     host = r"(\[[0-9a-fA-F:.%]+\]|[\w.%-]*)(:\d{1,5})?"
     return re.fullmatch(rf"{host}(,{host})*", hosts, re.ASCII) is not None
 
@@ -305,7 +304,6 @@ class Lease:
     sent: float | None = None
 
     def renewed(self, sent: float) -> Lease:
-        """Return the lease after a successful renewal that was sent at time `sent`."""
         # Answers may arrive in another order than their requests. An older one must not shorten the lease.
         return self if self.sent is not None and self.sent > sent else replace(self, sent=sent)
 

@@ -378,7 +378,6 @@ class SqliteDatabase:
 
     @contextmanager
     def _mapping_errors(self) -> Iterator[None]:
-        """Replace errors of SQLite by `StoreUnavailable`, and log them."""
         try:
             yield
         except sqlite3.Error as error:
@@ -549,7 +548,6 @@ class ProcessLock:
             return False
 
     def alive(self, processes: frozenset[str]) -> frozenset[str]:
-        """Return those of these processes that are alive."""
         return frozenset(process for process in processes if process == self.process or self._is_alive(process))
 
     def release(self) -> None:

@@ -432,7 +432,6 @@ def call_of_row(
     body: bytes | None,
     result: bytes | None,
 ) -> StoredCall:
-    """Return the call of a row, without an executor."""
     return StoredCall(
         number,
         unescaped(tool),
@@ -459,7 +458,6 @@ def delete_unneeded() -> Work[None]:
 
 
 def trim_ended(max_runs: int, max_bytes: int) -> Work[None]:
-    """Delete the oldest ended runs beyond the limits."""
     rows = yield Query("SELECT COUNT(*), SUM(size) FROM runs WHERE state NOT IN ('waiting', 'expired')")
     count, size = rows[0][0], int(rows[0][1] or 0)
     if count <= max_runs and size <= max_bytes:
@@ -516,7 +514,6 @@ class Blobs:
         return _KEY_MARK.sub("", name)
 
     def seal(self, owner: str, run: str, name: str, text: str) -> bytes:
-        """Return the sealed form of a text."""
         return self._seal.seal(text.encode(*UTF8), owner=owner, run=run, field=name)
 
     async def seal_large(self, owner: str, run: str, name: str, data: bytes) -> bytes:
@@ -532,12 +529,10 @@ class Blobs:
         return self._seal.open(blob, owner=owner, run=run, field=name)
 
     def text_of(self, owner: str, run: str, name: str, blob: object) -> str:
-        """Return the text of a sealed form. Raises as `bytes_of`."""
         return self.bytes_of(owner, run, name, blob).decode(*UTF8)
 
 
 def damaged(why: str) -> ProgramError:
-    """Return the error for a run whose rows are damaged."""
     return ProgramError(
         "snapshot_restore_failed",
         f"the suspended program cannot be restored: its stored data is damaged ({why})",
@@ -550,22 +545,18 @@ def escaped(text: str) -> str:
 
 
 def unescaped(plain: str) -> str:
-    """Return the text of its escaped form."""
     text: str = json.loads(f'"{plain}"')
     return text
 
 
 @lru_cache(maxsize=KEPT_MANIFESTS)
 def manifest_hash(manifest: str) -> str:
-    """Return the name of a manifest: a hash of its text."""
     return "manifest:" + hashlib.sha256(manifest.encode(*UTF8)).hexdigest()
 
 
 def batches(ids: Sequence[str]) -> Iterable[tuple[str, ...]]:
-    """Return ids in batches, each small enough for one statement."""
     return (tuple(ids[start : start + BATCH_SIZE]) for start in range(0, len(ids), BATCH_SIZE))
 
 
 def placeholders(values: Sequence[object]) -> str:
-    """Return a placeholder for each value, as SQL."""
     return ", ".join("?" * len(values))

@@ -314,7 +314,6 @@ def _lock_usage(owner: str, now: float) -> Work[_Usage]:
 
 
 def _insert(usage: _Usage, entry: _Entry, now: float, limit: int) -> Work[bool]:
-    """Store an entry if there is room for it. Return True if there was."""
     rows = yield Query("SELECT number, size FROM kept WHERE owner = ? AND name = ?", (usage.owner, entry.name))
     number, freed = rows[0] if rows else (usage.latest + 1, 0)
     needed = entry.size - freed
@@ -332,7 +331,6 @@ def _insert(usage: _Usage, entry: _Entry, now: float, limit: int) -> Work[bool]:
 
 
 def _make_room(usage: _Usage, needed: int, limit: int) -> Work[bool]:
-    """Delete the oldest results if that makes enough room. Return True if there is enough."""
     over = usage.size + needed - limit
     if needed <= 0 or over <= 0:
         return True

@@ -60,7 +60,6 @@ class Now:
 
 
 def insert(table: str, row: Mapping[str, Any]) -> Query:
-    """Return the query that inserts a row, given by column."""
     marks = ", ".join("?" * len(row))
     return Query(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
 

@@ -76,16 +76,13 @@ class Mask:
         return f"<Mask: {len(self._placeholders)} values>"
 
     def digest(self, text: str) -> str:
-        """Return the digest of an original text."""
         data = text.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(data, digest_size=16, key=self.key).hexdigest()
 
     def text(self, text: str) -> str:
-        """Return a text with placeholders."""
         return self._secrets.replace(text, self._placeholders.__getitem__)
 
     def code(self, text: str) -> str:
-        """Return the text of a program with placeholders."""
         return self._in_code.replace(text, self._placeholders.__getitem__)
 
     def json(self, text: str) -> str:
@@ -111,7 +108,6 @@ class Mask:
         return token if masked == plain else json.dumps(masked)
 
     def value(self, value: Any) -> Any:
-        """Return JSON data with placeholders."""
         return map_json(value, self.text, self._number)
 
     def _number(self, value: float) -> Any:
@@ -121,7 +117,6 @@ class Mask:
     # lines
 
     def line(self, line: recorded.Line) -> recorded.Line:
-        """Return a line with placeholders."""
         if not self._placeholders:
             return line
         match line:

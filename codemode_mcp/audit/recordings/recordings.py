@@ -189,7 +189,6 @@ class KeptRecordings:
         return found
 
     def _make_room(self, tools: int) -> None:
-        """Drop the runs of the oldest catalogs, so that another one can be kept."""
         while self._catalogs:
             known = sum(runs[0].tools for runs in self._catalogs.values())
             if len(self._catalogs) < MAX_CATALOGS and known + tools <= MAX_TOOLS:
@@ -248,19 +247,16 @@ class KeptRecording:
         return f"<KeptRecording of {self.run_id[:12]}: {len(self._lines)} lines>"
 
     def append(self, line: Line | LazyLine) -> None:
-        """Keep a line, if there is room."""
         if not self._dropped:
             self._lines.append(line)
             self._owner.add(self, 0 if callable(line) else size_of(line))
 
     def drop(self) -> None:
-        """Forget the lines."""
         self._dropped = True
         self._lines.clear()
         self.catalog = None
 
     def encoded(self, mask: Mask) -> Iterator[bytes]:
-        """Yield the lines, masked."""
         for line in list(self._lines):
             yield encode(mask.line(line() if callable(line) else line))
 
@@ -306,7 +302,6 @@ class RecordingFolder:
         )
 
     def reopen(self, run_id: str) -> RecordingFile | None:
-        """Return the file of a run that another process has begun; None if there is none."""
         path = path_of(self._folder, run_id)
         if path is None or not path.is_file():
             return None
@@ -392,7 +387,6 @@ class Recorder:
         return f"<Recorder: {self._places}>"
 
     def add(self, line: Line | LazyLine) -> None:
-        """Add a line."""
         if self._ended:
             return
         if self._taken_over is not None:
@@ -402,11 +396,9 @@ class Recorder:
             place.append(line)
 
     def clock(self, readings: Readings) -> None:
-        """Record the times that the program has read in a turn."""
         self.add(recorded.Clock(readings.wall, readings.monotonic, readings.lost))
 
     def requests(self, requests: Sequence[RequestMessage]) -> None:
-        """Record the requests of a turn."""
         if requests:
             self.add(recorded.Requests(tuple(requests)))
 
@@ -438,7 +430,6 @@ class Recorder:
         return await anyio.to_thread.run_sync(snapshot_digest, snapshot)
 
     def resumed(self, elapsed_ms: float) -> None:
-        """Record the restoring of the guest."""
         self.add(recorded.Resumed(elapsed_ms))
 
     def noted(self, notes: Sequence[str]) -> None:
@@ -459,7 +450,6 @@ class Recorder:
 
 
 def snapshot_digest(snapshot: bytes) -> str:
-    """Return the digest by which a recording names a snapshot."""
     return hashlib.sha256(snapshot).hexdigest()
 
 

@@ -89,7 +89,6 @@ class RecordingWriter:
 
     @property
     def is_behind(self) -> bool:
-        """True if so many lines wait that no more are accepted."""
         return self._entered - self._left > MAX_WAITING
 
     def put(self, file: RecordingFile, line: recorded.Line | LazyLine | None) -> None:
@@ -206,7 +205,6 @@ class RecordingFile:
     # in the thread of the writer
 
     def add(self, line: bytes) -> None:
-        """Add a line, which is written soon."""
         if self._failed:
             return
         self._lines.append(line)
@@ -218,7 +216,6 @@ class RecordingFile:
             self.write_lines()
 
     def write_lines(self) -> None:
-        """Write the lines that were added."""
         if self._failed or not self._lines:
             return
         data = memoryview(b"".join(self._lines))
@@ -250,7 +247,6 @@ class RecordingFile:
         self.release()
 
     def release(self) -> None:
-        """Write the lines that were added, and close the file."""
         self.write_lines()
         if self._descriptor is not None:
             os.close(self._descriptor)
@@ -328,7 +324,6 @@ def size_of(line: recorded.Line) -> int:
 
 
 def _request_size(request: RequestMessage) -> int:
-    """Return the characters of all texts of a request."""
     size = 0
     for name in request.__struct_fields__:
         value = getattr(request, name)

@@ -166,7 +166,6 @@ class Opening:
                 await self._run_with(pool, recordings)
 
     async def _run_with(self, pool: UpstreamPool, recordings: Recordings | None) -> None:
-        """Open everything that depends on the upstream servers, and keep it open until cancelled."""
         from codemode_mcp.catalog.observed_types import ObservedTypes
         from codemode_mcp.catalog.per_caller import Catalogs
         from codemode_mcp.catalog.plugins.bundled import bundled
@@ -290,12 +289,10 @@ class Opening:
                 await anyio.sleep_forever()
 
     def _page_address(self, run_id: str) -> str | None:
-        """Return the address of the page about the approvals of a run; None if no page is open."""
         page = self._page or self._own_page
         return None if page is None else page.address_of(run_id)
 
     async def _open_page(self, group: TaskGroup) -> dict[str, Any]:
-        """Open the page of this application. Its tasks run in the group. Raise `BadMessage`."""
         from codemode_mcp.server.control.protocol import BadMessage
 
         if self._own_page is None:

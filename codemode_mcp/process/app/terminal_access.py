@@ -84,7 +84,6 @@ def listen(control: Control) -> AbstractAsyncContextManager[object]:
 
 
 def clients_json(connected: ConnectedClients, overrides: Sequence[ProfileOverride]) -> list[dict[str, Any]]:
-    """Return clients as JSON, each with its profile and the override that changes it."""
     listed = []
     for each in connected.listed():
         override = override_of(each.client.name, overrides)
@@ -224,7 +223,6 @@ async def _run(command: tuple[str, ...], run_id: str, environ: Mapping[str, str]
 
 
 def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill a command that still runs, and its process group."""
     if process.returncode is not None:
         return  # its process id may belong to another process by now
     with suppress(OSError):

@@ -88,7 +88,6 @@ class Apps:
 
     @property
     def open(self) -> list[App]:
-        """The applications that are open."""
         return [entry.app for entry in self._entries if entry.app is not None]
 
     def close(self) -> None:
@@ -202,7 +201,6 @@ class _Entry:
         self.left_at = anyio.current_time()
 
     def serves(self, config: Config, environ: Mapping[str, str]) -> bool:
-        """Return True if a client with this configuration and these variables can use the application."""
         current = self.config if self.app is None else self.app.config
         return not self.over.is_set() and _shared_part(current, self.environ) == _shared_part(config, environ)
 

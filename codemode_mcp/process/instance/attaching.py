@@ -344,7 +344,6 @@ class _Lines:
         self.set_timeout(seconds)
 
     def set_timeout(self, seconds: float) -> None:
-        """Set the time for everything that follows."""
         self._deadline = time.monotonic() + seconds
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -463,7 +462,6 @@ def _lasting_folder() -> Path:
 
 
 def _first_line(output: Any, seconds: float) -> bytes:
-    """Return the first line of a pipe; empty if there is none within a time."""
     import threading
 
     found: list[bytes] = []

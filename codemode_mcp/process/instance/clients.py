@@ -67,7 +67,6 @@ class Client:
 
     @property
     def options(self) -> Options:
-        """The options of `serve` that bind the client."""
         return self._hello.options
 
     @property
@@ -77,7 +76,6 @@ class Client:
 
     @property
     def folder(self) -> str:
-        """The working directory of the client."""
         return self._hello.folder
 
     def print(self, text: str) -> bool:
@@ -102,7 +100,6 @@ class Client:
         self._scope.cancel()
 
     def facts(self, now: float) -> dict[str, Any]:
-        """Return facts about the client, as JSON."""
         options = self._hello.options
         command = None if options.command is None else options.command.name
         described = None if self._surface is None else self._surface.client
@@ -122,7 +119,6 @@ class Client:
         }
 
     async def serve(self, app: App) -> None:
-        """Answer the client until it leaves, or the session is ended."""
         options = self._hello.options
         caller = replace(
             app.operator, share=f"{CLIENT}{self.number}", read_only=options.read_only, context=options.context
@@ -290,7 +286,6 @@ class RelayedLines:
         await self._connection.send(message + b"\n")
 
     def notes_of(self, request: RequestId) -> RelayNotes:
-        """Return the notes about the run of a request."""
         return RelayNotes(self._connection, request)
 
 
@@ -349,7 +344,6 @@ class CommandTerminal:
 
     @property
     def status(self) -> str:
-        """The text of the progress line."""
         return self._status
 
     @status.setter
@@ -363,7 +357,6 @@ class CommandTerminal:
         self.write(print=text)
 
     def say(self, text: str) -> None:
-        """Print a message for a person."""
         self.write(say=text)
 
     def ask(self, question: Question) -> None:
@@ -408,7 +401,6 @@ class CommandTerminal:
         scope.cancel()
 
     def write(self, **message: Any) -> None:
-        """Send a message to the process of the command."""
         self.write_line(protocol.encode(message))
 
     def write_line(self, line: bytes) -> None:

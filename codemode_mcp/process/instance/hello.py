@@ -111,7 +111,6 @@ def read_environment(line: bytes | None) -> dict[str, str]:
 
 
 def is_newer(version: str, than: str) -> bool:
-    """Return True if a version is a later release than another one."""
     return _release(version) > _release(than)
 
 

@@ -151,7 +151,6 @@ class Host:
             self._over.set()
 
     async def _close(self) -> None:
-        """Suspend the runs, answer the open requests, and end the connections."""
         # A server or a thread that does not end must not keep the process: no other instance starts meanwhile.
         backstop = threading.Timer(CLOSE_SECONDS, os._exit, (1,))
         backstop.daemon = True
@@ -208,7 +207,6 @@ class Host:
     # clients
 
     async def _attach(self, connection: Accepted, request: dict[str, Any]) -> None:
-        """Serve one relay until it leaves."""
         from codemode_mcp.process.instance.apps import ClientConfig, NotOpened
         from codemode_mcp.process.instance.clients import Client, logging_for
 
@@ -303,7 +301,6 @@ class Host:
             self._http = None
 
     async def _open_page(self, connection: Accepted, config: Config, source: ClientConfig) -> None:
-        """Open the page, and tell a command its address. Raise `Refusal`."""
         assert self._group is not None
         admitted = await self._page.admit(config.ui, self._group)
         opened: Exception | None = await self._group.start(self._keep_for_page, config, source)
@@ -356,12 +353,10 @@ class Host:
     # for terminals and the page
 
     def _client_facts(self) -> list[dict[str, Any]]:
-        """Return facts about the connected clients, as JSON."""
         now = time.monotonic()
         return [client.facts(now) for client in self._clients.values()]
 
     async def _facts(self) -> dict[str, Any]:
-        """Return facts about the instance and its clients, as JSON."""
         from codemode_mcp.process.instance.status import pids_of, servers_of, with_usage
 
         now = time.monotonic()
@@ -451,7 +446,6 @@ class Reports:
 
     @asynccontextmanager
     async def listen(self, control: Control) -> AsyncIterator[None]:
-        """Let terminals reach one application for the duration of the context."""
         self._controls.append(control)
         try:
             yield
@@ -486,7 +480,6 @@ class Reports:
         return _NO_APPS
 
     async def _merged_servers(self, line: bytes) -> dict[str, Any]:
-        """Return one answer with the servers of all applications."""
         answers = [await control.answer(line) for control in [*self._controls]]
         for answer in answers:
             if not answer.get("ok"):
@@ -505,7 +498,6 @@ class Reports:
         return answers[0] if answers else _NO_APPS
 
     async def _merged(self, line: bytes, key: str) -> dict[str, Any]:
-        """Return one answer with the items of all applications."""
         answers = [await control.answer(line) for control in [*self._controls]]
         merged: dict[str, Any] | None = None
         for answer in answers:

@@ -232,7 +232,6 @@ def is_running(key: str) -> bool:
 
 
 def _open_own(path: Path, flags: int) -> int:
-    """Open a file, which is created if needed. Return the descriptor."""
     # Opening a pipe without O_NONBLOCK would wait for its reader.
     flags |= os.O_CREAT | NO_LINK | getattr(os, "O_NONBLOCK", 0)
     try:

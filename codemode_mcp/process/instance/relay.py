@@ -176,7 +176,6 @@ class Relay:
     # from the instance to the client
 
     def _read_instance(self, attached: Attached) -> None:
-        """Pass on the lines of an instance until the connection ends. Raises `_ClientGone`."""
         lines = _Splitter()
         data = attached.received
         is_incomplete = False
@@ -356,7 +355,6 @@ class _Splitter:
 
 
 def _read(source: int) -> bytes:
-    """Return the next bytes of a descriptor; empty at the end."""
     while True:
         try:
             return os.read(source, READ_BYTES)

@@ -75,7 +75,6 @@ class RelayedSession:
 
     @property
     def awaits_answers(self) -> bool:
-        """True if the client waits for an answer."""
         return any(not request.hidden for request in self._requests.values())
 
     def from_client(self, line: bytes) -> Outgoing | None:
@@ -103,7 +102,6 @@ class RelayedSession:
         return Outgoing(line, None)
 
     def sent(self, key: str | None) -> None:
-        """Note that the whole line of a request was sent to an instance."""
         if key is not None and (request := self._requests.get(key)) is not None:
             request.sent = True
 
@@ -128,7 +126,6 @@ class RelayedSession:
         return line
 
     def note(self, note: dict[str, Any]) -> None:
-        """Take a note of the instance about the run of a request."""
         match note:
             case {"progress": number, "run": str() | None as run, "dispatched": bool() as dispatched}:
                 request = self._requests.get(_key(number))
@@ -196,7 +193,6 @@ class RelayedSession:
         return Outgoing(line if _key(own) == key else _encode({**_message(message, line), "id": own}), None)
 
     def _question(self, line: bytes, number: object, message: Any) -> bytes:
-        """Return a question with the id that the client sees."""
         shown = self._shown_id(number)
         self._questions[_key(shown)] = number
         return line if shown is number else _encode({**_message(message, line), "id": shown})
@@ -252,7 +248,6 @@ class _Request:
         self.acknowledged = False
 
     def replayed(self) -> bytes:
-        """Return the line for the next instance."""
         if self.method != "tools/call" or not self.sent:
             return self.line
         facts = json.dumps({"run": self.run, "dispatched": self.dispatched})
@@ -324,7 +319,6 @@ def _encode(message: dict[str, Any]) -> bytes:
 
 
 def _failure(key: str, request: _Request, why: str) -> bytes:
-    """Return the answer to a request that no instance can answer."""
     text = why
     if request.method == "tools/call":
         if request.dispatched:

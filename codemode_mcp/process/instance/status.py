@@ -27,7 +27,6 @@ def servers_of(apps: Sequence[App]) -> list[dict[str, Any]]:
 
 
 def pids_of(app: App) -> frozenset[int]:
-    """Return the processes of all servers of an application."""
     return frozenset(pid for view in app.server_views() for pid in app.server_pids(view.name))
 
 
@@ -113,7 +112,6 @@ def usage_of(pids: Collection[int], *, groups: bool = False) -> Usage:
 
 
 def _in_proc(pids: Collection[int], groups: bool) -> Iterator[int | None]:
-    """Yield the size of each process that is found in /proc."""
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
@@ -134,7 +132,6 @@ def _proc_size(name: str) -> int | None:
 
 
 def _by_ps(pids: Collection[int], groups: bool) -> Iterator[int | None]:
-    """Yield the size of each process that `ps` lists."""
     try:
         result = subprocess.run(["ps", "-axo", "pid=,pgid=,rss="], capture_output=True, timeout=PS_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError):

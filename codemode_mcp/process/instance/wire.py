@@ -108,7 +108,6 @@ def encode_line(message: Mapping[str, Any]) -> bytes:
 
 
 def encode_note(note: Mapping[str, Any]) -> bytes:
-    """Return a note as a line, with its line feed."""
     return MARK + encode_line(note)
 
 

@@ -184,7 +184,6 @@ _OPTIONS = ("timeoutMs",)
 
 
 def _options_problem(options: Any) -> str | None:
-    """Return the problem with the second argument of a call; None if it is valid."""
     if not isinstance(options, dict):
         return f"takes one object, and options such as {{ timeoutMs: 5000 }} after it, got {seen(options)}"
     for name in options:
@@ -327,7 +326,6 @@ class ConfiguredArguments:
         self._secrets: dict[str, RepeatedSecrets | None] = {}
 
     def secrets(self, entry: Entry) -> RepeatedSecrets | None:
-        """Return the secret values that the server of a tool may repeat; None if there are none."""
         if not self.overrides or entry.source != "mcp":
             return None
         server = entry.source_name
@@ -421,22 +419,17 @@ class RepeatedSecrets:
         return self._secrets.hide_in(value)
 
     def hide_in_outcome(self, outcome: ToolOutcome) -> ToolOutcome:
-        """Return the end of a call with `***` for each secret value in its result and its notes."""
         result = self._secrets.hide_in(outcome.result, outcome.text)
         text = outcome.text if result is outcome.result else None
         return replace(outcome, result=result, notes=tuple(map(self.hide, outcome.notes)), text=text)
 
     def hide_in_progress(self, on_progress: ProgressFn) -> ProgressFn:
-        """Return a function that passes on progress with `***` for each secret value in its message."""
-
         async def report(progress: float, total: float | None, message: str | None) -> None:
             await on_progress(progress, total, self.hide(message))
 
         return report
 
     def hide_in_questions(self, ask: AskFn) -> AskFn:
-        """Return a function that passes on questions with `***` for each secret value."""
-
         def ask_without(question: Question) -> Any:
             params: JsonObject = self.hide(question.params)
             return ask(replace(question, params=params))

@@ -157,14 +157,12 @@ class Dispatcher:
     # look-ups
 
     def answer(self, lookup: Lookup, context: CallContext, note: Callable[[str], None] = lambda _: None) -> Completion:
-        """Answer a look-up from the run's catalog. `note`: called with a note for the reader of the run's result."""
         return answer(lookup, context, self._settings, note)
 
     # programs
 
     @property
     def admits_programs(self) -> bool:
-        """True if a hook may apply to programs."""
         interception = self._interception
         return interception is not None and (not interception.is_ready or interception.has_hooks(EXEC_ID))
 
@@ -306,12 +304,10 @@ class Dispatcher:
         return begin_text(calling.call, compiled, arguments)
 
     def refuse_held(self, entry: Entry, arguments: JsonObject, view: UpstreamView, resources: Collection[str]) -> None:
-        """Raise `CodeModeError` if a request is about a held item; see `HeldItems.check`."""
         if self._held is not None and self._held.may_hold(entry):
             self._held.check(entry, arguments, view, resources)
 
     def asks_for(self, target: str, context: CallContext) -> bool:
-        """Return True if a call of this id needs a person's approval."""
         return self._rules.asks_for(target, context)
 
 
@@ -328,7 +324,6 @@ def _note_undeclared(entry: Entry, context: CallContext, note: Callable[[str], N
 
 
 def _failed(calling: Calling, error: Exception) -> Completion:
-    """Return the end of a call that has failed."""
     record = calling.record
     if not isinstance(error, CodeModeError):
         log.error("call of %s failed in an unexpected way", escape_line(record.tool), exc_info=error)

@@ -95,11 +95,9 @@ class CallRecord:
         return self.repeatable or not self.dispatched
 
     def note_queued(self, why: str) -> None:
-        """Note why the call is not sent yet, in words."""
         self.why_queued = why
 
     def milliseconds(self, now: float) -> int:
-        """Return the duration of the call, so far if it has not ended."""
         return round(((now if self.ended is None else self.ended) - self.began) * 1000)
 
 
@@ -363,7 +361,6 @@ class CallEvents:
         self._emit("call_started", tool, inputs=inputs, definition=definition, **fields)
 
     def asked(self, request: ApprovalRequest) -> None:
-        """Report that a person is asked to approve the call."""
         if self._auditor.listening:
             given = {name: each for name, each in request.arguments.items() if name not in request.unrecorded}
             self._emit("call_asked", request.tool, inputs=json_text(given), reason=request.reason)
@@ -371,7 +368,6 @@ class CallEvents:
             self.noticed("call_asked")
 
     def decided(self, request: ApprovalRequest, verdict: Verdict) -> None:
-        """Report the verdict on the call."""
         self._emit(
             "call_decided",
             request.tool,
@@ -507,18 +503,15 @@ class Calling(NamedTuple):
 
     @property
     def entry(self) -> Entry:
-        """The entry of the run's catalog that the call names."""
         call, context = self.call, self.context
         return entry_by_id(call.target, context) if call.by_id else context.catalog.resolve(call.target)
 
     def progress(self, secrets: RepeatedSecrets | None) -> ProgressFn | None:
-        """Return the function that takes progress. `secrets`: secret values that the server may repeat."""
         if secrets is None or self.on_progress is None:
             return self.on_progress
         return secrets.hide_in_progress(self.on_progress)
 
     def asking(self, secrets: RepeatedSecrets | None) -> Asking | None:
-        """Return the person who can be asked. `secrets`: secret values that the server may repeat."""
         if self.ask is None:
             return None
         ask = self.ask if secrets is None else secrets.hide_in_questions(self.ask)

@@ -180,7 +180,6 @@ class CallRules:
             )
 
     def _refuse_held(self, entry: Entry, present: Tool | None) -> None:
-        """Raise `PolicyDenied` if the tool is held, as the server lists it now."""
         if self._trust is not None and entry.source == "mcp":
             if present is None:
                 why = self._trust.admits_unlisted(entry.source_name, entry.original.name)
@@ -269,7 +268,6 @@ class HeldItems:
         self._trust = trust
 
     def may_hold(self, entry: Entry) -> bool:
-        """Return True if prompts or templates of an entry's server may be held."""
         return entry.source == "mcp" and entry.operation is not None and self._trust.is_pinned(entry.source_name)
 
     def check(
@@ -311,7 +309,6 @@ class HeldItems:
         return {**result, listed.form.key: self._trust.usable(entry.source_name, listed.kind, seen)}
 
     def _known_list(self, entry: Entry, kind: ListedKind, view: UpstreamView) -> tuple[JsonObject, ...]:
-        """Return the list of a kind. Raise `UpstreamError` if it is not known."""
         if kind == "prompt":
             listed = _require_list(entry, view.prompt_list, PROMPTS, view)
         else:
@@ -348,7 +345,6 @@ class HeldItems:
 def _require_list(
     entry: Entry, listed: tuple[JsonObject, ...] | None, form: ItemKind, view: UpstreamView
 ) -> tuple[JsonObject, ...]:
-    """Return a list of the server. Raise `UpstreamError` if it is not known."""
     if listed is not None:
         return listed
     why = next((problem for problem in view.problems if problem.startswith(form.method)), "it has not listed them yet")
@@ -382,7 +378,6 @@ class CallBudgets:
         self._wall = wall
 
     def apply(self, settings: Sequence[BudgetSettings]) -> None:
-        """Use these budgets from now on."""
         self._budgets.apply(settings)
 
     def limits(self, entry: Entry) -> bool:
@@ -408,7 +403,6 @@ class CallBudgets:
         return CallUse(self, entry, context, self._clock) if self.limits(entry) else None
 
     def add(self, entry: Entry, context: CallContext, unit: Unit, amount: int) -> None:
-        """Count an amount."""
         self._budgets.add(context.caller, context.quota_share, entry.source_name, self._clock(), unit, amount)
 
     def views(self) -> list[AccountView]:

@@ -96,7 +96,6 @@ class SchemaCheck:
         return self._validator is None or self._fits(arguments)
 
     def problems_without(self, given: dict[str, Any], reserved: Collection[str]) -> list[str]:
-        """Return the problems without values of reserved arguments, each as one line."""
         if self._validator is None or self._fits(given):
             return []
         problems, complete = self._errors.problems(given)
@@ -216,7 +215,6 @@ def _weight(schema: Mapping[str, Any]) -> int:
 
 
 def _lines(problems: list[Problem], *, complete: bool) -> list[str]:
-    """Return a line for each problem, as far as there is room."""
     lines: list[str] = []
     size = 0
     for problem in problems[:_MAX_PROBLEMS]:

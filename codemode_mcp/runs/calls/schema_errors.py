@@ -261,7 +261,6 @@ class _Search:
     def _misspelt(
         self, missing: list[str], properties: Mapping[str, Any], value: Mapping[str, Any], path: Path
     ) -> Iterator[Problem]:
-        """Yield problems for undeclared members that are probably missing members with a misspelt name."""
         for name in value:
             if name not in properties and missing and self._compared > 0:
                 near = self._near(missing, name, value)
@@ -272,7 +271,6 @@ class _Search:
     def _other_members(
         self, sub: Subschema, value: dict[str, Any], path: Path, depth: int, properties: dict[str, Any]
     ) -> Iterator[Problem]:
-        """Yield the problems of members with `patternProperties` and `additionalProperties`."""
         patterns = dict_in(sub.schema, "patternProperties")
         rest = self._under(sub, "additionalProperties") if "additionalProperties" in sub.schema else None
         if not patterns and rest is None:
@@ -312,7 +310,6 @@ class _Search:
         return Problem((*path, name), f"{text}{THERE_ARE}{listed_names(names)}", "unknown", near=near)
 
     def _near(self, names: Sequence[str], name: str, value: Mapping[str, Any]) -> str | None:
-        """Return the nearest of the names that are not given; None if there is none, or no work left to find it."""
         if not self._may_hint(len(names)):
             return None
         return next(iter(nearest(name, [each for each in names if each not in value], count=1)), None)
@@ -347,7 +344,6 @@ class _Search:
     def _none_of(
         self, branches: Sequence[Subschema], tried: Sequence[list[Problem]], value: Any, path: Path
     ) -> Problem:
-        """Return the problem of a value that no branch accepts, because of its type or its choices."""
         choices: list[Any] = []
         for branch in branches:
             found = next(filter(None, map(choices_with_null, self._subschemas.followed(branch))), None)

@@ -229,7 +229,6 @@ def merged(found: Iterable[Problem]) -> list[Problem]:
 
 
 def _names_listed_once(problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Yield the problems. The names that are declared at a path are listed only once."""
     listed: set[tuple[Path, str]] = set()
     for problem in problems:
         text, _, names = problem.text.partition(THERE_ARE) if problem.kind == "unknown" else (problem.text, "", "")
@@ -269,7 +268,6 @@ def no_such(path: Path) -> str:
 
 
 def did_you_mean(path: Path, near: str, about: str = "") -> str:
-    """Return the words for an undeclared name if another name was probably meant."""
     return f"{no_such(path)}; did you mean {shown_name(near)}{about}?"
 
 
@@ -293,7 +291,6 @@ def with_others(problems: list[Problem], others: Sequence[str], path: Path) -> l
 
 
 def lacks(branches: Sequence[Sequence[str]], path: Path) -> Problem:
-    """Return the problem of a value that lacks a required property of every branch."""
     lacking = [" and ".join(shown_name(name) for name in names[:4]) for names in branches[:6]]
     more = ["…"] if len(branches) > 6 else []
     return Problem(path, f"missing {clip(', or '.join(dict.fromkeys([*lacking, *more])), MAX_OPTIONS)}")
@@ -505,13 +502,11 @@ def choices_with_null(schema: Mapping[str, Any]) -> list[Any] | None:
 
 
 def dict_in(schema: Any, keyword: str) -> dict[str, Any]:
-    """Return the object under a keyword, or an empty one."""
     found = schema.get(keyword) if isinstance(schema, Mapping) else None
     return found if isinstance(found, dict) else {}
 
 
 def list_in(schema: Any, keyword: str) -> list[Any]:
-    """Return the array under a keyword, or an empty one."""
     found = schema.get(keyword) if isinstance(schema, Mapping) else None
     return found if isinstance(found, list) else []
 

@@ -49,7 +49,6 @@ class Results:
 
     @staticmethod
     def note(record: CallRecord, result: Any) -> None:
-        """Note facts about a result of a server in the record of its call."""
         record.challenges = challenges_of(result)
         if record.watched:
             record.seen = sizes.seen(result)
@@ -84,7 +83,6 @@ class Results:
         return text
 
     def check_size(self, entry: Entry, text: str) -> None:
-        """Raise `UpstreamError` for a result that is too large."""
         size, limit = sizes.size(text), self._settings().max_tool_result_bytes
         if size > limit:
             raise UpstreamError(
@@ -102,7 +100,6 @@ class Results:
 
 
 def tool_call_error(record: CallRecord, message: str, code: str) -> GuestError:
-    """Return the `ToolCallError` that a program gets for a call."""
     data: dict[str, object] = {
         "tool": record.tool,
         "dispatched": record.dispatched,
@@ -116,7 +113,6 @@ def tool_call_error(record: CallRecord, message: str, code: str) -> GuestError:
 
 
 def refuse_app(entry: Entry, arguments: Mapping[str, Any]) -> None:
-    """Raise `ProgramError` if a request is about the resource of an app."""
     if entry.operation is not None and _is_of_app(arguments.get("uri")):
         raise ProgramError(
             "nested_tool_failed",
@@ -126,7 +122,6 @@ def refuse_app(entry: Entry, arguments: Mapping[str, Any]) -> None:
 
 
 def without_apps(entry: Entry, result: Any) -> Any:
-    """Return the result of a request without the resources of apps."""
     key, member = _LISTED.get(entry.method, ("", ""))
     items = result.get(key) if isinstance(result, dict) else None
     if not isinstance(items, list):
@@ -194,7 +189,6 @@ def _replacement(text: str) -> JsonObject:
 
 
 def event_of(entry: Entry, number: int, arguments: JsonObject, context: CallContext) -> ToolCallEvent:
-    """Return the event of a call for hooks and middleware."""
     effects = entry.effects
     return ToolCallEvent(
         tool_id=entry.id,
