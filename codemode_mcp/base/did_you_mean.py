@@ -53,12 +53,10 @@ def nearest(wanted: str, names: Iterable[str], *, count: int = 3) -> list[str]:
 
 
 def hint(near: Sequence[str]) -> str:
-    """Return names that `nearest` found as the end of a message; empty if there are none."""
     return f" Nearest: {', '.join(near)}." if near else ""
 
 
 def one_hint(wanted: str, names: Iterable[str]) -> str:
-    """Return the closest name as the end of a sentence; empty if no name is close."""
     near = nearest(wanted, names, count=1)
     return f'; did you mean "{near[0]}"?' if near else ""
 
@@ -125,7 +123,6 @@ def _is_slip(a: str, b: str) -> bool:
 
 
 def _common_prefix(one: str, other: str) -> int:
-    """Return the length of the common prefix of two texts."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 

@@ -21,7 +21,6 @@ def install_command(extra: str, *, again: bool = False) -> str:
 
 
 def requirements(extra: str) -> list[str]:
-    """Return the packages of an extra, from the metadata of this installation."""
     from importlib import metadata  # takes 12 ms, and a server needs it rarely
 
     try:

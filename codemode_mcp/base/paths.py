@@ -13,17 +13,14 @@ def cache_dir() -> Path:
 
 
 def listings_dir() -> Path:
-    """Return the folder for the tool lists of servers."""
     return cache_dir() / "listings"
 
 
 def vectors_dir() -> Path:
-    """Return the folder for the vectors of the extra `semantic`."""
     return cache_dir() / "embeddings"
 
 
 def config_dir() -> Path:
-    """Return the folder for the configuration file."""
     return Path(platformdirs.user_config_dir("codemode-mcp", appauthor=False))
 
 

@@ -57,12 +57,10 @@ class ToolOverride:
 
     @cached_property
     def reserved(self) -> frozenset[str]:
-        """The arguments that programs may not give."""
         return frozenset((*self.fixed, *self.hidden))
 
     @cached_property
     def changes_arguments(self) -> bool:
-        """True if programs see other arguments than the server lists."""
         return bool(self.fixed or self.default or self.hidden)
 
     @property
@@ -139,12 +137,10 @@ def key_of(field: Field[Any]) -> str:
 
 
 def keys_of(model: Any) -> tuple[str, ...]:
-    """Return the keys of a section of which every field is a key."""
     return tuple(map(key_of, fields(model)))
 
 
 def ranges(model: Any) -> dict[str, Clamp]:
-    """Return the ranges of the numbers of a section, by key."""
     return {key_of(each): each.metadata["range"] for each in fields(model) if "range" in each.metadata}
 
 
@@ -482,7 +478,6 @@ class HttpSettings:
 
     @property
     def authenticates(self) -> bool:
-        """Return True if callers are authenticated."""
         return bool(self.tokens) or self.oauth is not None
 
 

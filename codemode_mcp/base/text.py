@@ -12,7 +12,6 @@ def clip(text: str, limit: int) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """Return at most `limit` characters of a text on one line."""
     return clip(" ".join(text[: 4 * limit].split()), limit)
 
 
@@ -22,5 +21,4 @@ def quoted(text: str) -> str:
 
 
 def listed(names: Sequence[str], limit: int = 5) -> str:
-    """Return the first `limit` names, and the number of the others."""
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -136,7 +136,6 @@ def _folded(first: str, text: str, margin: str) -> list[str]:
 
 
 def summary(checks: Sequence[Check]) -> str:
-    """Return the number of lines, failures and warnings."""
     lines = counted(len(checks), "line")
     fails, warnings = (sum(check.status == status for check in checks) for status in ("fail", "warn"))
     return f"{lines}: {fails} failed, {counted(warnings, 'warning')}"

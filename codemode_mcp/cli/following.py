@@ -152,7 +152,6 @@ class FollowedRun:
         return f"<FollowedRun: {self._run_id}>"
 
     async def follow(self, opened: App, caller: Caller) -> bool:
-        """Run the program. Return whether it completed."""
         opened.auditor.add(self._listen)
         try:
             manager = await opened.manager()
@@ -276,7 +275,6 @@ def print_answer(
 
 
 def print_outputs(terminal: Terminal, outputs: Sequence[Mapping[str, Any]]) -> None:
-    """Print the output of a program."""
     from codemode_mcp.runs.outputs import printed
 
     for item in outputs:
@@ -319,7 +317,6 @@ class UnattendedClient:
         return "ask" if question.method == "roots/list" else "none"
 
     async def ask(self, question: tools.Question | ApprovalQuestion) -> JsonObject:
-        """Answer a question, as `runs.questions.Client` defines."""
         if not isinstance(question, ApprovalQuestion) and question.method == "roots/list":
             return {"roots": []}
         raise QuestionRefused("this command does not show questions of servers to a person")
@@ -337,7 +334,6 @@ class TerminalClient(UnattendedClient):
         return f"<TerminalClient at {self._terminal}>"
 
     async def ask(self, question: tools.Question | ApprovalQuestion) -> JsonObject:
-        """Answer a question, as `runs.questions.Client` defines."""
         if not isinstance(question, ApprovalQuestion):
             return await super().ask(question)
         answered = anyio.Event()

@@ -31,7 +31,6 @@ POLL_SECONDS: Final = 0.05
 
 
 def running_record(key: str) -> Record | None:
-    """Return the record of the instance of a key; None if it does not run."""
     from codemode_mcp.process.instance import registry
 
     with folder_errors():
@@ -75,7 +74,6 @@ def ask_instance(record: Record, operation: Operation) -> dict[str, Any]:
 
 
 def advice_for(record: Record) -> str:
-    """Return what to do about an instance that does not answer."""
     resume = "" if sys.platform == "win32" else f"If it was suspended, resume it: kill -CONT {record.pid}. "
     return f"{resume}To end it: codemode-mcp instance stop --kill"
 
@@ -164,7 +162,6 @@ def lines(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def saved_text(saved: Mapping[str, Any]) -> str:
-    """Return what the instance saves, as a sentence."""
     count = saved["processes"]
     memory = "" if saved["bytes"] is None else f" and {saved['bytes'] / 1e6:,.0f} MB"
     processes = f"{count} process{'' if count == 1 else 'es'}"

@@ -83,7 +83,6 @@ def server_errors(catalog: Catalog) -> list[str]:
 
 
 def printed(tools: ToolList, request: ToolsRequest) -> Iterator[str]:
-    """Yield the lines of the output."""
     if request.as_json:
         yield json.dumps(tools.entries, ensure_ascii=True, indent=2)
     else:
@@ -108,7 +107,6 @@ def _entries(catalog: Catalog) -> Iterator[Entry]:
 
 
 def _source(entry: Entry) -> str:
-    """Return the server of a tool, by its identifier in programs, or the plugin of a tool."""
     if entry.source == "mcp":
         return entry.path.split(".")[1]
     return f"{entry.source} {entry.source_name}"
@@ -161,7 +159,6 @@ def _sources_named(catalog: Catalog, wanted: str) -> tuple[str, ...]:
 
 
 def _search(catalog: Catalog, query: str, limit: int, only: tuple[str, ...] | None) -> list[dict[str, Any]]:
-    """Return the best hits, of all servers and plugins or of some."""
     if only is None:
         hits = _strong(catalog.search(query, limit, None, EVERYTHING))
     else:
@@ -240,7 +237,6 @@ def _headings(catalog: Catalog) -> Iterator[tuple[str, str]]:
 
 
 def _fit(text: str, width: int) -> str:
-    """Return a text on one line, with a mark where it was cut."""
     room = width
     while columns(shown := cut(text, room)) > width:
         room -= max(1, (columns(shown) - width) // 2)
@@ -248,7 +244,6 @@ def _fit(text: str, width: int) -> str:
 
 
 def _fold(text: str, width: int, indent: str) -> Iterator[str]:
-    """Yield a text in lines that fit, broken between words where possible. Continuation lines are indented."""
     line = indent
     for word in plain(text).split():
         rest = f" {word}" if line.strip() else word
@@ -323,7 +318,6 @@ async def tools_of(opened: App, caller: Caller, query: str | None, server: str |
 
 
 def unknown_source(server: str, config: Config) -> str:
-    """Return the message about an unknown server or plugin."""
     if server in config.disabled:
         return f"--server: {unknown_server(server, config)}"
     return f"--server: there is no server or plugin {server!r}; {server_suggestion(server, config)}"
@@ -347,7 +341,6 @@ async def types_of(opened: App, caller: Caller) -> tuple[dict[str, str], list[st
 
 
 def emptiness(config: Config) -> list[str]:
-    """Return the remark that there is nothing to show, if there is nothing."""
     if config.upstreams or config.plugins:
         return []
     return ["no server is enabled: see codemode-mcp import and add, or name a configuration with --config"]

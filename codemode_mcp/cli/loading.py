@@ -49,7 +49,6 @@ def load(
 
 
 def with_options(loaded: Config, level: LogLevel | None, file: str | None, *, read_only: bool) -> Config:
-    """Return the configuration with the options of the command line, which take precedence."""
     log = replace(
         loaded.log, level=loaded.log.level if level is None else level, file=loaded.log.file if file is None else file
     )
@@ -161,14 +160,12 @@ def with_servers(config: Config, wanted: Collection[str], *, called: bool) -> Co
 
 
 def unknown_server(name: str, config: Config) -> str:
-    """Return the message about a server that cannot be called, because it is unknown or disabled."""
     if name in config.disabled:
         return f"server {name!r} is disabled; codemode-mcp enable {shlex.quote(name)} enables it"
     return f"there is no server {name!r}; {server_suggestion(name, config)}"
 
 
 def server_suggestion(name: str, config: Config) -> str:
-    """Return the end of a message about an unknown server."""
     return suggestion(name, configured(config), [spec.name for spec in config.upstreams])
 
 
@@ -203,7 +200,6 @@ def of_names(config: Config, named: Collection[str] | None) -> Config:
 
 
 def saved_programs_of(config: Config) -> Library:
-    """Return the saved programs beside the configuration file."""
     from codemode_mcp.catalog.saved_programs.folder import EMPTY, folder_of, read_folder
 
     folder = folder_of(config.path)
@@ -227,7 +223,6 @@ def _calls_unknown_names(source: str, config: Config) -> bool:
 
 
 def narrowed(config: Config, names: Collection[str], *, called: bool) -> Config:
-    """Return the configuration with these servers only. See `with_servers`."""
     others = tuple(spec.name for spec in config.upstreams if spec.name not in names)
     upstreams = tuple(spec for spec in config.upstreams if spec.name in names)
     if called:

@@ -90,12 +90,10 @@ def print_json(value: Any) -> None:
 
 
 def is_utf8(stream: TextIO) -> bool:
-    """Return True if drawings beyond ASCII can be printed to a stream."""
     return (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def stop(code: int, text: str) -> NoReturn:
-    """Print a message and end the command."""
     say(text)
     end(code)
 
@@ -107,7 +105,6 @@ def stop_line(code: int, text: str) -> NoReturn:
 
 
 def end(code: int) -> NoReturn:
-    """End the command with an exit code."""
     import typer  # slow to import, so `serve` does without it until here
 
     raise typer.Exit(code) from None

@@ -55,7 +55,6 @@ _EXTRA: Final = re.compile(r"Got unexpected extra arguments? ?\(?s?\)? ?\((.*)\)
 
 
 def unknown_command(name: str, commands: Collection[str]) -> str:
-    """Return the message for an unknown command."""
     similar = {"version": "codemode-mcp --version", "help": "codemode-mcp --help"}
     for each in _commands().values():
         similar |= each.similar

@@ -74,7 +74,6 @@ class PinnedServer:
 
     @cached_property
     def reports(self) -> tuple[ItemReport, ...]:
-        """A report for each item."""
         return compare(self.pins, self.pins.present, self.mode) if self.is_listed else ()
 
     @cached_property
@@ -83,11 +82,9 @@ class PinnedServer:
 
     @property
     def differing(self) -> list[ItemReport]:
-        """The reports of items that differ from what is accepted."""
         return [report for report in self.reports if report.status != "accepted"]
 
     def findings(self, report: ItemReport) -> tuple[Finding, ...]:
-        """Return what a person should look at in the present definition of an item."""
         return new_findings(report, self.other_tools, is_api=self._is_api)
 
     @property
@@ -243,14 +240,12 @@ def recorded(config: Path) -> Iterator[Auditor | None]:
 
 
 def not_listed(server: PinnedServer) -> str:
-    """Return the message about a server without a listing."""
     if server.mode == "follow":
         return f"nothing is recorded of {server.name}, since its trust is follow"
     return f"{server.name} was not listed yet; codemode-mcp tools --server {server.name} connects to it"
 
 
 def read_modes(config: str | None) -> tuple[Path | None, Mapping[str, Mode]]:
-    """Return the path of the configuration file, and the mode of each of its servers."""
     from codemode_mcp.base.errors import ConfigError
     from codemode_mcp.cli.deciding import find
     from codemode_mcp.config.servers import ROOT_KEYS
@@ -271,7 +266,6 @@ def read_modes(config: str | None) -> tuple[Path | None, Mapping[str, Mode]]:
 
 
 def pins_folder() -> Path:
-    """Return the folder with the pins of all configuration files."""
     from codemode_mcp.base.paths import state_dir
 
     return state_dir() / "pins"
@@ -389,7 +383,6 @@ def _differences(lock: LockFile, views: list[UpstreamView], written: Mapping[str
 
 
 def _complete(view: UpstreamView) -> frozenset[Kind]:
-    """Return the kinds of items whose lists are known."""
     kinds: set[Kind] = {"server", "tool"}
     if view.prompt_list is not None or not view.prompts:
         kinds.add("prompt")

@@ -106,7 +106,6 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def describe(path: Path) -> None:
-    """Say what is in a recording, and what was masked in it."""
     try:
         found = read_recording(path)
         masked = masked_names(path.read_text("utf-8", "surrogatepass"))

@@ -147,7 +147,6 @@ class _Session:
         return None
 
     def _lines(self) -> Iterator[bytes]:
-        """Yield the lines of the instance until it closes the connection."""
         parts = [self._received]
         if sys.platform == "win32" and self._connection.gettimeout() is None:
             self._connection.settimeout(POLL_SECONDS)
@@ -184,7 +183,6 @@ class _Session:
             self._connection.sendall(wire.encode_line(message))
 
     def _leave(self) -> None:
-        """Tell the instance that nothing is needed any more."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
 

@@ -66,7 +66,6 @@ class SavedPrograms:
 
     @cached_property
     def library(self) -> Library:
-        """The programs in the folder."""
         return read_folder(self.folder)
 
     @cached_property
@@ -74,7 +73,6 @@ class SavedPrograms:
         return {}
 
     def file(self, name: str) -> PresentFile | None:
-        """Return the file of a program; None if there is none."""
         return present_file(self.folder, name)
 
     def history(self, name: str) -> History:
@@ -104,7 +102,6 @@ class SavedPrograms:
         return tools is not None and all(not each.server or self.present(each) is not None for each in tools)
 
     def changes(self, version: Version | None) -> Sequence[DefinitionChange]:
-        """Return the changes of definitions since a version was pinned."""
         return changes_since(version, self.present)
 
     def present(self, used: UsedTool) -> UsedTool | None:
@@ -168,7 +165,6 @@ class SavedPrograms:
         return found[0] if found else None
 
     def unknown(self, reference: str) -> str:
-        """Return the message about a name for which there is neither a file nor a proposal."""
         name = reference.partition("@")[0]
         known = [*(each.name for each in self.library.programs), *(each.name for each in self.proposals.waiting)]
         return f"there is no saved program and no proposal {name!r}; {suggestion(name, dict.fromkeys(known))}"
@@ -220,12 +216,10 @@ def width_of(stream: Any) -> int:
 
 
 def program_row(found: SavedPrograms, program: SavedProgram) -> tuple[str, ...]:
-    """Return the row of `PROGRAM_HEAD` about a saved program."""
     return program.name, saved_state_text(found, program), _first_line(program.description)
 
 
 def saved_state_text(found: SavedPrograms, program: SavedProgram) -> str:
-    """Return the state of a saved program in words, with the line of a syntax error if there is one."""
     line = syntax_error_line(program.text)
     state = _version_state(found, program)
     return state if line is None else f"syntax error in line {line}? See programs check; {state}"
@@ -246,13 +240,11 @@ def _version_state(found: SavedPrograms, program: SavedProgram) -> str:
 
 
 def proposal_row(proposal: Proposal) -> tuple[str, ...]:
-    """Return the row of `PROPOSAL_HEAD` about a proposal."""
     name = f"{proposal.name}@{proposal.digest[:8]}"
     return name, proposal.author.words, date(proposal.at), _first_line(proposal.description)
 
 
 def program_lines(found: SavedPrograms, program: SavedProgram) -> Iterator[str]:
-    """Yield the lines about a saved program."""
     version = found.version(program)
     yield f"{plain(program.name)}: {saved_state_text(found, program)}"
     yield f"  file     {plain(str(found.folder / program.file))}"
@@ -266,7 +258,6 @@ def program_lines(found: SavedPrograms, program: SavedProgram) -> Iterator[str]:
 
 
 def proposal_lines(found: SavedPrograms, proposal: Proposal) -> Iterator[str]:
-    """Yield the lines about a proposal: its origin, its tools, its text, and what it changes."""
     before = found.file(proposal.name)
     yield f"{plain(proposal.name)}: proposed by {plain(proposal.author.words)}, {date(proposal.at)}"
     yield f"  run      {plain(proposal.author.run)}"
@@ -288,7 +279,6 @@ def proposal_lines(found: SavedPrograms, proposal: Proposal) -> Iterator[str]:
 
 
 def text_lines(text: str) -> Iterator[str]:
-    """Yield the lines of a program with their numbers."""
     width = width_of(sys.stderr)
     lines = text.removesuffix("\n").split("\n")
     for number, line in enumerate(lines, 1):
@@ -310,7 +300,6 @@ def difference_lines(before: str, after: str) -> Iterator[str]:
 
 
 def programs_json(found: SavedPrograms) -> dict[str, Any]:
-    """Return all programs, problems and proposals as JSON."""
     return {
         "programs": [program_json(found, each) for each in found.library.programs],
         "problems": [{"file": each.file, "line": each.line, "text": each.text} for each in found.library.problems],
@@ -338,7 +327,6 @@ def program_json(found: SavedPrograms, program: SavedProgram) -> dict[str, Any]:
 
 
 def proposal_json(proposal: Proposal) -> dict[str, Any]:
-    """Return one proposal as JSON."""
     return {
         "name": proposal.name,
         "digest": proposal.digest,
@@ -353,7 +341,6 @@ def proposal_json(proposal: Proposal) -> dict[str, Any]:
 
 
 def date(at: float) -> str:
-    """Return a time for people."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 

@@ -189,7 +189,6 @@ async def _end_on_signal(end: Callable[[], None]) -> None:
 
 
 async def _talk(opened: App, caller: Caller, streams: Streams) -> None:
-    """Serve the client on these streams."""
     from codemode_mcp.server.code_mode import Surface
     from codemode_mcp.server.stdio import serve_surface
 

@@ -186,7 +186,6 @@ def list_all(config: str | None) -> Listing:
 
 
 def recording_folder(config: str | None) -> Path | None:
-    """Return the folder for recordings of the configuration; None if there is none."""
     from codemode_mcp.cli.deciding import find, refuse_unknown
     from codemode_mcp.config.confirmation import Gate
     from codemode_mcp.config.load import load_audit
@@ -291,7 +290,6 @@ def caller_text(view: Mapping[str, Any]) -> str:
 
 
 def summary(view: Mapping[str, Any]) -> str:
-    """Return one line about a run that may be cancelled."""
     return f"run {view['id']}: {state_text(view)}, began {_ago(view['ageMs'])}, {counted(view['callCount'], 'call')}"
 
 
@@ -389,20 +387,17 @@ _HEAD: Final = ("SERVER", "STATE", "TOOLS", "CALLS", "UP", "PROTOCOL", "PROCESS"
 
 
 def status_lines(servers: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
-    """Yield a table of servers, and a line for each that has an error or held items."""
     yield from table(_HEAD, [_row(each) for each in servers], width)
     for server in servers:
         yield from _notes(server)
 
 
 def process_line(facts: Mapping[str, Any]) -> str:
-    """Return a line about a serving process, above its servers."""
     config = cut(facts["config"] or "no configuration file", 200)
     return f"process {facts['pid']} ({facts['transport']}, {facts['mode']}), {config}:"
 
 
 def detail_lines(server: Mapping[str, Any]) -> Iterator[str]:
-    """Yield all facts about one server."""
     yield f"{cut(server['name'], 60)}: {server_state_text(server)}"
     program = " ".join(filter(None, (server["serverName"], server["serverVersion"])))
     facts = (
@@ -424,18 +419,15 @@ def detail_lines(server: Mapping[str, Any]) -> Iterator[str]:
 
 
 def server_state_text(server: Mapping[str, Any]) -> str:
-    """Return the state of a server in words."""
     return "needs a login" if server["loginRequired"] else str(server["state"])
 
 
 def log_line(line: Mapping[str, Any]) -> str:
-    """Return a line of a server's log, with its local time and its source."""
     moment = datetime.fromtimestamp(line["time"], UTC).astimezone().strftime("%H:%M:%S")
     return f"{moment} {line['source']:10} {plain(line['text'])}"
 
 
 def outcome_text(server: Mapping[str, Any]) -> str:
-    """Return the result of a restart as a sentence."""
     name = f"server {cut(server['name'], 60)!r}"
     if server["state"] == "ready":
         return f"{name} is ready: {counted(server['tools'], 'tool')}"

@@ -77,7 +77,6 @@ def command(verb: str, name: str, config: str | None) -> str:
 
 
 def server_row(server: PinnedServer) -> tuple[str, ...]:
-    """Return the row of `SERVER_HEAD` about a server."""
     if not server.is_listed:
         return server.name, server.mode, "", "", "", "", "not recorded" if server.mode == "follow" else "not listed yet"
     reports = [report for report in server.reports if report.kind != "entry"]
@@ -89,7 +88,6 @@ def server_row(server: PinnedServer) -> tuple[str, ...]:
 
 
 def item_row(server: PinnedServer, report: ItemReport) -> tuple[str, ...]:
-    """Return the row of `ITEM_HEAD` about an item."""
     counts: Counter[str] = Counter(finding.severity for finding in server.findings(report))
     findings = ", ".join(f"{counts[severity]} {severity}" for severity in _SEVERITIES if counts[severity])
     return name_of(report), findings, state_of(report)
@@ -199,7 +197,6 @@ def _report_json(server: PinnedServer, report: ItemReport, *, whole: bool) -> di
 
 
 def difference_line(difference: Difference) -> str:
-    """Return a line about a difference from the lock file."""
     detail = f": {plain(difference.detail)}" if difference.detail else ""
     return f"{plain(difference.name)}: {LOCK_STATES[difference.status]}{detail}"
 
@@ -274,7 +271,6 @@ def _difference_lines(parts: Iterable[Part]) -> Iterator[Text]:
 
 
 def _without_marks(forged: re.Pattern[str], text: str) -> str:
-    """Return a text with the characters escaped that would look like a mark."""
     return forged.sub(lambda found: json_escape(found[0]), text)
 
 

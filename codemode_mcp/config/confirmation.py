@@ -99,7 +99,6 @@ def parts_to_confirm(value: object) -> dict[str, Any]:
 
 
 def digest(value: object) -> str:
-    """Return the digest of the parts that need a confirmation."""
     return hashlib.sha256(
         json.dumps(parts_to_confirm(value), sort_keys=True).encode("utf-8", "surrogatepass")
     ).hexdigest()
@@ -151,7 +150,6 @@ def _programs(margin: str, part: object) -> Iterator[str]:
 
 
 def _target(entry: object) -> str:
-    """Return the command line or the URL of a server entry."""
     if not isinstance(entry, dict):
         return "?"
     if entry.get("command") is None:
@@ -161,7 +159,6 @@ def _target(entry: object) -> str:
 
 
 def _without_secrets(command: list[Any]) -> str:
-    """Return a command line with its secrets hidden."""
     words = command[1:]
     for index, secrets in secret_args(words).items():
         for secret in secrets:

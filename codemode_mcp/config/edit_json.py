@@ -80,7 +80,6 @@ class _Style:
         return _dumped(name) + (":" if self.tight else ": ") + self.value(value)
 
     def value(self, value: object) -> str:
-        """Return the value of a member in this style."""
         if self.indent is None:
             return _dumped(value, separators=(",", ":") if self.tight else (", ", ": "))
         return _dumped(value, indent=self.unit).replace("\n", self.newline + self.indent)
@@ -170,7 +169,6 @@ def _replaced(piece: str, style: _Style, name: str, value: object, *, inline: bo
 
 
 def _on_one_line(value: object) -> str:
-    """Return a value on one line, with spaces inside braces."""
     if isinstance(value, dict) and value:
         return "{ " + ", ".join(f"{_dumped(key)}: {_on_one_line(item)}" for key, item in value.items()) + " }"
     return _dumped(value)
@@ -243,7 +241,6 @@ def _removed(piece: str, name: str) -> str:
 
 
 def _is_end_of_line(text: str, at: int) -> bool:
-    """Return True if the rest of the line is blank."""
     return text[at:].lstrip(" \t")[:1] in ("", "\r", "\n", "\u2028", "\u2029")
 
 
@@ -300,7 +297,6 @@ class JsonLayout:
         self._text = text
 
     def skip_blanks(self, at: int) -> int:
-        """Return the position after white space and comments."""
         match = _BLANK.match(self._text, at)
         assert match is not None
         return match.end()
@@ -317,7 +313,6 @@ class JsonLayout:
         return match[0]
 
     def end_of_value(self, at: int) -> int:
-        """Return where the value that begins at `at` ends."""
         first = self.token(at)
         if first not in ("{", "["):
             return at + len(first)
@@ -332,7 +327,6 @@ class JsonLayout:
         return at
 
     def container(self, at: int) -> Container:
-        """Return the object or list that begins at `at`."""
         members = tuple(self._members(at))
         if not members:
             return Container(at, self.skip_blanks(at + 1), members, None)
@@ -360,7 +354,6 @@ class JsonLayout:
 
 
 def line_start(text: str, at: int) -> int:
-    """Return where the line of a position begins."""
     return max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1
 
 
@@ -430,7 +423,6 @@ def value_at(value: Any, keys: Sequence[str], kind: type, noun: str) -> Any:
 
 
 def with_value(value: Any, keys: Sequence[str], new: object) -> object:
-    """Return nested objects with another value at `keys`."""
     if not keys:
         return new
     return {**(value or {}), keys[0]: with_value((value or {}).get(keys[0]), keys[1:], new)}
@@ -451,12 +443,10 @@ def verified(changed: str, parse: Parse, *accepted: object) -> str:
 
 
 def not_changeable() -> SourceError:
-    """Return the error for a text that is written in a way which the code does not support."""
     return SourceError("could not be changed, because it is written in an unusual way; change it by hand")
 
 
 def newline_of(text: str) -> str:
-    """Return the line end of a text."""
     return "\r\n" if "\r\n" in text else "\n"
 
 

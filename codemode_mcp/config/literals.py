@@ -88,7 +88,6 @@ def secrets_of(entry: Mapping[str, Any]) -> list[Secret]:
 
 
 def replace_secrets(entry: Mapping[str, Any], replacement: Callable[[Secret, str], str]) -> dict[str, Any]:
-    """Return a copy of a server entry with a replacement for each literal secret."""
     changed: dict[str, Any] = map_json(dict(entry), str)
 
     def holder_of(secret: Secret) -> Any:
@@ -107,7 +106,6 @@ def replace_secrets(entry: Mapping[str, Any], replacement: Callable[[Secret, str
 
 
 def secret_args(args: Sequence[object]) -> dict[int, tuple[str, ...]]:
-    """Return the secrets in the arguments of a command, by the index of the argument."""
     found: dict[int, tuple[str, ...]] = {}
     for secret in secrets_of({"args": list(args)}):
         index = int(secret.keys[1])
@@ -179,7 +177,6 @@ def _credential(text: str, begin: int, name: str) -> tuple[int, int, str]:
 
 
 def _secret_like_words(text: str) -> list[tuple[int, int]]:
-    """Return the positions of words that have the form of a secret."""
     found = []
     for begin, end in tokens_in(text):
         # In a URL, `user:password@` contains a secret, and `git@` does not.

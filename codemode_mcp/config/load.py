@@ -346,7 +346,6 @@ class StoreSection:
     secrets: list[str] = field(default_factory=list)
 
     def read(self, node: Node, expander: Expander, secrets: SecretValues) -> None:
-        """Read the section."""
         if node.value is None:
             return
         fields = node.fields(keys_of(StoreSettings))
@@ -464,7 +463,6 @@ class HttpSection:
     settings: HttpSettings = field(default_factory=HttpSettings)
 
     def read(self, node: Node, expander: Expander, secrets: SecretValues) -> None:
-        """Read the section."""
         if node.value is None:
             return
         lists = {

@@ -56,7 +56,6 @@ class Report:
 
     @property
     def is_invalid(self) -> bool:
-        """True if the file cannot be used."""
         return sum(map(len, self.problems.values())) > len(self.set_aside)
 
     def raise_problems(self) -> None:
@@ -68,7 +67,6 @@ class Report:
 
 
 def missing_reasons(missing: Mapping[str, Mapping[str, None]]) -> str:
-    """Return the messages in `Report.missing` as a part of a sentence."""
     reasons = []
     for path, messages in missing.items():
         for message in messages:
@@ -93,11 +91,9 @@ class Node:
 
     @property
     def valid(self) -> bool:
-        """True if no problem with this key has been reported."""
         return self.path not in self.report.problems
 
     def fail(self, message: str) -> None:
-        """Report a problem."""
         self.report.problems.setdefault(self.path, {})[message] = None
 
     def miss(self, message: str) -> None:
@@ -117,7 +113,6 @@ class Node:
         self.report.notes.append(f"{self.path}: {message}")
 
     def fail_type(self, expected: str) -> None:
-        """Report that the value has another type than expected."""
         self.fail(f"expected {expected}, got {describe(self.value, secret=self.secret)}{_repair(expected, self.value)}")
 
     def entries(self, example: str = "") -> dict[str, Node]:
@@ -165,7 +160,6 @@ class Node:
         return read_fields(self.fields(tuple(readers)), readers)
 
     def items(self) -> Iterator[Node]:
-        """Yield the items of an array."""
         if not isinstance(self.value, list):
             self.fail_type("an array of strings")
             return
@@ -182,14 +176,12 @@ class Node:
         return self.value
 
     def nonblank(self) -> str:
-        """Return the string. Report a problem if it is blank."""
         text = self.text()
         if self.valid and not text.strip():
             self.fail("must not be empty")
         return text
 
     def flag(self) -> bool:
-        """Return a boolean."""
         if not isinstance(self.value, bool):
             self.fail_type("true or false")
         return self.value is True
@@ -239,13 +231,10 @@ def read_fields(fields: Mapping[str, Node], readers: Readers) -> dict[str, Any]:
 
 
 def one_of(*allowed: str) -> Callable[[Node], str | None]:
-    """Return a reader that accepts only these strings."""
     return lambda node: node.choice(*allowed)
 
 
 def text_that(is_valid: Callable[[str], object], problem: str) -> Callable[[Node], str]:
-    """Return a reader for a string that must pass a test."""
-
     def read(node: Node) -> str:
         text = node.text()
         if node.valid and not is_valid(text):
@@ -256,7 +245,6 @@ def text_that(is_valid: Callable[[str], object], problem: str) -> Callable[[Node
 
 
 def array_of(read: Callable[[Node], _T]) -> Callable[[Node], tuple[_T, ...]]:
-    """Return a reader for an array. `read` is the reader of its items."""
     return lambda node: tuple(map(read, node.items()))
 
 
@@ -287,7 +275,6 @@ def _reader(hint: Any, metadata: Mapping[str, Any]) -> Callable[[Node], Any] | N
 
 
 def nearest(name: str, allowed: Collection[str]) -> str | None:
-    """Return the allowed name that is nearest to a misspelled name; None if no name is close."""
     return next(iter(nearest_names(name, allowed, count=1)), None)
 
 
@@ -395,7 +382,6 @@ scope = text_that(
 
 
 def is_http_url(url: str) -> bool:
-    """Return True for an absolute URL with the scheme `http` or `https`."""
     try:
         parts = urlsplit(url)
         has_host = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -237,7 +237,6 @@ def _comparable_plugins(config: Config) -> dict[str, object]:
 
 
 def needs_restart(before: Config, after: Config) -> list[str]:
-    """Return the keys of changed settings that take effect only after a restart."""
     old, new = before.tools.code_mode, after.tools.code_mode
     changed = {
         "tools.codeMode.enabled": old.enabled != new.enabled,

@@ -40,7 +40,6 @@ _MAX_BYTES: Final = 1024 * 1024
 
 
 def folder() -> Path:
-    """Return the folder of the files."""
     return data_dir() / "secrets"
 
 

@@ -216,7 +216,6 @@ class EntryReader:
         )
 
     def _transport(self) -> TransportKind:
-        """Return the transport of the entry. Report keys that contradict each other."""
         fields = self.fields
         kinds = [fields[key] for key in ("type", "transport") if key in fields]
         for each in kinds:
@@ -313,7 +312,6 @@ class EntryReader:
         self.secrets.read(node, self.expander, take)
 
     def _auth(self, *, is_api: bool) -> ServerAuth:
-        """Return the login and the credentials of `auth`."""
         node = self.fields.get("auth")
         if node is None or node.value is None:
             return ServerAuth()
@@ -499,7 +497,6 @@ class ServerAuth:
 
     @property
     def uses_authorization(self) -> bool:
-        """True if requests get an `Authorization` header."""
         return self.oauth is not None or (self.credentials is not None and not isinstance(self.credentials, ApiKey))
 
 
@@ -523,7 +520,6 @@ class AuthReader:
     set_value: Callable[[str, str], None]
 
     def read(self) -> ServerAuth:
-        """Return the login and the credentials. Report problems."""
         node, found = self.node, ServerAuth()
         if isinstance(node.value, dict):
             found = self._object()
@@ -632,7 +628,6 @@ class AuthReader:
         return ClientCredentials(**{"token_url": "", "client_id": "", **given})
 
     def _oauth(self, keys: tuple[str, ...]) -> OAuthSettings:
-        """Return the settings of a login: details for the authorization server."""
         node = self.node
         fields = node.fields(keys)
         if "type" not in fields:

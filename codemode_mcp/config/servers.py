@@ -92,7 +92,6 @@ class Servers:
                 self.specs[name] = unusable_spec(name, self.specs[name].transport, missing)
 
     def add_to(self, rules: PolicyRules) -> PolicyRules:
-        """Return the rules of `tools` together with those of the entries."""
         return replace(
             rules,
             deny=(*rules.deny, *self.deny),
@@ -104,7 +103,6 @@ class Servers:
         )
 
     def add_rules(self, name: str, fields: Mapping[str, Node]) -> None:
-        """Add the rules of an enabled entry."""
         patterns = array_of(partial(tool_pattern, name))
         if "trustAnnotations" in fields and not fields["trustAnnotations"].flag():
             self.distrusted.append(name)
@@ -186,7 +184,6 @@ def read_servers(
 
 
 def _with_auth_value(spec: UpstreamSpec, key: str, value: str) -> UpstreamSpec:
-    """Return a spec with a value of `auth`, by the name of its field."""
     if spec.credentials is not None:
         credentials: Any = spec.credentials  # one of several classes; `key` is a field of this one
         return replace(spec, credentials=replace(credentials, **{key: value}))
@@ -301,7 +298,6 @@ class _Reader:
         self._secret: set[str] = set()
 
     def override(self) -> ToolOverride:
-        """Return the override. Report problems."""
         given = self._node.settings(
             readers_of(
                 OverrideKeys,

@@ -188,7 +188,6 @@ def _syntax_message(message: str, text: str) -> str:
 
 
 def _missing_comma(text: str, line: int, column: int) -> str:
-    """Return a hint if a comma is missing between two values, else an empty string."""
     lines = without_comments(text).split("\n")
     if line > len(lines):
         return ""

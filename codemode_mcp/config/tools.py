@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 
 def read_tools(node: Node, expander: Expander) -> ToolSettings:
-    """Read the section."""
     readers = readers_of(
         ToolSettings,
         code_mode=_code_mode,
@@ -86,7 +85,6 @@ def _languages(node: Node) -> tuple[str | None, ...]:
 
 
 def _command_line(node: Node) -> tuple[str, ...]:
-    """Read a program and its arguments."""
     words = list(node.items())
     if not words and node.valid:
         node.fail("must not be empty; the first string is the program to run")
@@ -162,7 +160,6 @@ def _pattern(node: Node) -> str:
 
 
 def read_expose(node: Node) -> ExposeSettings:
-    """Read `expose` of the file, of a context or of a client."""
     return section(node, ExposeSettings, direct=array_of(_pattern))
 
 

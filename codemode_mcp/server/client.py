@@ -75,8 +75,6 @@ class Continued:
     def input_required_result(
         self, run_id: str, questions: Iterable[tuple[str, Question | ApprovalQuestion]]
     ) -> dict[str, Any]:
-        """Return the `InputRequiredResult` for questions and their keys."""
-
         return {
             "resultType": "input_required",
             "inputRequests": {key: as_request(question) for key, question in questions},
@@ -138,7 +136,6 @@ class McpClient:
         return await self._session.request(question.method, request.get("params", {}), related)
 
     def supports(self, question: Question | ApprovalQuestion) -> bool:
-        """Return True if the client has declared that it answers questions of this kind."""
         declared = self._session.capabilities or {}
         if question.method == "elicitation/create" and question.params.get("mode") == "url":
             return (declared.get("elicitation") or {}).get("url") is not None
@@ -148,7 +145,6 @@ class McpClient:
 
 
 def supported(declared: Mapping[str, Any] | None) -> frozenset[QuestionMethod]:
-    """Return the methods of the questions that a client with these capabilities answers."""
     if declared is None:
         return frozenset()
     found: dict[QuestionMethod, bool] = {

@@ -61,7 +61,6 @@ class Refused(NamedTuple):
     ids: tuple[Any, ...] = (None,)
 
     def answers(self) -> list[Message]:
-        """Return the messages that answer the text."""
         return [{"jsonrpc": "2.0", "id": each, "error": self.error.as_json()} for each in self.ids]
 
 
@@ -80,7 +79,6 @@ async def read_or_refuse(line: str, send: Callable[[bytes], Awaitable[None]]) ->
 
 
 def read_message(text: str) -> Message | Refused:
-    """Return the message in a text of a client."""
     value = _value_of(text)
     return value if isinstance(value, Refused) else _usual_message(value)
 
@@ -96,7 +94,6 @@ def read_body(body: bytes) -> tuple[bytes, Message] | Refused:
 
 
 def _value_of(text: str | bytes) -> Any:
-    """Return the JSON value in a text, or `Refused`."""
     try:
         return json.loads(text if isinstance(text, str) else text.decode())
     except RecursionError:

@@ -89,7 +89,6 @@ def knows_tasks(client: Client) -> bool:
 
 
 def not_declared() -> JsonRpcError:
-    """Return the error for a request about tasks of a client that has not declared the extension."""
     return JsonRpcError(
         MISSING_CLIENT_CAPABILITY,
         f"tasks are for clients that declare the extension {TASKS_EXTENSION} with each request",
@@ -140,7 +139,6 @@ class ClientTasks:
         return {**capabilities, "extensions": {**capabilities.get("extensions", {}), TASKS_EXTENSION: {}}}
 
     def created(self, outcome: Outcome) -> dict[str, Any]:
-        """Return the `CreateTaskResult` for the outcome of an `exec` that was suspended."""
         age, now = outcome.usage.ms / 1000, self._wall()
         left: float = self._runs.settings().code_mode.snapshot_ttl_seconds
         if outcome.deadline is not None:
@@ -287,7 +285,6 @@ _REPORTED: Final[Mapping[Status, str]] = {
 
 
 def status_of(polled: Polled) -> Status:
-    """Return the status of the task of a run."""
     outcome = polled.outcome
     if outcome is None:
         return "working"

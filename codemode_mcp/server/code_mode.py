@@ -110,7 +110,6 @@ class Surface:
             yield
 
     def capabilities(self, client: Client, path: ExposeMode | None, caller: Caller | None = None) -> dict[str, Any]:
-        """Return the capabilities of this server for a client, as JSON."""
         if not self._code_mode:
             return {"tools": {"listChanged": True}}
         exposure = self._exposures.of(caller or self._user, client.client_name, path)
@@ -122,7 +121,6 @@ class Surface:
         return self.tasks.declared(found, client, exposure)
 
     def sees(self, client: Client, path: ExposeMode | None, caller: Caller, kind: ListKind) -> bool:
-        """Return True if a client sees a kind of lists."""
         exposure = self._exposures.of(caller, client.client_name, path)
         return kind == "tools" or self._exposures.shows(exposure, kind, self._runs.configured())
 
@@ -168,7 +166,6 @@ class Surface:
         return await self._items.answer(exchange, method)
 
     async def list_tools(self, exchange: Exchange) -> list[dict[str, Any]]:
-        """Return the tools as JSON."""
         self._note_request(exchange)
         caller = exchange.caller
         await self._runs.ready_to_list()
@@ -344,7 +341,6 @@ class Surface:
         return rendered
 
     async def _task_result(self, outcome: Outcome, exchange: Exchange, client: RunClient) -> dict[str, Any]:
-        """Return the `CallToolResult` of a task that has ended."""
         rendered = await self._rendered(outcome, exchange, client)
         version, profile = exchange.session.protocol_version, self._profile(exchange)
         return tool_result(rendered, version, profile, with_links=self._sees_results(exchange))
@@ -357,7 +353,6 @@ class Surface:
         return replace(usage, catalog_size=size, sources=sources)
 
     def roots_changed(self, caller: Caller) -> None:
-        """Take `notifications/roots/list_changed`."""
         if self._lasting:
             self._runs.roots_changed(caller.client)
 
@@ -514,12 +509,10 @@ def interruption(
 
 
 def called(exchange: Exchange) -> tuple[str, Mapping[str, Any]]:
-    """Return the name and the arguments of a call."""
     return exchange.params["name"], exchange.params.get("arguments") or {}
 
 
 def named_run(arguments: Mapping[str, Any]) -> object:
-    """Return the run that a call names; None if it names none."""
     return arguments.get("runId") or arguments.get("run_id")
 
 

@@ -90,7 +90,6 @@ OUTPUT_SCHEMA: dict[str, Any] = {
 
 
 def exec_schema(languages: Sequence[Language]) -> dict[str, Any]:
-    """Return the input schema of `exec`."""
     return {
         "type": "object",
         "properties": {
@@ -201,7 +200,6 @@ def namespace_lines(namespaces: Sequence[tuple[str, str, str]], room: int) -> st
 
 
 def _one_line(about: str, prompt: str) -> str:
-    """Return a description and a prompt as one line."""
     about, prompt = (" ".join("".join(c if c.isprintable() else " " for c in text).split()) for text in (about, prompt))
     if about and prompt and about[-1] not in ".!?:;":
         about += "."

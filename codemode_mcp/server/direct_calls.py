@@ -378,12 +378,10 @@ class ForwardedCall:
         self.questions = Questions(self.change)
 
     def change(self) -> None:
-        """Wake the tasks that wait for `changed`."""
         self.changed.set()
         self.changed = anyio.Event()
 
     def unanswered(self) -> dict[str, Question | ApprovalQuestion]:
-        """Return the open questions that have no answer yet, by their keys."""
         return {opened.key: opened.question for opened in self.questions.open if opened.answer is None}
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:

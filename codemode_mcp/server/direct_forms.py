@@ -119,7 +119,6 @@ def _is_deep(value: Any) -> bool:
 
 
 def _is_known(block: Any) -> bool:
-    """Return True if a content block is valid MCP."""
     # One model is chosen by the type. The union of all models is slow if each of them refuses a block.
     model = _BLOCKS.get(str(block.get("type"))) if isinstance(block, dict) else None
     if model is None or _is_deep(block):
@@ -157,7 +156,6 @@ def _complete(result: Mapping[str, Any], version: str) -> dict[str, Any]:
 
 
 def failure(message: str, version: str) -> dict[str, Any]:
-    """Return a result with `isError` and a text."""
     return _complete({"content": [text_block(join_surrogates(message))], "isError": True}, version)
 
 
@@ -345,7 +343,6 @@ def _meta(tool: Tool) -> dict[str, Any]:
 
 
 def tool_result(name: str, answer: Answer, version: str) -> dict[str, Any]:
-    """Return the end of a direct call of a tool as a `CallToolResult`, in the form of a protocol revision."""
     if answer.failure is not None:
         return failure(answer.failure, version)
     result = result_for(name, result_of(answer.value) if answer.plain else answer.value, version)

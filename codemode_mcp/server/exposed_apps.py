@@ -66,7 +66,6 @@ class ExposedApps:
         self._deadline: float | None = None
 
     def capabilities(self, client: Client) -> dict[str, Any]:
-        """Return the capabilities of this server that concern apps, for a client."""
         if not apps.shows_apps(client.capabilities):
             return {}
         # Hosts pass reads of apps on only if the server has resources.
@@ -138,7 +137,6 @@ class ExposedApps:
         return await self._direct.call_tool(exchange, name, find)
 
     async def resources(self, exchange: Exchange) -> list[dict[str, Any]]:
-        """Return the entries of `resources/list` for the apps of servers that have tools with apps."""
         if not apps.shows_apps(exchange.session.capabilities):
             return []
         await self._servers.dispatcher()
@@ -213,7 +211,6 @@ class ExposedApps:
             raise JsonRpcError(INTERNAL_ERROR, message, {"uri": uri}) from None
 
     def attach(self, outcome: Outcome, exchange: Exchange) -> tuple[Outcome, dict[str, Any]]:
-        """Return an outcome with a note about the app that its program has shown, and the `_meta` for that app."""
         shown = [item for item in outcome.outputs if item["type"] == "app"]
         if not shown:
             return outcome, {}

@@ -150,7 +150,6 @@ class ExposedItems:
         return self._exposures.of(*viewer)
 
     def _visible(self, viewer: Viewer, kind: Kind) -> list[UpstreamView]:
-        """Return the servers whose items of a kind a client sees, as far as they are known."""
         item_kind: ItemKind = "prompts" if kind == "prompts" else "resources"
         exposure, policy = self._exposure(viewer), self._exposures.policy_of(viewer[0])
         return [
@@ -208,7 +207,6 @@ class ExposedItems:
         return self._listing(viewer, "prompts").digest, programs
 
     def _programs(self, viewer: Viewer) -> Mapping[str, tuple[SavedProgram, dict[str, Any]]]:
-        """Return the saved programs that a client sees as prompts, with the prompts, by their names."""
         if not self._exposure(viewer).programs:
             return {}
         from codemode_mcp.catalog.toolset import select_programs  # imported late: few clients see programs
@@ -394,7 +392,6 @@ class ExposedItems:
         raise JsonRpcError(INVALID_PARAMS, message, {"uri": uri})
 
     async def _sees(self, viewer: Viewer, kind: Kind, server: str) -> bool:
-        """Return True if the client sees items of a kind of a server."""
         await self._servers.dispatcher()
         return any(view.name == server for view in self._visible(viewer, kind))
 
@@ -427,8 +424,6 @@ class ExposedItems:
     async def _request(
         self, exchange: Exchange, server: str, operation: str, arguments: JsonObject, unknown: JsonRpcError
     ) -> dict[str, Any]:
-        """Perform an operation of a server, and return its result for the client."""
-
         async def find() -> Target:
             await self._servers.dispatcher()
             entry_id = f"mcp:{server}:{operation}"
@@ -501,7 +496,6 @@ def _listed(view: UpstreamView, kind: Kind) -> Sequence[JsonObject] | None:
 
 
 def _result(answer: Answer, *, modern: bool) -> dict[str, Any]:
-    """Return the result of a server for a client."""
     result = dict(sendable(json.loads(join_surrogates(answer.value))))
     for name in ("resultType", "cacheScope") if modern else ("resultType", "cacheScope", "ttlMs"):
         result.pop(name, None)  # results depend on the caller, so they are always private
@@ -530,7 +524,6 @@ MAX_ARGUMENT: Final = 200
 
 
 def prompts_of(programs: Iterable[SavedProgram]) -> dict[str, tuple[SavedProgram, dict[str, Any]]]:
-    """Return the prompt of each program, as in `prompts/list`, by its name."""
     return {prompt_name(SERVER, each.name): (each, _prompt(each)) for each in programs}
 
 

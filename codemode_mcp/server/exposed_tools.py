@@ -82,7 +82,6 @@ class ExposedTools:
     # the tools of `direct`
 
     async def listed(self, exchange: Exchange, patterns: tuple[str, ...]) -> list[dict[str, Any]]:
-        """Return the tools that patterns choose, as entries of `tools/list`."""
         if not patterns:
             return []
         listing = await self._listings_for(patterns).listed(exchange.caller)
@@ -118,7 +117,6 @@ class ExposedTools:
     # `search` and `call`
 
     async def call_searching(self, exchange: Exchange, name: str) -> dict[str, Any]:
-        """Answer a call of `search` or `call`. Return a `CallToolResult` or an `InputRequiredResult`."""
         version, arguments = exchange.session.protocol_version, exchange.params.get("arguments") or {}
         try:
             if name == "search":
@@ -175,7 +173,6 @@ class CallerListings:
         self._announcer = announcer
 
     async def listed(self, caller: Caller) -> Listing:
-        """Return the list for an answer to `tools/list`."""
         await self._wait_for_servers()
         loaded = await self._tools.plugins_loaded()
         listing = await self._with_plugin_tools(caller) if loaded else self._without_plugins(caller)
@@ -216,7 +213,6 @@ class CallerListings:
         await self._tools.wait_settled(names, max(0.0, self._deadline - time.monotonic()))
 
     async def _with_plugin_tools(self, caller: Caller) -> Listing:
-        """Return the caller's list, with the tools of plugins."""
         catalog = await self._tools.catalog_for(caller, None)
         listing = self._without_plugins(caller)
         if not any(entry.source == "plugin" for entry in catalog.toolset.entries):

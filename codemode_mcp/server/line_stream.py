@@ -81,7 +81,6 @@ class LineStream:
         self._write_lock = asyncio.Lock()
 
     async def receive(self) -> str | None:
-        """Return the next line, or None after the client has closed its end."""
         while not self._read_ahead:
             if self._ended:
                 return None
@@ -236,7 +235,6 @@ class LineStream:
             self._loop.remove_writer(self._sink)
 
     def _drop_unsent(self) -> None:
-        """Drop all unsent messages, because nothing can be written."""
         self._broken = True
         while self._unsent:
             self._unsent.popleft().finish()
@@ -321,13 +319,11 @@ def _is_pollable(descriptor: int) -> bool:
 
 
 def _write_to_socket(connection: socket.socket, data: memoryview) -> int:
-    """Write as much as possible without waiting. Return the number of bytes."""
     # The flag makes only this call non-blocking, not the socket.
     return connection.send(data, socket.MSG_DONTWAIT)
 
 
 def _write_to_pipe(sink: int, data: memoryview) -> int:
-    """Write as much as possible without waiting. Return the number of bytes."""
     poll = select.poll()
     poll.register(sink, select.POLLOUT)
     written = 0

@@ -236,7 +236,6 @@ class Announcer:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Announce changes for the duration of the context."""
         async with anyio.create_task_group() as group:
             group.start_soon(self.run)
             yield
@@ -295,7 +294,6 @@ class ForwardedLogs:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Send messages for the duration of the context."""
         try:
             async with anyio.create_task_group() as self._group:
                 yield
@@ -373,7 +371,6 @@ class ForwardedLogs:
                 subscriber.close()
 
     def _first(self, level: LogLevel) -> _Subscriber | None:
-        """Return the oldest open request that wants messages of a level."""
         at = LEVELS.index(level)
         return next((each for each in self._requests if LEVELS.index(each.level) <= at), None)
 
@@ -415,7 +412,6 @@ class _Subscriber:
             await self._listen()
 
     async def follow(self) -> None:
-        """Listen to the servers that the caller sees at any time, until the end."""
         with self._following:
             while not self._ended:
                 change = self._servers.change()
@@ -444,7 +440,6 @@ class _Subscriber:
             end()
 
     def end(self) -> None:
-        """Receive no more messages."""
         self._ended = True
         self._following.cancel()
         self._stop_listening()
@@ -498,7 +493,6 @@ class _Allowance:
 
 
 def _forwarded(server: str, message: JsonObject) -> JsonObject:
-    """Return a message of a server for a client."""
     logger = message.get("logger")
     name = drop_hidden(server if not logger else f"{server}/{logger}")
     try:

@@ -177,7 +177,6 @@ class ClientExposure:
         return exposure_of(settings, context, override_of(client_name, settings.clients), path)
 
     def server_settings(self, server: str) -> ExposeSettings | None:
-        """Return `expose` of a server entry."""
         return self._settings().expose_servers.get(server)
 
     def shows(self, exposure: Exposure, kind: ItemKind, servers: Collection[str]) -> bool:
@@ -193,7 +192,6 @@ class ClientExposure:
         )
 
     def capabilities(self, exposure: Exposure, servers: Collection[str]) -> dict[str, Any]:
-        """Return the capabilities of this server for prompts and resources; see `shows`."""
         found: dict[str, Any] = {}
         if self.shows(exposure, "prompts", servers):
             found["prompts"] = {"listChanged": True}
@@ -202,7 +200,6 @@ class ClientExposure:
         return {**found, "completions": {}} if found else found
 
     def policy_of(self, caller: Caller) -> Policy:
-        """Return the policy of a caller."""
         return self._current().of(caller)
 
     def _current(self) -> Policies:
@@ -234,7 +231,6 @@ class ConnectedClient:
 
     @staticmethod
     def of(session: Session) -> ConnectedClient:
-        """Return the client of a session."""
         return ConnectedClient.described(session.client_name, session.client_version, session.protocol_version)
 
     @staticmethod
@@ -265,7 +261,6 @@ class ConnectedClients:
         self._seen: dict[ConnectedClient, tuple[int, float]] = {}
 
     def record(self, name: str | None, version: str | None, protocol: str | None) -> None:
-        """Count one request of a client."""
         client = ConnectedClient.described(name, version, protocol)
         requests, _ = self._seen.pop(client, (0, 0.0))
         self._seen[client] = (requests + 1, self._clock())  # the order is that of the latest requests

@@ -249,7 +249,6 @@ class _Boundary(RequestStateBoundary):
 
 
 async def serve_lines(server: Server[Any], lines: Lines) -> None:
-    """Serve one client until it closes its end."""
     stream = _MessageStream(lines)
     with Connection() as connection:
         OF_LINES.set(connection)
@@ -321,7 +320,6 @@ class Connection(ExitStack):
 
 
 def connection_of(context: ServerRequestContext[Any]) -> Connection:
-    """Return the connection of a request."""
     found = OF_LINES.get(None) if context.request is None else context.request.scope.get(CONNECTION)
     return found or Connection()
 

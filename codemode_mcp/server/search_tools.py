@@ -92,7 +92,6 @@ def _tool(name: str, title: str, description: str, schema: Mapping[str, Any], *,
 
 
 def search_instructions(servers: Sequence[str]) -> str:
-    """Return the server's `instructions` in the mode `search`."""
     if not servers:
         return _INSTRUCTIONS.format(servers="")
     room = INSTRUCTIONS_BYTES - size(_INSTRUCTIONS.format(servers=" Servers: ."))

@@ -169,7 +169,6 @@ class App:
     # parts, once everything is open
 
     async def opened(self) -> Parts:
-        """Return the parts, after everything is open."""
         self.touch()
         self.program_waits.set()
         await self.is_open.wait()
@@ -236,7 +235,6 @@ class App:
 
     @property
     def policies(self) -> Policies:
-        """The policies of all callers."""
         return self._visible.policies
 
     def settings(self) -> ToolSettings:
@@ -244,7 +242,6 @@ class App:
         return self.config.tools
 
     def configured(self) -> Sequence[str]:
-        """Return the names of all servers, for any caller."""
         return [spec.name for spec in self.config.upstreams]
 
     def has_nothing(self) -> bool:
@@ -258,7 +255,6 @@ class App:
         return self._visible.of(caller)
 
     def admits_nothing(self, caller: Caller) -> bool:
-        """Return True if the policy denies the caller every tool of every source."""
         return self._visible.admits_nothing(caller)
 
     def topics(self, caller: Caller) -> Sequence[str]:
@@ -274,7 +270,6 @@ class App:
         return () if self.parts is None else self.parts.plugins.registered_tools()
 
     def namespaces(self) -> Sequence[OfferedNamespace]:
-        """Return all registered namespaces."""
         return () if self.parts is None else self.parts.plugins.namespaces()
 
     def saved_programs(self, caller: Caller | None) -> tuple[str, ...]:
@@ -348,7 +343,6 @@ class App:
     # runs
 
     async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
-        """Return the catalog of a program of this caller that begins now."""
         parts = await self.opened()
         if self.transport is None and parts.versions is not None:
             await parts.versions.read(self.saved.programs)  # nothing else reads them in a command
@@ -360,7 +354,6 @@ class App:
         return self.parts.catalogs
 
     def catalog_of(self, caller: Caller) -> Catalog:
-        """Return the current catalog of the caller's MCP tools."""
         return self._catalogs.servers_of(caller)
 
     def app_tools_of(self, caller: Caller) -> Catalog:
@@ -407,7 +400,6 @@ class App:
         return None if is_bearer(owner) else await (await self.values()).offload(owner, text)
 
     async def state_keys(self) -> Sequence[bytes]:
-        """Return the keys for sealing the state of requests."""
         return await (await self.opened()).store.secrets("state of requests")
 
     async def transform(self, source: str) -> Transformed:
@@ -505,7 +497,6 @@ class App:
         return self.trust.accepted_since(server)
 
     def budget_views(self) -> Sequence[AccountView]:
-        """Return the use of budgets, by caller and server."""
         return () if self.parts is None else self.parts.dispatcher.budgets.views()
 
     def server_views(self) -> Sequence[UpstreamView]:
@@ -521,7 +512,6 @@ class App:
     # changes
 
     def change(self) -> anyio.Event:
-        """Return an event for the next change of the catalog or the configuration."""
         return self._change
 
     def apply(self, config: Config) -> None:

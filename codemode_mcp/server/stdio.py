@@ -103,7 +103,6 @@ async def serve_surface(surface: Surface, caller: Caller, streams: Streams) -> N
 
 
 async def serve_surface_lines(surface: Surface, caller: Caller, lines: Lines) -> None:
-    """Answer one client on its lines, in the era of its first request, until it closes its end."""
     opening: list[str] = []
     handshake = not recording.is_configured()  # only the SDK makes spans of requests
     while handshake and (line := await lines.receive()) is not None:
@@ -143,7 +142,6 @@ LAST_MESSAGE_SECONDS: Final = 1.0
 
 
 def is_plain_call(params: Mapping[str, Any]) -> bool:
-    """Return True if params of `tools/call` have the common form."""
     return (
         params.keys() <= {"name", "arguments", "_meta"}
         and isinstance(params.get("name"), str)
@@ -158,7 +156,6 @@ def is_plain_listing(params: Mapping[str, Any]) -> bool:
 
 
 def is_plain_greeting(params: Mapping[str, Any]) -> bool:
-    """Return True if params of `initialize` have the common form."""
     info, declared = params.get("clientInfo"), params.get("capabilities")
     return (
         params.keys() <= {"protocolVersion", "capabilities", "clientInfo", "_meta"}
@@ -212,7 +209,6 @@ class HandshakeSession:
 
     @property
     def connection(self) -> object:
-        """The connection of the client, which is this session."""
         return self
 
     def __init__(self, surface: Surface, lines: Lines, caller: Caller) -> None:
@@ -235,7 +231,6 @@ class HandshakeSession:
         return self.capabilities is not None
 
     async def serve(self) -> None:
-        """Answer requests until the client closes its end."""
         try:
             async with self._surface.running(), anyio.create_task_group() as self._group:
                 while (line := await self._lines.receive()) is not None:
@@ -271,7 +266,6 @@ class HandshakeSession:
             self._group.start_soon(self._answer, exchange, method)
 
     async def _answer(self, exchange: _Exchange, method: str) -> None:
-        """Answer a request, unless the client cancels it."""
         is_writing = False
         try:
             with exchange.scope:
@@ -386,11 +380,9 @@ class HandshakeSession:
             log.debug("a message was dropped: the client has disconnected")
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Send a notification; see `exchange.Session`."""
         await self.send({"method": method, **({} if params is None else {"params": params})})
 
     def at_end(self, callback: Callable[[], None]) -> None:
-        """Call a function when the session ends."""
         self._at_end.append(callback)
 
     async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:

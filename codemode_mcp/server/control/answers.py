@@ -108,15 +108,12 @@ class Control:
         self._lock = anyio.Lock()
 
     def has(self, run_id: str) -> bool:
-        """Return True if this process has a run."""
         return self._runs.view(run_id) is not None
 
     def number_of(self, server: str) -> int | None:
-        """Return the number of a server; see `servers.Servers`."""
         return None if self._servers is None else self._servers.number_of(server)
 
     def latest_lines(self) -> dict[int, int]:
-        """Return the number of the latest line of each server; see `servers.Servers`."""
         return {} if self._servers is None else self._servers.latest_lines()
 
     async def answer(self, line: bytes) -> dict[str, Any]:
@@ -210,7 +207,6 @@ class Control:
         return found, store
 
     def live(self) -> list[tuple[RunView, Where]]:
-        """Return the runs of this process."""
         return [(view, "here") for view in self._runs.views()]
 
     async def stored(self) -> tuple[list[tuple[RunView, Where]], dict[str, Any]]:
@@ -224,11 +220,9 @@ class Control:
             return [], {**store, "problem": error.detail}
 
     def report(self, view: RunView, where: Where) -> dict[str, Any]:
-        """Return the report on a run without its calls, as JSON."""
         return run_report(view, where, self._may_take_over)
 
     def transcript(self, run_id: str) -> Transcript | None:
-        """Return the program of a run and its output; None if this process does not know them."""
         return self._runs.transcript(run_id)
 
     def waiting_tools(self, run_id: str) -> list[str]:
@@ -324,7 +318,6 @@ def place_of_stored(view: RunView) -> Where:
 
 
 def store_report(totals: Totals) -> dict[str, Any]:
-    """Return the report on the contents of a store, as JSON."""
     oldest = None if totals.oldest is None else round(totals.oldest * 1000)
     return {"suspended": totals.suspended, "oldestMs": oldest, "bytes": totals.size}
 

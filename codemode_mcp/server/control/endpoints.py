@@ -96,7 +96,6 @@ def new_endpoint(kind: Literal["sock", "json"], candidates: Sequence[Path] | Non
 
 
 def endpoint_at(path: Path, pid: int) -> Endpoint:
-    """Return the endpoint of a process on this machine from its path."""
     return Endpoint(path, pid, "json" if path.suffix == ".json" else "sock", local=True)
 
 
@@ -258,7 +257,6 @@ def proof(token: str, side: Literal["client", "server"], nonces: tuple[str, str]
 
 
 def proves(given: object, token: str, side: Literal["client", "server"], nonces: tuple[str, str]) -> bool:
-    """Return True if `given` is the proof of a side."""
     import hmac
 
     # The comparison takes the same time for all wrong proofs, so that it gives no hint at the right proof.

@@ -63,7 +63,6 @@ _REQUIRED = ("operation", "run", "calls", "approved", "remember")
 
 
 def encode_request(request: Request) -> bytes:
-    """Return the line of a request."""
     return encode({"version": VERSION, **msgspec.structs.asdict(request)})
 
 
@@ -111,7 +110,6 @@ def text_of(arguments: Any) -> str:
 
 
 def digest_of(text: str) -> str:
-    """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -199,9 +197,7 @@ class Servers(Protocol):
         """Return the latest lines of a server after a number, as JSON. Raise `KeyError` for an unknown server."""
         ...
 
-    def latest_lines(self) -> dict[int, int]:
-        """Return the number of the latest line of each server, by the number of the server."""
-        ...
+    def latest_lines(self) -> dict[int, int]: ...
 
     def restart(self, name: str, by: str) -> None:
         """End the processes and calls of a server, and start it again. Raise `KeyError` for an unknown server.

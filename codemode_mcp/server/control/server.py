@@ -309,12 +309,10 @@ class Accepted(asyncio.Protocol):
 
     @property
     def has_line(self) -> bool:
-        """True if `receive` does not have to wait for the next line."""
         return bool(self._lines)
 
     @property
     def unsent_bytes(self) -> int:
-        """The bytes that the other side has not let the system take yet."""
         return 0 if self._transport is None or self._closed.is_set() else self._transport.get_write_buffer_size()
 
     async def receive(self) -> bytes | None:
@@ -352,11 +350,9 @@ class Accepted(asyncio.Protocol):
 
     @property
     def is_written(self) -> bool:
-        """True if the system has all of the data, or the connection is closed."""
         return self._writable.is_set() or self._closed.is_set()
 
     async def written(self) -> None:
-        """Wait until the system has all of the data, or the connection is closed."""
         while not self.is_written:
             await self._writable.wait()
 
@@ -366,7 +362,6 @@ class Accepted(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close the connection immediately."""
         if self._transport is not None:
             self._transport.abort()
 

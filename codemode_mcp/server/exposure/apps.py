@@ -81,7 +81,6 @@ class AppError(Exception):
 
 
 def shows_apps(capabilities: Mapping[str, Any] | None) -> bool:
-    """Return True if a client with these capabilities shows apps."""
     extensions = (capabilities or {}).get("extensions")
     declared = extensions.get(APPS_EXTENSION) if isinstance(extensions, dict) else None
     types = declared.get("mimeTypes") if isinstance(declared, dict) else None
@@ -217,7 +216,6 @@ def _html(item: Mapping[str, Any]) -> str:
 
 
 def _ui_of(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of `_meta.ui` that hosts may get."""
     meta = resource.get("_meta")
     given = meta.get("ui") if isinstance(meta, dict) else None
     if not isinstance(given, dict):
@@ -302,7 +300,6 @@ def resource_form(resource: JsonObject) -> dict[str, Any]:
 
 
 def template_form(template: JsonObject) -> dict[str, Any]:
-    """Return a resource template for clients, as its server uses it."""
     shown = {"uriTemplate": shown_uri(template["uriTemplate"]), **_named(template, "uriTemplate")}
     return {**shown, **_members(template), **_annotations(template)}
 
@@ -327,7 +324,6 @@ def _text(value: str) -> str:
 
 
 def _members(item: JsonObject) -> dict[str, Any]:
-    """Return the members that all kinds of items have."""
     shown: dict[str, Any] = {key: _text(item[key]) for key in _TEXTS if isinstance(item.get(key), str)}
     if icons := icons_form(item.get("icons")):
         shown["icons"] = icons
@@ -338,7 +334,6 @@ def _members(item: JsonObject) -> dict[str, Any]:
 
 
 def icons_form(icons: object) -> list[dict[str, Any]]:
-    """Return the valid icons of a list, without other members."""
     fitted = map(_icon, icons) if isinstance(icons, list | tuple) else ()
     return [icon for icon in fitted if icon is not None]
 
@@ -401,23 +396,19 @@ _CURSOR: Final = re.compile(r"results:([1-9][0-9]{0,17})", re.ASCII)
 
 
 def result_uri(ref: str) -> str:
-    """Return the URI of a result."""
     return RESULTS + ref.removeprefix(REF_PREFIX)
 
 
 def ref_of(uri: str) -> str | None:
-    """Return the ref of the result that a URI names; None if the URI cannot be that of a result."""
     key = uri.removeprefix(RESULTS) if uri.startswith(RESULTS) else ""
     return REF_PREFIX + key if _KEY.fullmatch(key) else None
 
 
 def link(result: StoredResult) -> dict[str, Any]:
-    """Return the content block for a result in the answer of its program."""
     return {"type": "resource_link", **_described(result.ref, result.form), "description": "stored in full"}
 
 
 def entry(result: ListedResult) -> dict[str, Any]:
-    """Return the entry of a result in `resources/list`."""
     return {**_described(result.ref, result.form), "title": "Result of a program"}
 
 
@@ -430,13 +421,11 @@ def _described(ref: str, form: ResultForm | None) -> dict[str, Any]:
 
 
 def contents(uri: str, found: ResultContents) -> dict[str, Any]:
-    """Return a result as the contents of a resource."""
     data = {"text": found.text} if found.blob is None else {"blob": found.blob}
     return {"uri": uri, "mimeType": found.form.mime_type, **data}
 
 
 def cursor_after(result: ListedResult) -> str:
-    """Return the cursor of the page that begins after a result."""
     return f"results:{result.number}"
 
 

@@ -304,7 +304,6 @@ _FORMS: Final[Mapping[Kind, _Form]] = {
 
 
 def identifier_key(kind: Kind) -> str:
-    """Return the member with the name or URI of an item."""
     return _FORMS[kind].key
 
 
@@ -396,12 +395,10 @@ SERVERS: Final = "codemode://servers/"
 
 
 def prompt_name(server: str, prompt: str) -> str:
-    """Return the name of a prompt for clients."""
     return f"{_segment(server)}/{prompt}"
 
 
 def split_prompt_name(name: str) -> tuple[str, str] | None:
-    """Return the server and the rest of the name of a prompt; None if the name is not that of a prompt."""
     server, slash, prompt = name.partition("/")
     return (unquote(server), prompt) if slash and server and prompt else None
 
@@ -412,7 +409,6 @@ def wrapped_uri(server: str, uri: str) -> str:
 
 
 def unwrap_uri(uri: str) -> tuple[str, str] | None:
-    """Return the server and its own URI; None if a URI does not name its server."""
     if not uri.startswith(SERVERS):
         return None
     server, slash, rest = uri.removeprefix(SERVERS).partition("/")
@@ -420,7 +416,6 @@ def unwrap_uri(uri: str) -> tuple[str, str] | None:
 
 
 def is_own_uri(uri: str) -> bool:
-    """Return True if a URI has the scheme of this server."""
     return _scheme_is("codemode", uri)
 
 

@@ -103,7 +103,6 @@ def choose_mode(size: int, before: Mode | None) -> Mode:
 
 
 def listed_tools(entries: Iterable[Entry]) -> list[dict[str, object]]:
-    """Return tools with the fields that clients pass to a model."""
     return [
         {"name": entry.tool.name, "description": entry.tool.description, "inputSchema": entry.tool.input_schema}
         for entry in entries

@@ -166,7 +166,6 @@ class Refusal(Exception):
 
 
 def too_many_requests(wait: float) -> Refusal:
-    """Return the refusal of a caller that has to wait for `wait` seconds."""
     seconds = math.ceil(wait)
     return Refusal(429, f"too many requests; send this one again after {seconds} s", {"retry-after": str(seconds)})
 
@@ -214,7 +213,6 @@ class JsonSend:
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def preflight(self) -> None:
-        """Send the response to a CORS preflight request."""
         headers = {"access-control-allow-methods": ", ".join(METHODS), "access-control-allow-headers": _CORS_HEADERS}
         await self.json(204, b"", {**headers, "access-control-max-age": "600"})
 

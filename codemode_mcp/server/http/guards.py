@@ -42,7 +42,6 @@ _MAX_BUCKETS = 10_000
 
 
 def is_address(host: str) -> bool:
-    """Return True if a host is an IP address, not a name."""
     try:
         ipaddress.ip_address(host.strip("[]"))
     except ValueError:
@@ -75,7 +74,6 @@ class HostRules:
     origins: frozenset[str]
 
     def admits_host(self, value: str) -> bool:
-        """Return True if a `Host` header is allowed."""
         value = value.lower()
         return _split(value)[0] in self.hosts or self._is_ours(value)
 
@@ -241,7 +239,6 @@ class RoundRobin:
         self._scheduled = False
 
     async def wait(self, caller: str) -> None:
-        """Wait until the next request of a caller may begin."""
         start = anyio.Event()
         self._waiting.setdefault(caller, deque()).append(start)
         if not self._scheduled:
@@ -325,7 +322,6 @@ class FairSessions:
                 self._group.cancel_scope.cancel()
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         version = Request(scope).headers.get(MCP_PROTOCOL_VERSION_HEADER)
         if version is None or version in HANDSHAKE_PROTOCOL_VERSIONS:
             await self._legacy(scope, receive, send)
@@ -377,7 +373,6 @@ class FairSessions:
                 await self._discard(session)
 
     async def _serve(self, session: _Session, *, task_status: TaskStatus[None]) -> None:
-        """Answer the messages of a session until the session ends."""
         async with session.transport.connect() as streams:
             task_status.started()
             try:

@@ -206,7 +206,6 @@ def refusal_to_listen(settings: HttpSettings, host: str, *, allowed: bool) -> st
 
 
 def notes_for(settings: HttpSettings, host: str) -> list[str]:
-    """Return notes for the user who starts the server."""
     if is_loopback(host):
         return []
     if not settings.authenticates:
@@ -297,7 +296,6 @@ class Front:
             self._metadata_paths |= {each + path for each in [*self._metadata_paths] for path in _MODE_PATHS}
 
     async def drained(self) -> None:
-        """Wait until every request is answered."""
         while self.open_requests:
             self._idle = anyio.Event()
             await self._idle.wait()
@@ -592,7 +590,6 @@ class BodyBudget:
 
     @staticmethod
     def for_bodies_of(largest: int) -> BodyBudget:
-        """Return a budget in which a body of `largest` bytes fits into a share."""
         total = max(MIN_BUDGET, 4 * largest)
         return BodyBudget(total, total // 4)
 
@@ -606,7 +603,6 @@ class BodyBudget:
         return True
 
     def release(self, caller: str, size: int) -> None:
-        """Give back bytes that were taken."""
         if size:
             self._sum -= size
             self._held[caller] -= size

@@ -43,7 +43,6 @@ UNRESOLVED = "this name cannot be resolved; give an address of this machine"
 
 
 def addresses(host: str, port: int) -> list[tuple[Any, ...]]:
-    """Return the addresses of a host; none if it cannot be resolved."""
     try:
         return list(socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE))
     except (OSError, UnicodeError):
