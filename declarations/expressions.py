@@ -135,7 +135,6 @@ class TypeWriter:
         )
 
     def _branch(self, type_: typetree.Type) -> str:
-        """Return a member of an intersection, or a member of a union in an intersection."""
         return self.object(type_, alone=False) if isinstance(type_, typetree.ObjectOf) else self._atom(type_)
 
     def _array(self, type_: typetree.ArrayOf) -> str:

@@ -195,7 +195,6 @@ becomes `...`."""
 
 
 def _accepts_empty_object(type_: Type, compiled: SchemaType, depth: int = 0) -> bool:
-    """Return True if an empty object has the type, so that a call may omit its argument."""
     match type_:
         case Unknown():
             return True

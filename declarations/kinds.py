@@ -73,7 +73,6 @@ def type_bits(declared: object) -> int:
 
 
 def value_bits(value: object) -> int:
-    """Return the kind of a JSON value."""
     if value is None:
         return NULL
     if isinstance(value, bool):
@@ -313,7 +312,6 @@ def inline_definitions(root: Type, definitions: dict[str, Definition]) -> Schema
 
 
 def _recursive_names(graph: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the names that can be reached from themselves."""
     result = set()
     for start in graph:
         seen: set[str] = set()

@@ -27,7 +27,6 @@ NOTHING_KEPT: Final[Mapping[str, str]] = {}
 
 
 def word_set(words: str) -> frozenset[str]:
-    """Return the words of a text as a set, for constants."""
     return frozenset(words.split())
 
 
@@ -198,7 +197,6 @@ def _words(name: str) -> list[str]:
 
 
 def _is_word(character: str) -> bool:
-    """Return True if an identifier may contain this character: a letter, a mark or a digit."""
     if character.isascii():
         return character.isalnum()
     if HIDDEN.match(character):

@@ -125,7 +125,6 @@ def unite(one: Shape, other: Shape) -> Shape:
 
 
 def to_schema(shape: Shape) -> dict[str, Any]:
-    """Return a JSON Schema that accepts the values of a shape."""
     if shape.anything or shape in (NOTHING, _NULL):  # if all values were null, later ones are likely to differ
         return {}
     alternatives: list[dict[str, Any]] = []
@@ -182,7 +181,6 @@ _KEY_VALUE: Final = re.compile(r"\s*(?:[-*•] )?[^\W\d][\w ./()-]{0,40}(?:=|:(?
 
 
 def text_kind(text: str) -> str:
-    """Return the kind of a text: its form, as a program has to read it."""
     text = text.strip()
     if text[:1] + text[-1:] in ("[]", "{}", "()") and _PYTHON.search(text[:_READ_OF_TEXT]):
         return "Python literal"
@@ -294,7 +292,6 @@ def _has_other_keys_each_time(properties: Mapping[str, Shape], required: frozens
 
 
 def _are_alike(shapes: Iterable[Shape]) -> bool:
-    """Return True if all shapes are objects with the same properties."""
     first: set[str] | None = None
     for shape in shapes:
         if shape.scalars or shape.items is not None or not isinstance(shape.object, Record):
@@ -329,7 +326,6 @@ def _count(shape: Shape) -> int:
 
 
 def _cut(shape: Shape, depth: int) -> Shape:
-    """Return the shape down to `depth` levels of arrays and objects."""
     if shape.items is None and shape.object is None:
         return shape
     if depth <= 0:

@@ -196,7 +196,6 @@ class ServerFile:
         return "".join([head, *named, *groups])
 
     def _line(self, name: str, observed: Mapping[str, Any] | None) -> str:
-        """Return the signature of a tool for an overview."""
         cached = self._lines.get(name)
         if cached is None or cached[0] is not observed:
             cached = self._lines[name] = observed, signature(name, self._tools[name], observed, returned=value_text)
@@ -288,7 +287,6 @@ def _effects_line(effects: str) -> str:
 
 
 def _shared_types(types: expressions.NamedTypes, functions: Iterable[FunctionText]) -> list[str]:
-    """Return the declarations of the types that occur several times in functions."""
     return [
         f"  {expressions.indented(text)}\n"
         for text in types.share(each for function in functions for each in function.types)

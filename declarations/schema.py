@@ -147,7 +147,6 @@ class _Compiler:
         return kinds.inline_definitions(root, self._definitions)
 
     def _type(self, schema: object, context: int, depth: int) -> Type:
-        """Return the type of one schema, for values of the kinds in `context`."""
         if schema is False:
             return NEVER
         if not isinstance(schema, Mapping):
@@ -216,7 +215,6 @@ class _Compiler:
         return kinds.add_names(result, kinds.conditional_names(schema))
 
     def _of_kinds(self, schema: Mapping[str, Any], bits: int, depth: int) -> Type:
-        """Return the type of a schema's own keywords, for values of the kinds in `bits`."""
         if bits == kinds.OBJECT:
             return self._object(schema, depth)
         if bits == kinds.ARRAY:
@@ -451,7 +449,6 @@ def template_of(pattern: str) -> str | None:
 
 
 def matches(template: str, name: str) -> bool:
-    """Return True if a name has a template literal type that `template_of` returned."""
     text = template.removeprefix("${string}").removesuffix("${string}")
     if not template.startswith("${string}"):
         return name.startswith(text)

@@ -321,7 +321,6 @@ def _total_length(parts: Iterable[Type], separator: int, length: int, limit: int
 
 
 def _side_by_side(first: Type, second: Type) -> Type:
-    """Return the intersection of both types, with objects merged into one."""
     members: list[Type] = list(first.members) if isinstance(first, IntersectionOf) else [first]
     for addition in second.members if isinstance(second, IntersectionOf) else (second,):
         for position, member in enumerate(members):

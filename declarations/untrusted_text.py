@@ -28,7 +28,6 @@ _MAX_MARKS: Final = 2
 
 
 def drop_hidden(text: str, *, keep: str = "") -> str:
-    """Return a text without hidden characters, except those in `keep`."""
     return HIDDEN.sub(lambda found: found[0] if found[0] in keep else "", text)
 
 

@@ -82,7 +82,6 @@ class Catalog:
 
     @cached_property
     def version(self) -> str:
-        """The digest of the manifest."""
         return hashlib.sha256(self.manifest.encode()).hexdigest()[:16]
 
     @property
@@ -97,7 +96,6 @@ class Catalog:
 
     @property
     def programs(self) -> frozenset[str]:
-        """The names of saved programs, after `programs.`."""
         return self.toolset.programs.names
 
     @property
@@ -117,7 +115,6 @@ class Catalog:
 
     @cached_property
     def sources(self) -> Mapping[str, int]:
-        """The number of tools of each source."""
         counts = Counter(entry.source for entry in (*self.toolset.entries, *self.toolset.programs.entries))
         return {"mcp": len(self.index.by_id), **{source: counts[source] for source in sorted(counts)}}
 
@@ -126,13 +123,11 @@ class Catalog:
         return Catalog(self.index, self.toolset, schemas, base=self._base or self) if schemas else self
 
     def without_observed(self) -> Catalog:
-        """Return this catalog without observed result types."""
         if not self._observed:
             return self
         return Catalog(self.index, self.toolset, scopes=self.files.scopes, base=self._base or self)
 
     def with_tools(self, toolset: Toolset) -> Catalog:
-        """Return this catalog with other tools beside its MCP tools."""
         return Catalog(self.index, toolset, self._observed)
 
     def with_servers(self, names: Collection[str]) -> Catalog:
@@ -140,13 +135,11 @@ class Catalog:
         return Catalog(self.index.only(names), self.toolset, self._observed)
 
     def with_scopes(self, scopes: Mapping[str, ScopeObject]) -> Catalog:
-        """Return this catalog for a program with known scopes, by the ids of namespaces."""
         return Catalog(self.index, self.toolset, self._observed, scopes, self._base or self) if scopes else self
 
     # Names
 
     def get(self, entry_id: str) -> Entry | None:
-        """Return the entry with an id, if there is one."""
         return self.index.by_id.get(entry_id) or self.toolset.get(entry_id) or self.toolset.programs.get(entry_id)
 
     def entry_at(self, path: str) -> Entry | None:
@@ -228,14 +221,12 @@ class Catalog:
         )
 
     def _refuse_held(self, entry_id: str) -> None:
-        """Raise `ProgramError` with the reason if an id is that of a held tool."""
         for server in self.servers:
             name = entry_id.removeprefix(f"mcp:{server.name}:")
             if name in server.withheld and name != entry_id:
                 raise server.no_member(name)
 
     def _unavailable_server(self, entry_id: str) -> Server | None:
-        """Return the server in the id of an MCP tool, if the server is not ready, so that its tools may be unknown."""
         return next((s for s in self.servers if s.status != "ready" and entry_id.startswith(f"mcp:{s.name}:")), None)
 
     def meant_by(self, written: str) -> list[Entry]:
@@ -316,7 +307,6 @@ class Catalog:
         return self.index.definition_digest(entry_id) if program is None else program.digest
 
     def signature(self, entry: Entry) -> str:
-        """Return the signature of a tool, on one line."""
         if entry.source == "program":
             return self.toolset.programs.signature(entry)
         if entry.source != "mcp":
@@ -442,7 +432,6 @@ class Catalog:
 
 
 def _kind(entry: Entry) -> str:
-    """Return the kind of an entry for `$api`."""
     if entry.operation is None:
         return "tool"
     return "resource" if method(entry).startswith("resources.") else "prompt"

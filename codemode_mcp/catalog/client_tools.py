@@ -201,7 +201,6 @@ class ClientTools:
 
 
 def _refused(message: str) -> UpstreamCallError:
-    """Return the error of a question that was not sent."""
     return UpstreamCallError(SESSION, message, dispatched=False)
 
 

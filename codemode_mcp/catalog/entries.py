@@ -92,12 +92,10 @@ class Entry:
 
     @property
     def method(self) -> str:
-        """The method of the MCP request."""
         return "tools/call" if self.operation is None else self.operation.method
 
     @property
     def repeatable(self) -> bool:
-        """True if a call may be sent twice without harm."""
         return self.effects.read_only or self.effects.idempotent
 
 
@@ -114,7 +112,6 @@ def mcp_id(server: str, tool: str) -> str:
 
 
 def operation_id(server: str, operation: Operation) -> str:
-    """Return the id of an operation on resources or prompts of a server."""
     return f"mcp:{server}:{operation.id}"
 
 
@@ -184,13 +181,11 @@ def app_uri(tool: Tool) -> str | None:
 
 
 def is_for_apps_only(tool: Tool) -> bool:
-    """Return True if only apps of its server may call a tool."""
     visibility = _visibility(tool)
     return visibility is not None and "model" not in visibility
 
 
 def is_for_apps(tool: Tool) -> bool:
-    """Return True if apps of its server may call a tool."""
     visibility = _visibility(tool)
     return visibility is None or "app" in visibility
 
@@ -203,7 +198,6 @@ def without_app_tools(view: UpstreamView) -> UpstreamView:
 
 
 def app_tools_alone(view: UpstreamView) -> UpstreamView:
-    """Return a view with the tools that only apps may call, and nothing else."""
     tools = tuple(filter(is_for_apps_only, view.tools))
     return replace(view, tools=tools, withheld={}, resources=False, prompts=False)
 
@@ -230,7 +224,6 @@ MAX_ITEMS: Final = 10_000
 
 
 def params(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of the MCP request for the arguments of the program."""
     if operation.method != "completion/complete":
         return dict(arguments)
     rest = {name: value for name, value in arguments.items() if name not in ("name", "uri")}

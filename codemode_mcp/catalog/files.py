@@ -45,7 +45,6 @@ NAMESPACES = "namespaces.d.ts"
 
 
 def program_path(name: str) -> str:
-    """Return the path of the declaration file of a saved program."""
     return f"programs/{name}.d.ts"
 
 
@@ -126,7 +125,6 @@ class DeclarationFiles:
         return {"path": ", ".join(paths), "description": about, "content": text, "bytes": size(text)}
 
     def _checked(self, path: str) -> str:
-        """Return a path of `read` if it is well-formed."""
         if path.startswith("MCP."):
             server, _, member = path.removeprefix("MCP.").partition(".")
             near = f"mcp/{server}.d.ts" + (f"#{member}" if member else "")
@@ -150,7 +148,6 @@ class DeclarationFiles:
         return self._index.file(server).whole(self._observed_of(server))
 
     def _shown(self, path: str) -> str:
-        """Return a whole file as a program reads it."""
         if path == INDEX:
             return self._index.index_file
         if path == NAMESPACES and self._toolset.namespaces:
@@ -185,7 +182,6 @@ class DeclarationFiles:
 
     @property
     def paths(self) -> list[str]:
-        """The paths of all files."""
         namespaces = [NAMESPACES] if self._toolset.namespaces else []
         programs = [program_path(entry.identifier) for entry in self._toolset.programs.entries]
         return [INDEX, *(server.path for server in self._index.servers), *namespaces, *programs]
@@ -207,12 +203,10 @@ class DeclarationFiles:
         )
 
     def _program_at(self, path: str) -> Entry | None:
-        """Return the saved program that a file declares, if it is such a file."""
         name = path.removeprefix("programs/").removesuffix(".d.ts")
         return self._toolset.programs.get(program_id(name)) if path == program_path(name) else None
 
     def _find(self, path: str) -> Server | None:
-        """Return the server that a file declares, if it is such a file."""
         return next((server for server in self._index.servers if path == server.path), None)
 
     def _server_at(self, path: str) -> Server:

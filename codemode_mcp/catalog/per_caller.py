@@ -158,7 +158,6 @@ def _tool_entries(
 
 
 def _held(view: UpstreamView, policy: Policy) -> dict[str, str]:
-    """Return the reasons for held tools, by original name."""
     # Effects of held tools are not known. A tool that no annotation could make callable stays invisible.
     return {
         name: reason
@@ -262,7 +261,6 @@ class Catalogs:
         self._variants: OrderedDict[tuple[Policy, tuple[int, ...]], tuple[list[object], Catalog]] = OrderedDict()
 
     def apply(self, tools: ToolSettings) -> None:
-        """Use these settings from now on."""
         before = self._policies.default
         built = self._built.get(before) or self._outdated.get(before)
         self._policies = Policies(tools)
@@ -308,7 +306,6 @@ class Catalogs:
         return select_tools(offered, self._offers.namespaces(), self._policies.of(caller)).namespaces
 
     def servers_of(self, caller: Caller) -> Catalog:
-        """Return the catalog of a caller with MCP tools only."""
         policy = self._policies.of(caller)
         found = self._built.get(policy)
         if found is None:

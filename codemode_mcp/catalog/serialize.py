@@ -138,7 +138,6 @@ class _Digests:
         self._whole: WeakKeyDictionary[Toolset, str] = WeakKeyDictionary()
 
     def of(self, toolset: Toolset) -> str:
-        """Return the digest of the catalog with a toolset."""
         known = self._whole.get(toolset)
         if known is None:
             digest = self._servers.copy()

@@ -56,7 +56,6 @@ class Server:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The tools and operations of the server."""
         return self.tools + tuple(entry for _, group in self.groups for entry in group)
 
     @property
@@ -67,7 +66,6 @@ class Server:
 
     @property
     def path(self) -> str:
-        """The path of the server's declaration file."""
         return f"mcp/{self.identifier}.d.ts"
 
     def member(self, name: str) -> Entry | str | None:
@@ -122,7 +120,6 @@ class ServerIndex:
         return ServerIndex(tuple(server for server in self.servers if server.name in names), self._meaning)
 
     def _reuse(self, previous: ServerIndex) -> None:
-        """Take over unchanged files and signatures, and an unchanged search index, from the previous index."""
         # All three are costly to make, and a change of one server leaves those of the others as they were.
         for server in self.servers:
             before = previous.by_identifier.get(server.identifier)
@@ -196,12 +193,10 @@ class ServerIndex:
 
     @cached_property
     def manifest_text(self) -> str:
-        """The servers as JSON text, for the manifest."""
         return _manifest_text(self.servers)
 
     @cached_property
     def finder(self) -> Finder:
-        """The search index of all MCP tools."""
         # Imported when it is first needed, usually by `warmup`: the import takes 5 ms.
         from codemode_mcp.catalog.search.finder import Finder
 
@@ -209,7 +204,6 @@ class ServerIndex:
 
     @cached_property
     def index_file(self) -> str:
-        """The text of `mcp/index.d.ts`."""
         return render_index(
             [
                 ServerSummary(
@@ -224,7 +218,6 @@ class ServerIndex:
         )
 
     def file(self, server: Server) -> ServerFile:
-        """Return the declaration file of a server."""
         file = self._files.get(server.path)
         if file is None:
             groups = {group: [entry.identifier for entry in entries] for group, entries in server.groups}
@@ -241,7 +234,6 @@ class ServerIndex:
         return file
 
     def signature(self, entry: Entry, observed: JsonObject | None, *, unfolds: bool = False) -> str:
-        """Return the signature of an MCP tool, with the observed type of its results if there is one."""
         key = entry.id, unfolds
         made = self._signatures.get(key)
         if made is not None and made[0] is observed:
@@ -337,5 +329,4 @@ def login_advice(server: str) -> str:
 
 
 def lookup_error(message: str) -> ProgramError:
-    """Return the error of a look-up or a call whose target does not exist."""
     return ProgramError("nested_tool_failed", message)

@@ -227,8 +227,6 @@ class _Rewriting:
         return True
 
     def _conditions(self, shown: dict[str, Any], followed: tuple[str, ...]) -> None:
-        """Drop conditions on arguments of the configuration."""
-
         def depends(part: Any) -> bool:
             return _counts_all_members(part) or self.rewrite(part, followed, always=False) != part
 
@@ -307,7 +305,6 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _drop_unused_definitions(schema: dict[str, Any]) -> None:
-    """Remove the definitions that no reference names."""
     while True:
         used = {
             unquote(each["$ref"])

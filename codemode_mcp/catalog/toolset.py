@@ -69,12 +69,10 @@ class ProgramSet:
         return len(self.programs)
 
     def get(self, entry_id: str) -> Entry | None:
-        """Return the entry of a saved program by its id, if there is one."""
         found = self._by_id.get(entry_id)
         return None if found is None else found[0]
 
     def program(self, entry_id: str) -> SavedProgram | None:
-        """Return a saved program by its id, if there is one."""
         found = self._by_id.get(entry_id)
         return None if found is None else found[1]
 
@@ -88,7 +86,6 @@ class ProgramSet:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names after `programs.`."""
         return frozenset(each.name for each in self.programs)
 
     @property
@@ -109,7 +106,6 @@ class ProgramSet:
         return any(uses_intl(each.text) for each in self.programs)
 
     def signature(self, entry: Entry) -> str:
-        """Return the signature of a saved program, on one line."""
         text = self._signatures.get(entry.id)
         if text is None:
             text = self._signatures[entry.id] = signature(entry.path, entry.tool, plain=True)
@@ -127,7 +123,6 @@ class ProgramSet:
         return Found((self.hit(self.entries[each.number], each.score) for each in found), found.total)
 
     def hit(self, entry: Entry, score: float) -> dict[str, Any]:
-        """Return a program that was found."""
         program = self.program(entry.id)
         return {
             "server": SAVED,
@@ -233,12 +228,10 @@ class Toolset:
         return f"<Toolset: {len(self.entries)} tools, {len(self.names)} by name, {len(self.namespaces)} namespaces>"
 
     def with_programs(self, programs: ProgramSet) -> Toolset:
-        """Return this toolset with other saved programs."""
         entries = [(entry, self._labels[entry.id]) for entry in self.entries]
         return Toolset(entries, self.names.items(), self.namespaces, self._meaning, programs)
 
     def same_as(self, other: Toolset) -> bool:
-        """Return True if both toolsets have the same tools, namespaces and saved programs, in all details."""
         return (
             self.manifest == other.manifest
             and self.entries == other.entries
@@ -250,15 +243,12 @@ class Toolset:
 
     @property
     def ids(self) -> Collection[str]:
-        """The ids of all tools."""
         return self._by_id.keys()
 
     def get(self, entry_id: str) -> Entry | None:
-        """Return the tool with an id, if there is one."""
         return self._by_id.get(entry_id)
 
     def label(self, entry: Entry) -> str | None:
-        """Return the name of a tool for people."""
         return self._labels[entry.id]
 
     @cached_property
@@ -286,7 +276,6 @@ class Toolset:
         )
 
     def catalog_entry(self, entry: Entry) -> dict[str, Any]:
-        """Return a `ToolCatalogEntry`."""
         label = self._labels[entry.id]
         return {
             "id": entry.id,
@@ -305,7 +294,6 @@ class Toolset:
         return Found((self.hit(self.entries[hit.number], hit.score) for hit in found), found.total)
 
     def hit(self, entry: Entry, score: float) -> dict[str, Any]:
-        """Return a tool that was found."""
         found = {"signature": self.signature(entry), "effects": entry.effect_words, "score": score}
         return {**self.catalog_entry(entry), **found}
 
@@ -337,7 +325,6 @@ class Toolset:
         return render_tools([(entry.id, named.get(entry.id), entry.tool) for entry in self.entries])
 
     def signature(self, entry: Entry) -> str:
-        """Return the signature of a tool, on one line."""
         text = self._signatures.get(entry.id)
         if text is None:
             # In the path of a call by id, `tools.call("id")`, the input is inserted before the closing parenthesis.

@@ -170,7 +170,6 @@ def is_index(key: str) -> bool:
 
 
 def _is_result(value: Any) -> bool:
-    """Return True if a value is a result of MCP's `tools/call`."""
     return isinstance(value, dict) and isinstance(value.get("content"), list) and set(value) <= RESULT_MEMBERS
 
 
@@ -196,14 +195,12 @@ def unwrap_value(value: Any) -> Any:
 
 
 def elements(value: Any) -> Sequence[Any]:
-    """Return some elements of an array; none for other values."""
     if isinstance(value, Loose):
         return value.elements or ()
     return value[:MAX_CANDIDATES] if isinstance(value, list) else ()
 
 
 def is_there(value: Any, key: str) -> bool:
-    """Return True if an object has a member."""
     return isinstance(value, dict) and key in value
 
 
@@ -256,7 +253,6 @@ class Variables:
         self._values = values
 
     def values(self, name: Node) -> list[Any]:
-        """Return the values that a variable may have had."""
         found: list[Any] = []
         for key, _, values in self.bindings(name):
             for value in values:
@@ -339,7 +335,6 @@ class Variables:
         return self._passed(path[number], path[:number], given.index(pattern)) if pattern in given else []
 
     def _passed(self, function: Node, outside: Sequence[Node], position: int) -> list[Any]:
-        """Return the values that calls of a function pass to one of its parameters."""
         call = next((each for each in reversed(outside) if each.type == "call_expression"), None)
         arguments = None if call is None else call.child_by_field_name("arguments")
         if call is not None and arguments is not None and function in arguments.named_children:
@@ -437,7 +432,6 @@ class BoundedTree:
         self._left = nodes
 
     def spend(self, nodes: int) -> None:
-        """Count visited nodes against the budget."""
         self._left -= nodes
         if self._left < 0:
             raise BudgetExceededError
@@ -451,7 +445,6 @@ class BoundedTree:
         return text if len(text) <= MAX_EXPRESSION else ""
 
     def string(self, node: Node) -> str:
-        """Return the text between the quotes of a string."""
         return text_of(self.units, node)[1:-1]
 
     def is_text(self, node: Node, text: str) -> bool:
@@ -468,7 +461,6 @@ class BoundedTree:
         return self.string(index) if index.type == "string" else self.text(index)
 
     def pattern_keys(self, pattern: Node) -> Iterator[str]:
-        """Yield the names of the members that an object pattern reads."""
         for part in pattern.named_children:
             name = part.child_by_field_name("left") if part.type == "object_assignment_pattern" else part
             name = part.child_by_field_name("key") if part.type == "pair_pattern" else name

@@ -304,7 +304,6 @@ def _functions_of_frame(
 
 
 def _describe_owner(place: _Place, units: str, message: str) -> str:
-    """Name the expression that was undefined, null or not iterable, for the end of the message."""
     what = re.search(r" of (undefined|null)$|value is (not iterable)$", message)
     text = "" if place.owner is None else _short(units, place.owner)
     if what is None or text in ("", "undefined", "null"):
@@ -405,7 +404,6 @@ def first_error_line(root: Node) -> int | None:
 
 
 def _parser_errors(units: str) -> Iterator[Span]:
-    """Yield the spans that the parser could not parse, or where it missed a token."""
     tree = parse(units)
     return iter(()) if tree is None else map(span_of, _error_nodes(tree.root_node))
 

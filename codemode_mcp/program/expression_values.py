@@ -89,7 +89,6 @@ def _advice(evaluator: _Evaluator, about: Span, message: str) -> str:
 
 
 def _describe_owner(evaluator: _Evaluator, node: Node, kind: str) -> str:
-    """Describe the object of which an undefined or null member was read."""
     expected = None if kind == "null" else UNDEFINED
     texts = []
     for owner, key, value in evaluator.owners(node):
@@ -213,7 +212,6 @@ class _Evaluator:
                     yield node, name, values
 
     def _taken_apart(self, pattern: Node) -> list[Any]:
-        """Return the values that a pattern may have taken apart."""
         parent = pattern.parent
         if parent is None:
             return []
@@ -357,7 +355,6 @@ class _Evaluator:
         return self.tree.text(callee)
 
     def _objects(self, node: Node) -> Iterator[dict[str, Any]]:
-        """Yield the objects that an expression may have been, whose members are listed."""
         for value in self.values(node):
             if isinstance(value, dict):
                 self.tree.spend(len(value))
@@ -429,7 +426,6 @@ class _Evaluator:
         return found
 
     def _returned(self, function: Node) -> list[Any]:
-        """Return the values that a function, or the functions of a name, may return."""
         if function.type == "identifier":
             return [each for found in self.tree.functions(function) for each in self._returned(found)]
         body = function.child_by_field_name("body") if function.type in FUNCTIONS else None
@@ -471,7 +467,6 @@ def _settlements(values: Any) -> Any:
 
 
 def _settled(value: Any) -> Any:
-    """Return the value that `await` gives."""
     return value.value if isinstance(value, Promised) else value
 
 

@@ -73,7 +73,6 @@ class ModuleAccess:
         self._reads.append((at, name, f"`{wording}`"))
 
     def permit(self, at: int) -> None:
-        """Permit the export that begins at an offset."""
         self._loads = [load for load in self._loads if load[0] != at]
 
     def found(self) -> list[tuple[int, str, str]]:
@@ -162,7 +161,6 @@ class ProgramUses:
         """True if the program lists the names, or passes them on."""
 
     def add_reference(self, path: list[Node], at: int, scope: Scope) -> None:
-        """Add a reference to the global `programs`."""
         parent = path[-2]
         if parent.type in MEMBER_ACCESS and parent.start_byte == path[-1].start_byte:
             name = member_of(self._units, parent)
@@ -182,7 +180,6 @@ class ProgramUses:
             self._inspected = True
 
     def calls(self, position: Callable[[int], tuple[int, int]]) -> tuple[ProgramCall, ...]:
-        """Return the calls that rely on the existence of a saved program."""
         return () if self._inspected else tuple(self._own(position))
 
     def _own(self, position: Callable[[int], tuple[int, int]]) -> Iterator[ProgramCall]:

@@ -295,5 +295,4 @@ def _end_of_code(node: Node) -> int:
 
 
 def _code_backwards(node: Node) -> Iterator[Node]:
-    """Yield the children of a node, the last one first."""
     return (child for child in reversed(node.children) if child.type not in _NO_STATEMENT and child.type != ";")

@@ -42,7 +42,6 @@ def find_intl(cache_dir: Path) -> Path:
 
 
 def intl_reader(cache_dir: Path) -> Callable[[], bytes]:
-    """Return a function that reads the bundle; see `find_intl`."""
     return lambda: find_intl(cache_dir).read_bytes()
 
 

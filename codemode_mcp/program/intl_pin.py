@@ -57,7 +57,6 @@ _FIELDS: Final = ("era", "year", "month", "week", "weekday", "day", "dayperiod",
 
 
 def wanted(package: str, name: str) -> bool:
-    """Return True if the build reads this file of a package."""
     locales = "|".join((*PARENTS, "und", *_CLDR_PARENTS))
     patterns = {
         DATES: rf"package/main/(?:{locales})/(?:ca-gregorian|timeZoneNames|dateFields)\.json",
@@ -121,7 +120,6 @@ def _cldr(files: Files, name: str, file: str) -> Any:
 
 
 def _relative(files: Files, name: str) -> dict[str, Any]:
-    """Return the names of relative times of a locale, in the form of the package for them."""
     fields = _cldr(files, name, "dateFields")["fields"]
     found: dict[str, Any] = {"nu": ["latn"]}
     for unit in ("second", "minute", "hour", "day", "week", "month", "quarter", "year"):

@@ -107,7 +107,6 @@ class McpUses:
         self._uses.append(_Use(at, server))
 
     def add_reference(self, path: list[Node], scope: Scope) -> None:
-        """Add a reference to the global `MCP`."""
         at, parent = span_of(path[-1]).start, path[-2]
         if parent.type in MEMBER_ACCESS and parent.start_byte == path[-1].start_byte:
             server = member_of(self._units, parent)
@@ -126,7 +125,6 @@ class McpUses:
             self.add(at, None)
 
     def _add_server(self, path: list[Node], scope: Scope, at: int, server: str) -> None:
-        """Add a read of `MCP.<server>`, by the expression around it."""
         index = outermost(path, len(path) - 2, _NON_NULL)
         optional = _is_optional(path[-2])
         user = path[index - 1]
@@ -365,7 +363,6 @@ _CALLERS = words("call callTool call_tool execute invoke request run tool")
 
 
 def _tools(names: Collection[str]) -> list[str]:
-    """Return the names of a server's tools, in one spelling each."""
     return [name for name in _distinct_names(names) if name not in GROUPS and "." not in name]
 
 

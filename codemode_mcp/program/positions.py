@@ -69,7 +69,6 @@ class Positions(Form):
 
     @property
     def file(self) -> str:
-        """The name of the file in messages."""
         return "cell.ts" if self.language == "typescript" else "cell.js"
 
     def author(self, line: int, column: int) -> tuple[int, int] | None:
@@ -144,7 +143,6 @@ class Positions(Form):
         return found
 
     def _engine_frames(self, stack: str) -> Iterator[tuple[str, int, int]]:
-        """Yield the name, line and column in `code` of each frame."""
         frame = _frame(self.file_in_stacks)
         for text in stack.splitlines():
             match = frame.match(text)
@@ -175,7 +173,6 @@ class Positions(Form):
         return find_fault(self.code, line, column, function, thrown.message)
 
     def _with_value(self, fault: Fault, results: Sequence[Result]) -> str:
-        """Return the message with a description of the value that caused the error, if it is known."""
         message = fault.message
         if fault.about is None or not results or " is a promise" in message:
             return message

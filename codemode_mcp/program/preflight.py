@@ -108,7 +108,6 @@ def _rounded(finder: UseFinder, file: str) -> str:
 
 
 def uses_intl(source: str) -> bool:
-    """Return True if a program needs the image with `Intl`."""
     if WORDS.search(source) is None:
         return False
     units = utf16_units(source)
@@ -267,7 +266,6 @@ class UseFinder:
                     self._passes_globals = True
 
     def servers(self) -> frozenset[str] | None:
-        """Return the servers that the program uses; None if they are unknown."""
         return None if self._passes_globals else self._mcp.servers()
 
     def members(self) -> frozenset[tuple[str, str | None]] | None:
@@ -275,11 +273,9 @@ class UseFinder:
         return None if self._passes_globals else self._mcp.members()
 
     def member_calls(self) -> tuple[MemberCall, ...]:
-        """Return the uses that rely on the existence of a server, a member or an operation."""
         return self._mcp.calls(self.position)
 
     def program_calls(self) -> tuple[ProgramCall, ...]:
-        """Return the calls that rely on the existence of a saved program."""
         return () if self._passes_globals else self._programs.calls(self.position)
 
     def position(self, at: int) -> tuple[int, int]:

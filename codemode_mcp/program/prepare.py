@@ -69,7 +69,6 @@ class Program:
 
 
 def javascript(found: Preflight) -> Program:
-    """Compile a JavaScript cell."""
     source = _as_body(found.source)
     explicit, inserted = found.explicit
     text = _as_body(explicit)
@@ -176,7 +175,6 @@ class Preparer:
         self._inspecting = anyio.CapacityLimiter(1)
 
     def apply(self, settings: CodeModeSettings) -> None:
-        """Use these settings for programs from now on."""
         self._settings = settings
 
     async def prepare(
@@ -353,7 +351,6 @@ def _syntax_error(error: Thrown, positions: Positions, found: Preflight) -> Prog
 
 
 def _line_of(error: ProgramError) -> int:
-    """Return the first line that a message names, or 0."""
     location = re.search(r"cell\.[jt]s:([0-9]+)", error.message)
     return 0 if location is None else int(location[1])
 
@@ -434,7 +431,6 @@ _TYPES = words(
 
 
 def has_types(source: str) -> bool:
-    """Return True if a program contains syntax that only TypeScript has."""
     tree = parse(utf16_units(source))
     if tree is None:
         return False

@@ -259,7 +259,6 @@ def _function(units: str, before: list[Node], value: Node) -> Node | None:
 
 
 def _functions(statements: list[Node]) -> list[tuple[Node, Node]]:
-    """Return the names and functions that statements declare."""
     found = []
     for statement in statements:
         declarators = statement.named_children if statement.type == "lexical_declaration" else [statement]

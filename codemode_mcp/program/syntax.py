@@ -28,7 +28,6 @@ _CHUNK_BYTES = 1 << 16
 
 
 def words(text: str) -> frozenset[str]:
-    """Split a text into a set of words."""
     return frozenset(text.split())
 
 
@@ -37,7 +36,6 @@ LINE_END = re.compile("\r\n|[\n\r\u2028\u2029]")
 
 
 def line_count(source: str) -> int:
-    """Return the number of lines of a program."""
     return len(LINE_END.findall(source)) + 1
 
 
@@ -54,7 +52,6 @@ def _surrogate_pair(match: re.Match[str]) -> str:
 
 
 def from_utf16_units(units: str) -> str:
-    """Undo `utf16_units`."""
     if units.isascii():
         return units
     return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -103,12 +100,10 @@ class Span(NamedTuple):
 
 
 def span_of(node: Node) -> Span:
-    """Return the span of a node."""
     return Span(node.start_byte // 2, node.end_byte // 2)
 
 
 def text_of(units: str, node: Node) -> str:
-    """Return the text of a node."""
     return units[node.start_byte // 2 : node.end_byte // 2]
 
 
@@ -140,13 +135,11 @@ TRANSPARENT = words("parenthesized_expression as_expression non_null_expression 
 
 
 def covers(node: Node, span: Span) -> bool:
-    """Return True if a span lies within a node."""
     own = span_of(node)
     return own.start <= span.start and span.end <= own.end
 
 
 def parameters(function: Node) -> list[Node]:
-    """Return the patterns of a function's parameters."""
     single, several = function.child_by_field_name("parameter"), function.child_by_field_name("parameters")
     if single is not None:
         return [single]
@@ -163,7 +156,6 @@ _ESCAPE = re.compile(r"\\u(?:\{([0-9a-fA-F]+)\}|([0-9a-fA-F]{4}))")
 
 
 def unescaped(name: str) -> str:
-    """Replace the Unicode escapes in an identifier."""
     return _ESCAPE.sub(_character, name) if "\\" in name else name
 
 
@@ -211,7 +203,6 @@ def is_callee(node: Node, user: Node) -> bool:
 
 
 def is_target(path: list[Node], index: int) -> bool:
-    """Return True if the node at `path[index]` is assigned to."""
     user = path[index - 1]
     return user.type == "assignment_expression" and user.start_byte == path[index].start_byte
 
@@ -268,7 +259,6 @@ _NAMED_EXPRESSIONS = words("function_expression generator_function class")
 
 
 def _scope_of(node: Node, field: str | None, path: list[Node], scopes: list[Scope]) -> Scope:
-    """Return the scope of a child of `path[-1]`."""
     scope, kind = scopes[-1], node.type
     declares = _declared_span(kind, field, path, scopes)
     if declares is not scope.declares:

@@ -86,7 +86,6 @@ class _Input:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The options of esbuild for this text."""
         has_block_functions = any(_BLOCK_FUNCTION.search(line) for line in self.author)
         return (*_FLAGS, "--keep-names") if has_block_functions else _FLAGS
 
@@ -108,7 +107,6 @@ class Transformed:
     source_map: SourceMap = field(repr=False)
 
     def author_position(self, line: int, column: int) -> tuple[int, int]:
-        """Map a position in `code` to the author's text, as `SourceMap` does."""
         return self.source_map(line, column)
 
 

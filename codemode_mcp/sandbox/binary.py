@@ -123,7 +123,6 @@ def with_memory(prepared: bytes, segments: Sequence[tuple[int, bytes]], pages: i
 
 
 def clock_source() -> str:
-    """Return the source of the clock of programs."""
     return (FOLDER / "clock.wat").read_text("utf-8")
 
 
@@ -213,7 +212,6 @@ def _edited(data: bytes, edits: Mapping[int, Callable[[bytes], bytes]]) -> bytes
 
 
 def _sections(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the body of each section."""
     at = 8
     while at < len(data):
         size, start = _leb(data, at + 1)
@@ -258,7 +256,6 @@ _NAMES: Final = b"\x04name"
 
 
 def _function_names(section: bytes) -> dict[str, int]:
-    """Return the numbers of functions by their names."""
     found: dict[str, int] = {}
     at = len(_NAMES)
     while at < len(section):
@@ -298,7 +295,6 @@ def _numbers(section: bytes) -> list[int]:
 
 
 def _bodies(section: bytes) -> list[bytes]:
-    """Return the functions of the code section."""
     count, at = _leb(section, 0)
     found = []
     for _ in range(count):

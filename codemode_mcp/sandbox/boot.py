@@ -90,7 +90,6 @@ _COMMENT_OR_INDENT: Final = re.compile(r"^[ \t]*(?://.*)?\n?", re.MULTILINE)
 
 
 def make_base(cold: Modules) -> Image:
-    """Return the image without a catalog."""
     # A snapshot names its image, so every process has to make the same one. Two boots differ only in what the engine
     # took from the clock: its random seed, which the prelude replaces, and its time origin, of which only differences
     # are used. Zeros replace both.
@@ -111,7 +110,6 @@ def _boot_image(cold: Modules) -> Image:
 
 
 def _boot(instance: Instance) -> Entries:
-    """Start the engine in an empty instance, and evaluate the prelude."""
     instance.call("_initialize")
     rt = instance.call("JS_NewRuntime") & 0xFFFFFFFF
     stack_limit = _set_stack_limit(instance, rt)
@@ -182,7 +180,6 @@ def _set_stack_limit(instance: Instance, rt: int) -> int:
 
 
 def _write_atoms(instance: Instance, ctx: int, state: int) -> None:
-    """Write the atoms that the glue needs into its state."""
     at = state + _ATOMS_OFFSET
 
     def atom(name: bytes) -> int:
@@ -220,7 +217,6 @@ def _private_name(instance: Instance, ctx: int, at: int, symbols: int) -> int:
 
 
 def _natives(instance: Instance, ctx: int) -> int:
-    """Return a new object with the functions of the glue for the prelude."""
     natives = instance.call("JS_NewObject", ctx)
     first = binary.FIRST_GLUE_SLOT + binary.GLUE_SLOTS - len(NATIVES)
     for slot, (name, length) in enumerate(NATIVES, first):

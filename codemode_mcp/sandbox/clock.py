@@ -89,7 +89,6 @@ def pairs_in(header: bytes) -> tuple[int, int]:
 
 
 def read_pairs(data: bytes) -> Pairs:
-    """Return the pairs of a block."""
     return tuple(_PAIR.iter_unpack(data))
 
 

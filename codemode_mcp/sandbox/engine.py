@@ -193,7 +193,6 @@ class Engine:
         return base
 
     def _read_again(self, image: Image) -> bytes:
-        """Return the memory of an image, read from a new guest."""
         instance = Instance(self.modules, _MAX_IMAGE_MEMORY)
         try:
             if not instance.grow_to(image.pages):
@@ -451,7 +450,6 @@ class GuestThreads:
             del future, work, job  # a thread that waits for work must not keep the last guest alive
 
     def _next(self) -> _Job | None:
-        """Return the next work; None if the thread has to end."""
         with self._changed:
             while not self._jobs:
                 self._waiting += 1

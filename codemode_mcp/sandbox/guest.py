@@ -192,7 +192,6 @@ class Guest:
         return snapshot.encode(memory, self._image)
 
     def stack_pointer(self) -> int:
-        """Return the stack pointer of the engine; see `Instance.stack_pointer`."""
         return self._instance.stack_pointer()
 
     def _turn(self, entry: int, message: str, seconds: float, pause_after: float | None) -> Steps:

@@ -150,17 +150,14 @@ def with_intl(manifest: str, bundle: str) -> str:
 
 
 def intl_of(manifest: str) -> str | None:
-    """Return the digest of the bundle with `Intl` of a manifest; None for an image without it."""
     return manifest[len(_INTL) : len(_INTL) + 64] if manifest.startswith(_INTL) else None
 
 
 def beside_program(manifest: str) -> int:
-    """Return `Image.beside` of the image of a manifest."""
     return 0 if intl_of(manifest) is None else INTL_BYTES
 
 
 def bind(instance: Instance, entries: Entries) -> None:
-    """Pass the addresses that the glue needs."""
     at = entries
     instance.glue("bind", at.ctx, at.rt, at.scratch, at.state, at.on_rejection, at.module_denied)
 
@@ -226,5 +223,4 @@ def changed_blocks(memory: bytes, base: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def glue_source() -> str:
-    """Return the source of the glue module."""
     return (binary.FOLDER / "glue.wat").read_text("utf-8")

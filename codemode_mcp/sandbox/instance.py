@@ -431,7 +431,6 @@ class _AsyncCall:
         )
 
     def begin(self, context: Any, arguments: tuple[int, ...]) -> Any:
-        """Return the future of a call."""
         self._pack.pack_into(self._values, 0, *chain.from_iterable(zip(self._kinds, arguments, strict=True)))
         return ffi.wasmtime_func_call_async(context, *self._arguments)
 
@@ -447,7 +446,6 @@ class _Alarm:
         self.rang = False
 
     def check(self) -> bool:
-        """Return True if the instance has to stop now."""
         self.rang = self.stopped or self._closing.is_set() or time.monotonic() >= self.deadline
         return self.rang
 

@@ -280,7 +280,6 @@ RequestMessage = _Call | _CallById | NamespaceCall | Answered | YieldControl | T
 
 
 def request_of(message: RequestMessage) -> Request:
-    """Return the request of a message."""
     if not isinstance(message, _Call):
         return message
     given = None if message.input is UNSET else message.input
@@ -291,7 +290,6 @@ def request_of(message: RequestMessage) -> Request:
 
 
 def message_of(request: Request) -> RequestMessage:
-    """Return the message of a request."""
     if not isinstance(request, ToolCall):
         return request
     given = UNSET if request.input is None else request.input
@@ -382,7 +380,6 @@ class TurnReport(Struct, frozen=True, rename="camel"):
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """The new requests of the guest."""
         return tuple(map(request_of, self.calls))
 
 
@@ -432,7 +429,6 @@ class GuestError:
 
     @staticmethod
     def of(error: CodeModeError) -> GuestError:
-        """Return the error that a program gets for a `CodeModeError`."""
         return GuestError(error.message, code=error.code)
 
 
@@ -508,7 +504,6 @@ def start_message(
 
 
 def deliver_message(completions: Sequence[Completion], *, elapsed_ms: float) -> str:
-    """Return the message that delivers completions to a program."""
     parts = []
     for completion in completions:
         error = completion.error

@@ -179,16 +179,13 @@ class Plugins:
         return tuple(plugin.groups for plugin in self.loaded if plugin.source == "plugin")
 
     def namespaces(self) -> tuple[OfferedNamespace, ...]:
-        """Return all registered namespaces."""
         return self._namespaces
 
     def namespace(self, namespace_id: str) -> Namespace | None:
-        """Return the current registration of a namespace."""
         found = (each for plugin in self.loaded for each in plugin.namespaces)
         return next((each for each in found if each.id == namespace_id), None)
 
     def find(self, name: str) -> Plugin | None:
-        """Return a plugin that the operator has configured."""
         return self._loaded.get(("plugin", name))
 
     def source(self, source: str, source_name: str, caller: Caller, run_id: str, owner: str) -> PluginSource:
@@ -216,7 +213,6 @@ class Plugins:
         return [(group.names, cached.faults[group]) for group in plugin.groups if group in cached.failed_until]
 
     async def _tools(self, plugin: Plugin, group: ToolGroup, caller: Caller) -> tuple[_OfferedTool, ...]:
-        """Return the tools of a group for a caller, from the cache or the factory."""
         fixed = self._fixed.get(group)
         if fixed is not None:
             return fixed
@@ -386,7 +382,6 @@ class Plugins:
                 cached.failed_until.pop(group, None)
 
     def _publish(self) -> None:
-        """Publish the current tools, namespaces, hooks and middleware."""
         self._offers.clear()
         self._namespaces = tuple(each.offered for plugin in self.loaded for each in plugin.namespaces)
         granted = {each.name: (*each.hooks, *each.middleware) for each in self._settings}

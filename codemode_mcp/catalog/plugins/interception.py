@@ -62,7 +62,6 @@ class Registered:
         object.__setattr__(self, "is_async", is_async(self.callback))
 
     def sees(self, tool_id: str) -> bool:
-        """Return True if this hook or middleware sees calls of a tool."""
         if self.core and tool_id == EXEC_ID:
             return False  # hooks of this product see calls, never programs
         own = tool_id.startswith(f"{'core' if self.core else 'plugin'}:{self.plugin}:")
@@ -128,7 +127,6 @@ class Interceptors:
         self._applied.set()
 
     def close(self) -> None:
-        """Close the threads."""
         for owner in self._owners.values():
             owner.threads.close()
         self._owners.clear()
@@ -138,12 +136,10 @@ class Interceptors:
         await self._applied.wait()
 
     def has_hooks(self, tool_id: str) -> bool:
-        """Return True if a hook sees calls of this tool."""
         interceptors = self._of(tool_id)
         return bool(interceptors.hooks or interceptors.missing)
 
     def has_middleware(self, tool_id: str) -> bool:
-        """Return True if a middleware sees results of this tool."""
         return bool(self._of(tool_id).middleware)
 
     async def before(
@@ -216,7 +212,6 @@ class Interceptors:
         return found
 
     async def _ask(self, each: Registered, called: str, what: str, *arguments: Any) -> Any:
-        """Return the answer of a plugin's function. Raises `PluginError` if it fails."""
         owner = self._owners.get(each.plugin)
         if owner is None:
             # Hooks have threads of their own, since tools may take long.
@@ -238,7 +233,6 @@ def _apply_answer(
     note: Callable[[str], None],
     accept: Callable[[str], JsonObject],
 ) -> ToolCallEvent:
-    """Apply the answer of a hook, and return the call after it."""
     match answer:
         case None:
             pass
@@ -298,7 +292,6 @@ def _with_input(event: ToolCallEvent, given: JsonObject) -> ToolCallEvent:
 
 
 def _copy(value: Any) -> Any:
-    """Copy a JSON value."""
     if isinstance(value, dict):
         return {key: _copy(item) if isinstance(item, dict | list) else item for key, item in value.items()}
     if isinstance(value, list):

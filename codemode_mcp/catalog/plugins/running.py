@@ -272,7 +272,6 @@ def _run_bounded(coroutine: Any, waits_for: Any) -> Generator[Any, Any, Any]:
 
 
 def removal_message(name: str) -> str:
-    """Return the message for a call of a plugin that was removed or replaced."""
     return (
         f"plugin {name!r} was removed or loaded again while this program ran; run a new program, which sees the "
         "current tools"

@@ -335,7 +335,6 @@ class Namespace:
 
     @property
     def offered(self) -> OfferedNamespace:
-        """The namespace as catalogs see it."""
         return OfferedNamespace(
             self.id,
             self.plugin,
@@ -423,5 +422,4 @@ def _check_required(what: str, plugin: str, required: object, declared: Collecti
 
 
 def kind(value: object) -> str:
-    """Name the type of a value in a message."""
     return "nothing" if value is None else f"a {type(value).__name__}"

@@ -108,7 +108,6 @@ def check_tool(tool: object, *, bundled: bool = False) -> CheckedTool:
 
 
 def _problem(tool: Any) -> str | None:
-    """Return the first mistake in the plain fields of a `PluginTool`, whose types are unchecked, or None."""
     if not isinstance(tool.description, str) or not tool.description.strip():
         return "it needs a description, by which programs find it"
     if len(tool.description) > MAX_DESCRIPTION:

@@ -51,7 +51,6 @@ class ProgramCompiler:
         self._locks: WeakValueDictionary[tuple[str, str], anyio.Lock] = WeakValueDictionary()
 
     def known(self, program: SavedProgram) -> CompiledProgram | None:
-        """Return a program that was compiled before."""
         return self._compiled.get((program.file, program.text))
 
     async def compile(self, program: SavedProgram) -> CompiledProgram:

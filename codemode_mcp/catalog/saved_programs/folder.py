@@ -57,12 +57,10 @@ class Library:
     problems: tuple[FileProblem, ...] = ()
 
     def get(self, name: str) -> SavedProgram | None:
-        """Return the program with a name, if there is one."""
         return next((each for each in self.programs if each.name == name), None)
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """The names of the programs whose files are not used."""
         return tuple(dict.fromkeys(_stem(each.file) for each in self.problems if each.file))
 
     def named_in(self, text: str) -> tuple[SavedProgram, ...]:
@@ -122,7 +120,6 @@ def program_files(folder: Path) -> list[str]:
 
 
 def name_of(file: str) -> str:
-    """Return the name of the program in a file."""
     return _stem(file)
 
 
@@ -278,7 +275,6 @@ class LibraryWatcher:
         self._reading = anyio.Lock()
 
     async def run(self) -> None:
-        """Watch until cancelled."""
         while True:
             await anyio.sleep(POLL_SECONDS)
             await self.refresh(MAX_QUIET_POLLS)
@@ -310,7 +306,6 @@ class LibraryWatcher:
 
 
 def report_problems(library: Library, previous: Library | None = None) -> None:
-    """Log the problems of a library that the previous one had not."""
     known = () if previous is None else previous.problems
     for problem in library.problems:
         if problem not in known:

@@ -175,7 +175,6 @@ def default_function(units: str, root: Node) -> DefaultFunction:
 
 
 def exports_type(statement: Node) -> bool:
-    """Return True if a statement exports a type or an interface."""
     declared = statement.child_by_field_name("declaration")
     return declared is not None and declared.type in ("type_alias_declaration", "interface_declaration")
 
@@ -216,7 +215,6 @@ def _leading_function(value: Node | None) -> Node | None:
 
 
 def _functions(statement: Node) -> Iterator[tuple[Node, Node]]:
-    """Yield the nodes that name a function in a statement, with the function."""
     if statement.type == "function_declaration":
         yield statement, statement
     for declarator in statement.named_children if statement.type == "lexical_declaration" else ():
@@ -237,7 +235,6 @@ def _checked(
 
 
 def _first_comment(units: str, statement: Node) -> DocComment:
-    """Return the doc comment at the beginning of the file."""
     root = statement.parent
     first = None if root is None else next(iter(root.named_children), None)
     if first is None or first.type != "comment" or not text_of(units, first).startswith("/**"):
@@ -265,7 +262,6 @@ def _parameter(units: str, function: Node) -> Node | None:
 
 
 def _check_parameters(function: Node) -> None:
-    """Raise `ProgramFileError` if the parameters of a function have a syntax error."""
     parameters = function.child_by_field_name("parameters")
     line = None if parameters is None else first_error_line(parameters)
     if line is not None:
@@ -317,7 +313,6 @@ def _documented(types: TypeReader, written: Sequence[Param], line: int) -> JsonO
 
 
 def _described(schema: JsonObject, written: Sequence[Param]) -> JsonObject:
-    """Return a schema with the texts of tags `@param`: of the parameter, and of its members."""
     properties: dict[str, Any] = dict(schema.get("properties", {}))
     for each in written:
         member = each.path[-1]

@@ -59,7 +59,6 @@ class ProgramState:
     config: Path
 
     def path(self, file: str) -> Path:
-        """Return the path of a file, such as `proposals`."""
         name = os.path.realpath(self.config).encode("utf-8", "surrogateescape")
         return self.folder / hashlib.sha256(name).hexdigest()[:32] / f"{file}.json"
 
@@ -84,7 +83,6 @@ class ProgramState:
         return found if found.name == name else History(name)
 
     def versions_stamp(self, name: str) -> Stamp:
-        """Return the identity of the present file with the versions of a program."""
         return stamp_of(self.path(_history_file(name)))
 
     def change_history(self, name: str, change: Callable[[History], History]) -> History:
@@ -191,7 +189,6 @@ class PresentFile:
 
 
 def present_file(folder: Path, name: str) -> PresentFile | None:
-    """Return the file of a program; None if there is none."""
     for language in SUFFIXES.values():
         path = folder / file_name(name, language)
         if os.path.lexists(path):

@@ -196,7 +196,6 @@ def _differs_in_case(one: str, other: str) -> bool:
 
 
 def _read_schema(text: str | None) -> dict[str, Any] | None:
-    """Return the schema of the input. Raises `ProgramError` if it is not one of an object."""
     if text is None:
         return None
     try:
@@ -376,7 +375,6 @@ def _type(schema: JsonObject) -> str:
 
 
 def _comment(description: str, schema: JsonObject | None) -> str:
-    """Return the JSDoc comment, with the schema on lines of its own."""
     lines = [*_described(description)] if description.strip() else []
     if schema is not None:
         if lines:

@@ -79,7 +79,6 @@ class SavedProgram:
 
     @property
     def file(self) -> str:
-        """The name of the file in the folder."""
         return file_name(self.name, self.language)
 
 
@@ -115,22 +114,18 @@ class ProgramFileError(Exception):
 
 
 def digest_of(text: str) -> str:
-    """Return the digest of a program's text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def program_id(name: str) -> str:
-    """Return the id of a saved program."""
     return f"program:{SOURCE_NAME}:{name}"
 
 
 def file_name(name: str, language: Language) -> str:
-    """Return the name of the file of a saved program."""
     return name + next(suffix for suffix, each in SUFFIXES.items() if each == language)
 
 
 def name_problem(name: str) -> str | None:
-    """Return the reason why a text cannot be the name of a saved program; None if it can."""
     if not name or len(name) > MAX_NAME:
         return f"a name has 1 to {MAX_NAME} characters, and this one has {len(name)}; choose another one"
     if name in NOT_NAMES:

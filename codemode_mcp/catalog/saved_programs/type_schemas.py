@@ -115,7 +115,6 @@ class TypeReader:
         return [] if name is None else [(self._text(name), statement)]
 
     def _body(self, declaration: Node) -> Node:
-        """Return the type that a declaration names."""
         for child in declaration.named_children:
             if child.type == "type_parameters":
                 raise self._unknown(declaration, "has type parameters")
@@ -302,7 +301,6 @@ class TypeReader:
 
 
 def _inside(node: Node) -> list[Node]:
-    """Return the named children of a node that are no comments."""
     return [child for child in node.named_children if child.type != "comment"]
 
 
@@ -380,7 +378,6 @@ class DocComment:
     tags: tuple[Tag, ...] = ()
 
     def tag(self, *names: str) -> Tag | None:
-        """Return the first tag with one of the names."""
         return next((tag for tag in self.tags if tag.name in names), None)
 
 
@@ -403,7 +400,6 @@ class Param:
 
 
 def doc_comment_before(units: str, node: Node) -> DocComment | None:
-    """Return the doc comment directly before a node, if there is one."""
     before = node
     for _ in range(MAX_COMMENTS):
         previous = before.prev_sibling
@@ -445,7 +441,6 @@ def braced_type(text: str) -> tuple[str | None, str]:
 
 
 def params(comment: DocComment) -> Sequence[Param]:
-    """Return the tags `@param` of a comment."""
     found = []
     for tag in comment.tags:
         if tag.name in ("param", "arg", "argument"):

@@ -149,7 +149,6 @@ class VersionKeeper:
         return changes_since(version, self._present)
 
     async def tools_now(self, program: SavedProgram) -> tuple[UsedTool, ...]:
-        """Return the tools that a program names, with their present definitions."""
         names = await anyio.to_thread.run_sync(names_in, program.text)
         return tuple(used_tool(path, self._definitions.at(path)) for path in names.paths)
 
@@ -233,7 +232,6 @@ def _listed(changes: Sequence[DefinitionChange]) -> str:
 
 
 def _warning(changes: Sequence[DefinitionChange]) -> str:
-    """Return a sentence for the reader of a declaration."""
     return (
         f"Tools of this program have changed since it was saved: {_listed(changes)}. It may fail or do something else, "
         "so read the declarations of these tools before you call it."

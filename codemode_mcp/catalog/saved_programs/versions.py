@@ -111,7 +111,6 @@ def unusable(changes: Iterable[DefinitionChange]) -> str | None:
 
 
 def names_in(text: str) -> Names:
-    """Return the names of tools in the text of a program."""
     units = utf16_units(text)
     tree = parse(units)
     if tree is None:
@@ -134,7 +133,6 @@ def used_tools(names: Names, find: Callable[[str], Definition | None]) -> tuple[
 
 
 def used_tool(path: str, found: Definition | None) -> UsedTool:
-    """Return a tool with its present definition; `found` is None if there is no such tool."""
     if found is None:
         return UsedTool(path)
     server, tool = found
@@ -225,7 +223,6 @@ class History:
 
     @property
     def latest(self) -> Version | None:
-        """The latest version."""
         return self.versions[-1] if self.versions else None
 
     def of(self, digest: str) -> Version | None:
@@ -264,7 +261,6 @@ class History:
 def changes_since(
     version: Version | None, present: Callable[[UsedTool], UsedTool | None]
 ) -> Sequence[DefinitionChange]:
-    """Return the changes of definitions since a version was pinned. See `compare_tools`."""
     return () if version is None or version.tools is None else compare_tools(version.tools, present)
 
 
@@ -306,7 +302,6 @@ class Author:
 
     @property
     def words(self) -> str:
-        """The caller in words."""
         return f"{self.principal or 'an unnamed caller'}{' over HTTP' if self.kind == 'http' else ''}"
 
 
@@ -334,7 +329,6 @@ class Proposal:
 
     @property
     def file(self) -> str:
-        """The name of the file in the folder."""
         return file_name(self.name, self.language)
 
 

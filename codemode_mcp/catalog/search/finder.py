@@ -179,7 +179,6 @@ class Finder:
         return self._best(hits, limit, among)
 
     def _least(self, scores: Mapping[int, float]) -> float:
-        """Return the minimum score of a hit."""
         best: dict[str, float] = {}
         for number, score in scores.items():
             server = self._tools[number][0]
@@ -225,7 +224,6 @@ class Finder:
         return best
 
     def _cosines(self, request: str) -> Sequence[float] | None:
-        """Return the cosines of a request and all tools by the sentence model; None without one."""
         if self._compared is None or not words(request):
             return None
         own = self._compared.similarities(request)
@@ -303,7 +301,6 @@ def _by_score(item: tuple[int, float]) -> tuple[float, int]:
 
 
 def _lead(description: str) -> str:
-    """Return the first sentence of a description."""
     end = _SENTENCE_END.search(description, 0, _LEAD)
     return description[: end.end() if end else _LEAD]
 
@@ -344,7 +341,6 @@ def _first_sentences(description: str) -> str:
 
 
 def _parameters(tool: Tool) -> str:
-    """Return the names of the first parameters."""
     properties = tool.input_schema.get("properties")
     if not isinstance(properties, Mapping):
         return ""
@@ -532,7 +528,6 @@ def similarity(one: Iterable[float], other: Iterable[float]) -> float:
 
 @lru_cache(maxsize=1)
 def shipped_vectors() -> WordVectors:
-    """Return the vectors of this package."""
     file = resources.files("codemode_mcp.catalog.search").joinpath("word_vectors.bin")
     if not isinstance(file, Path):
         return WordVectors(file.read_bytes())

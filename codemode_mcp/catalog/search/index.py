@@ -113,7 +113,6 @@ class Index:
 
     @property
     def stems(self) -> Iterable[str]:
-        """All stems of the documents."""
         return self._numbers.keys() if self._base is None else {*self._base.stems, *self._numbers}
 
     def scores(self, request: str) -> dict[int, float]:
@@ -423,7 +422,6 @@ def compiled(lines: Iterable[str]) -> list[str]:
 
 
 def _add(known: dict[tuple[str, ...], dict[str, None]], phrase: str, meanings: Iterable[str]) -> None:
-    """Add the stems of meanings to a phrase."""
     key = tuple(phrase_words(phrase))
     if not 0 < len(key) <= MAX_PHRASE:
         return
@@ -449,6 +447,5 @@ def _places(phrase: Sequence[str], request: Sequence[str], start: int) -> tuple[
 
 @lru_cache(maxsize=1)
 def shipped_thesaurus() -> Thesaurus:
-    """Return the thesaurus of this package."""
     text = resources.files("codemode_mcp.catalog.search").joinpath("thesaurus_stems.txt").read_text("utf-8")
     return Thesaurus.of_stems(text.splitlines())

@@ -119,7 +119,6 @@ class ApprovalQuestion:
 
     @property
     def params(self) -> JsonObject:
-        """The parameters of the MCP request."""
         properties: dict[str, JsonObject] = {
             "decision": {
                 "type": "string",

@@ -94,7 +94,6 @@ class _Account:
         self._totals[unit] += amount
 
     def opening_slot(self, unit: Unit, limit: int) -> int:
-        """Return the first slot whose window has less than the limit."""
         left = self._totals[unit]
         for slot, amounts in self._slots:
             left -= amounts.get(unit, 0)
@@ -143,7 +142,6 @@ class Budgets:
         return found
 
     def add(self, caller: Caller, share: str, server: str, now: float, unit: Unit, amount: int) -> None:
-        """Count an amount in all budgets that apply."""
         for budget in self._applicable(caller, server):
             accounts = self._accounts[budget]
             account = accounts.setdefault((share, server), _Account())

@@ -88,7 +88,6 @@ class Policy:
         return f"<Policy: {len(rules.allow or ())} allow, {len(rules.deny)} deny, {len(rules.ask)} ask>"
 
     def trusts(self, source_name: str) -> bool:
-        """Return True if the annotations of this server's tools are trusted."""
         return source_name not in self.rules.distrusted_servers
 
     def effects(self, tool_id: str, declared: Annotations) -> Effects:
@@ -105,12 +104,10 @@ class Policy:
         return trusted if own is None else with_own(trusted, own)
 
     def operation_effects(self, server: str) -> Effects:
-        """Return the effects of the operations on resources and prompts of a server."""
         # MCP defines that reading resources and prompts changes nothing, whatever the server declares.
         return READ_ONLY if self.trusts(server) else Effects.of(None)
 
     def decide(self, tool_id: str, tool: Effects) -> Decision:
-        """Decide about calls of a tool."""
         key = tool_id, tool
         found = self._decided.get(key)
         if found is None:
@@ -137,7 +134,6 @@ class Policy:
         return Allow()
 
     def explain(self, tool_id: str, tool: Effects) -> tuple[Literal["allow", "ask", "deny"], str]:
-        """Return the decision about a tool, and the reason for a person."""
         decision = self.decide(tool_id, tool)
         if isinstance(decision, Deny):
             return "deny", decision.reason
@@ -282,7 +278,6 @@ _NOTHING: Final = Policy(PolicyRules(allow=()))
 
 
 def belongs(caller: Caller, context: PolicyContext) -> bool:
-    """Return True if a caller belongs to a context."""
     return is_among(caller, context.callers)
 
 
@@ -320,7 +315,6 @@ def restricting_ids(tool_id: str) -> tuple[str, ...]:
 
 
 def _first(rules: Rules, tool_id: str, tool: Effects) -> str | None:
-    """Return the first rule of `deny` or `ask` that applies."""
     found = (rules.first(each, tool) for each in restricting_ids(tool_id))
     return next((rule for rule in found if rule is not None), None)
 

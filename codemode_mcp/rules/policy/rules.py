@@ -62,7 +62,6 @@ class Rules:
         return bool(self.rules)
 
     def first(self, tool_id: str, tool: Effects) -> str | None:
-        """Return the first rule that applies to a tool; None if no rule does."""
         number = min(self._matching(tool_id, tool), default=None)
         return None if number is None else self.rules[number]
 
@@ -71,7 +70,6 @@ class Rules:
         return [self.rules[number] for number in sorted(self._matching(tool_id, tool))]
 
     def test_annotations(self, tool: Effects) -> bool:
-        """Return True if an annotation test among the rules applies to tools with these effects."""
         return any(getattr(tool, attribute) for _, attribute in self._annotations)
 
     def _matching(self, tool_id: str, tool: Effects) -> Iterator[int]:

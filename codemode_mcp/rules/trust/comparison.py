@@ -142,7 +142,6 @@ def compare(pins: ServerPins, present: Listing, mode: Mode) -> tuple[ItemReport,
 
 
 def compare_item(pins: ServerPins, item: Item, mode: Mode) -> ItemReport:
-    """Return the report for an item, as the server lists it now."""
     acceptance = pins.accepted.get(item.key)
     accepted = None if acceptance is None else acceptance.item
     status, held = _status(accepted, item, mode)
@@ -161,7 +160,6 @@ def compare_item(pins: ServerPins, item: Item, mode: Mode) -> ItemReport:
 
 
 def is_other_entry(pins: ServerPins) -> bool:
-    """Return True if the present entry of the server in the configuration is not the accepted one."""
     entry = pins.present.items.get(ENTRY_KEY)
     if entry is None or ENTRY_KEY[0] not in pins.baseline:
         return entry is not None and entry.digest in pins.rejected
@@ -178,7 +176,6 @@ def with_entry(pins: ServerPins, entry: Item | None) -> ServerPins:
 
 
 def _is_entry_held(pins: ServerPins, mode: Mode) -> bool:
-    """Return True if everything of the server is held because of its entry."""
     if mode == "follow" or not is_other_entry(pins):
         return False
     return mode != "pin" or pins.present.items[ENTRY_KEY].digest in pins.rejected

@@ -157,7 +157,6 @@ def _strings(definition: Mapping[str, object]) -> Iterator[Text]:
 
 
 def _pointer(where: str, key: str, numbers: Iterator[int]) -> str:
-    """Return the pointer of a member, cut if it is too long."""
     if len(where) <= _MAX_WHERE:
         where = f"{where}/{pointer_part(key)}"
     return where if len(where) <= _MAX_WHERE else f"{where[:_MAX_WHERE]}…{next(numbers)}"
@@ -226,7 +225,6 @@ class FoldedTexts:
         return wording.may_match(self.known_words)
 
     def text_at(self, at: int) -> Text:
-        """Return the text that a position is in."""
         return self._texts[bisect.bisect_right(self._starts, at) - 1]
 
     @property
@@ -254,7 +252,6 @@ class FoldedTexts:
                 yield group[0][0], max(end for _, end, other in group if other == number)
 
     def sentence_at(self, at: int) -> tuple[int, int]:
-        """Return the start and end of the sentence that a position is in."""
         start, end, _ = self.sentences[self._sentence_index(at)]
         return start, end
 

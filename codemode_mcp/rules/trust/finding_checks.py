@@ -68,7 +68,6 @@ class Weights:
 
 @functools.cache
 def weights() -> Weights:
-    """Return the weights of the file."""
     data: dict[str, Any] = tomllib.loads(WEIGHTS_FILE.read_text(encoding="utf-8"))
     of = {feature: float(weight) for weight, listed in data["weights"].items() for feature in listed.split()}
     return Weights(at_least=data["at_least"], start=data["start"], of=of)
@@ -85,7 +84,6 @@ class Passage:
     features: frozenset[str]
 
     def weight(self, by: Weights) -> float:
-        """Return the sum of the weights."""
         return by.start + sum(by.of.get(each, 0.0) for each in self.features) / math.sqrt(len(self.features) or 1)
 
 
@@ -216,7 +214,6 @@ class Definition:
 
     @property
     def name(self) -> str:
-        """The name of the item, or an empty string."""
         name = self.json.get("name")
         return name if isinstance(name, str) else ""
 
@@ -244,7 +241,6 @@ def long_text(subject: Definition, patterns: Mapping[str, re.Pattern[str]]) -> I
 
 
 def look_alike_name(subject: Definition, patterns: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[str, str]]:
-    """Find a name that looks like the name of another server's tool."""
     if subject.kind != "tool" or len(subject.name) < 4:
         return
     skeleton = _skeleton(subject.name)
@@ -306,7 +302,6 @@ def values(subject: Definition, patterns: Mapping[str, re.Pattern[str]]) -> Iter
 
 
 def annotations_deny(subject: Definition, patterns: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[str, str]]:
-    """Find acts that the annotations of a tool deny."""
     hints = subject.json.get("annotations")
     if subject.kind != "tool" or not isinstance(hints, dict):
         return

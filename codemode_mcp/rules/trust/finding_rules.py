@@ -85,7 +85,6 @@ class RequiredWords:
                 self._by_gram.setdefault(word[-_GRAM:], []).append(word)
 
     def found_in(self, text: str) -> frozenset[str]:
-        """Return the words that are in a text."""
         grams = self._by_gram.keys() & set(map("".join, zip(text, text[1:], text[2:], strict=False)))
         found = [word for gram in grams for word in self._by_gram[gram] if word in text]
         return frozenset(found).union(word for word in self._short if word in text)
@@ -109,13 +108,11 @@ class Wording:
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """The pattern, compiled."""
         if self._pattern is None:
             self._pattern = re.compile(self.source)
         return self._pattern
 
     def search(self, text: str, start: int = 0, end: int = sys.maxsize) -> re.Match[str] | None:
-        """Return the first match between two positions."""
         return self.pattern.search(text, start, end)
 
     def may_match(self, words: frozenset[str]) -> bool:
@@ -144,7 +141,6 @@ class Rule:
 
 @functools.cache
 def rules() -> tuple[Rule, ...]:
-    """Return the rules in the order of the file."""
     terms: dict[str, str] = _data()["terms"]
 
     def expanded(pattern: str) -> str:

@@ -84,7 +84,6 @@ class _Tables:
 
 @functools.cache
 def tables() -> _Tables:
-    """Return the words of the file as tables."""
     data: dict[str, Any] = tomllib.loads(WORDS_FILE.read_text(encoding="utf-8"))
     names = [*data["classes"], *(name for name in data["shapes"] if name not in data["classes"]), "argument"]
     bits = {name: 1 << 2 * number for number, name in enumerate(names)}
@@ -217,7 +216,6 @@ def read_sentences(
 
 
 def _follow(words: Sequence[str], number: int, rest: tuple[str, ...]) -> bool:
-    """Return True if the rest of a phrase follows the word with a number."""
     following = words[number + 1 : number + 1 + len(rest)]
     return len(following) == len(rest) and all(map(_fits, following, rest))
 
@@ -248,7 +246,6 @@ def _by_sentence(
 
 
 def _negates(negation: tuple[int, int, int], at: int, number: int, words: Sequence[str], around: int) -> bool:
-    """Return True if a negation belongs to the word at a position."""
     where, index, classes = negation
     if index < 0 or number < 0:
         return abs(at - where) <= NEGATED_CHARACTERS

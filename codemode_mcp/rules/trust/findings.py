@@ -135,7 +135,6 @@ class FindingGroup:
 
     @property
     def first(self) -> Finding:
-        """The first finding."""
         return self.found[0][1]
 
     @property
@@ -328,7 +327,6 @@ def look_alike_letters(text: str) -> str | None:
 
 
 def _word_around(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the start and end of the word that a match is in."""
     first, last = start, end
     while first > max(0, start - _MAX_LETTERS) and text[first - 1].isalpha():
         first -= 1
@@ -531,7 +529,6 @@ def _marks(text: Text, arguments: frozenset[str], others: frozenset[str]) -> Ite
 
 
 def _checked(rule: Rule, text: Text, read: ReadText) -> str | None:
-    """Return what a check of a rule, or a pattern for names, finds in a text."""
     if rule.names and text.is_name and one_matches(rule.names, words_of(text.raw)):
         return shown(text.raw)
     if rule.check == "encoded_text":
@@ -616,7 +613,6 @@ def _first_place(rule: Rule, patterns: tuple[Wording, ...], folded: FoldedTexts)
 
 
 def one_matches(patterns: Sequence[Wording], text: str, *between: int) -> bool:
-    """Return True if one of the patterns matches, between two positions if they are given."""
     return any(each.search(text, *between) for each in patterns)
 
 

@@ -81,12 +81,10 @@ class Item:
 
     @property
     def key(self) -> Key:
-        """The kind and the name."""
         return self.kind, self.name
 
     @property
     def is_comparable(self) -> bool:
-        """True if the definition has a digest."""
         return bool(self.digest)
 
     @cached_property
@@ -98,22 +96,18 @@ class Item:
 
 
 def item_of(kind: Kind, name: str, definition: JsonObject) -> Item:
-    """Return an item with the digest of its definition."""
     return Item(kind, name, definition, _digest(definition, shape=False))
 
 
 def listed_key(kind: Literal["prompt", "template"], definition: JsonObject) -> Key:
-    """Return the key of a prompt or a resource template."""
     return kind, str(definition.get(_NAME_FIELDS[kind]))
 
 
 def listed_item(kind: Literal["prompt", "template"], definition: JsonObject) -> Item:
-    """Return the item of a prompt or a resource template."""
     return item_of(*listed_key(kind, definition), without_metadata(definition))
 
 
 def tool_item(tool: Tool) -> Item:
-    """Return the item of a tool."""
     return item_of("tool", tool.name, _tool_json(tool.as_sent))
 
 
@@ -166,7 +160,6 @@ def ui_of(meta: JsonObject | None) -> JsonObject:
 
 
 def _tool_json(tool: Tool) -> JsonObject:
-    """Return a tool as in `tools/list`."""
     hints: dict[str, Any] = {key: getattr(tool.annotations, name) for name, key in HINTS.items()}
     if tool.annotations.title != tool.title:
         hints["title"] = tool.annotations.title
@@ -254,7 +247,6 @@ def _place_below(place: _Place, key: str) -> _Place:
 
 
 def _as_set(items: list[Any]) -> list[Any]:
-    """Return the items without repetitions, in the order of their JSON texts."""
     by_text = {json.dumps(item, sort_keys=True): item for item in items}
     return [by_text[text] for text in sorted(by_text)]
 
@@ -379,7 +371,6 @@ class _Positions:
         return self._of.get(character, 0)
 
     def without(self, characters: str) -> int:
-        """Return the positions of all other characters."""
         found = self._without.get(characters)
         if found is None:
             found = self.all

@@ -67,7 +67,6 @@ class PinsFolder:
     config: Path | None
 
     def path(self, server: str) -> Path:
-        """Return the path of the file of a server."""
         return self._own_folder / f"{_name_of(server)}.json"
 
     @property
@@ -86,7 +85,6 @@ class PinsFolder:
         return sorted(found)
 
     def stamp(self, server: str) -> Stamp:
-        """Return the identity of the present version of a file."""
         return stamp_of(self.path(server))
 
     def load(self, server: str) -> ServerPins | None:
@@ -479,7 +477,6 @@ class _Content(Form):
 
 
 def lock_path(config: Path) -> Path:
-    """Return the path of the lock file for a configuration file."""
     return config.with_name(NAME)
 
 
@@ -571,7 +568,6 @@ def _digests_json(item: Item) -> dict[str, str]:
 
 
 def _items(server: _Server) -> Mapping[Key, Item]:
-    """Return the items of one server in the file."""
     found = {SERVER_KEY: Item(*SERVER_KEY, None, server.server.digest, server.server.shape)}
     if server.entry is not None:
         found[ENTRY_KEY] = Item(*ENTRY_KEY, None, server.entry.digest, server.entry.shape)

@@ -103,7 +103,6 @@ class _Server:
         return comparison.with_entry(self.pins or comparison.ServerPins(self.name), self.entry)
 
     def forget_comparison(self) -> None:
-        """Have the present listing compared again."""
         self.shown = None
         self.admitted = {}
 
@@ -323,7 +322,6 @@ class Trust:
         return found is not None and found.pins is not None and key in found.pins.accepted
 
     def accepted_tool(self, server: str, name: str) -> Tool | None:
-        """Return a tool as it was accepted; None if it was not, or if its definition is not stored."""
         found = self._servers.get(server)
         return None if found is None or found.pins is None else accepted_tool(found.pins, name)
 
@@ -372,7 +370,6 @@ class Trust:
         return tuple(found)
 
     def problem(self, server: str) -> str | None:
-        """Return the reason why the file of a server cannot be used; None if there is no problem."""
         found = self._servers.get(server)
         return None if found is None else found.problem
 
@@ -475,7 +472,6 @@ class Trust:
                 self._take(server, pins, loaded.stamp)
 
     def _take(self, server: _Server, pins: comparison.ServerPins | None, stamp: Stamp) -> None:
-        """Use pins that were read or written."""
         before, server.pins, server.stamp = server.pins, pins, stamp
         if _decisions(before) == _decisions(pins):
             return
@@ -488,7 +484,6 @@ class Trust:
     # comparing
 
     def _see(self, server: _Server) -> None:
-        """Compare the present listing of a server, if it was not compared yet."""
         for view in self._views():
             if view.name == server.name:
                 self.trusted(view)
@@ -500,7 +495,6 @@ class Trust:
             server.problem, server.unwritten = loaded.problem, loaded.is_damaged
 
     def _name_tools(self, server: _Server, view: UpstreamView) -> None:
-        """Give identifiers to the listed tools of a server with `follow`."""
         if server.view is not None and server.view.tools is view.tools:
             return
         server.view = view
@@ -530,7 +524,6 @@ class Trust:
         self._report_differences(server, reports)
 
     def _admit(self, server: _Server, tool: Tool) -> tuple[Tool, str | None]:
-        """Return the answer of `admits` for a tool, and cache it."""
         self._see(server)
         known = server.admitted.get(id(tool))
         if known is None:
@@ -562,7 +555,6 @@ class Trust:
     # reporting
 
     def _report_differences(self, server: _Server, reports: Sequence[comparison.ItemReport]) -> None:
-        """Log differences that the log does not have yet, and record held items."""
         differing = [each for each in reports if each.status not in ("accepted", "removed")]
         now = {
             ((each.kind, each.name), "" if each.present is None else each.present.digest): each for each in differing
@@ -584,7 +576,6 @@ class Trust:
 
 
 def record_decisions(auditor: Auditor, before: comparison.ServerPins, after: comparison.ServerPins) -> None:
-    """Record what people have decided between two versions of pins."""
     for key, each in after.accepted.items():
         if each.by and before.accepted.get(key) != each:
             _record(auditor, "item_accepted", after.server, key, each.item, by=each.by)

@@ -234,7 +234,6 @@ def _leaves(definition: JsonObject) -> Iterator[tuple[_Path, str]]:
 
 
 def _text_of(key: str | int, value: Any) -> str:
-    """Return the text of a value without members: a plain text, or JSON."""
     if isinstance(value, str) and key in _TEXT_KEYS and _is_plain(value):
         return value
     if isinstance(value, list | tuple):
@@ -283,7 +282,6 @@ def _joined(parts: Iterable[tuple[str, list[str]]]) -> Iterator[tuple[Any, list[
 
 
 def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
-    """Return the number of words at the beginning that are the same."""
     length = 0
     for one, other in zip(first, second, strict=False):
         if one != other:

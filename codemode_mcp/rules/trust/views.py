@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def is_listed(view: UpstreamView) -> bool:
-    """Return True if the lists of a server are known."""
     return view.era is not None or bool(view.tools)
 
 
@@ -186,7 +185,6 @@ NOT_COMPARABLE: Final = (
 
 
 def state_of(report: ItemReport) -> str:
-    """Return the state of an item in words."""
     if report.held and not report.is_comparable:
         return f"held: {NOT_COMPARABLE}"
     if report.by_entry:
