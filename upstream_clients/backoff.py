@@ -22,7 +22,6 @@ class Backoff:
     _failures: int = 0
 
     def reset(self) -> None:
-        """Forget all failures and losses."""
         self._failures = 0
 
     def after_failure(self, count: int = 1) -> float:

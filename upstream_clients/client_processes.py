@@ -114,7 +114,6 @@ class RunningServer:
             self.connection.restart()
 
     def stop_when_unused(self) -> None:
-        """End its task once it has no calls."""
         if self.upstream.calls:
             self.upstream.calls.on_empty = self._stop_soon
         else:
@@ -325,7 +324,6 @@ class SharedServer:
                 process.key = None
 
     def _needs(self, client: str | None, key: Key) -> bool:
-        """Return True if a client needs a process with this key, as far as its roots are known."""
         if self.spec.share == "client":
             return client == key
         return client is not None and self._clients.last_uris(client) == key
@@ -374,7 +372,6 @@ class ServerUse:
         return view if self.over is None else replace(view, state="stopped", error=self.over)
 
     def report_change(self) -> None:
-        """Report to the pool that the view has changed."""
         if self._on_change is not None:
             try:
                 self._on_change()
@@ -438,7 +435,6 @@ class ClientRoots:
         self._clients.setdefault(client, _Client()).list_roots = list_roots
 
     def forget(self, client: str | None) -> None:
-        """Note that a client has left."""
         self._clients.pop(client, None)
 
     def can_list(self, client: str | None) -> bool:
@@ -467,7 +463,6 @@ class ClientRoots:
         return True
 
     def note(self, client: str | None, answer: JsonObject) -> None:
-        """Note the answer of a client to `roots/list`."""
         if (known := self._clients.get(client)) is not None:
             known.uris, known.is_current, known.answer = _uris(answer), True, answer
 
@@ -519,7 +514,6 @@ class Observation:
         self._use: ServerUse | None = None
 
     def begin(self, use: ServerUse) -> None:
-        """Belong to a use from now on, until its end."""
         self._use = use
         if use.over is None:
             use.observations[self] = None

@@ -222,7 +222,6 @@ class Connection:
                 await self._started.close()
 
     def _log_failed_start(self, reason: str, line: str) -> None:
-        """Log a failed start: as a warning if its reason is new, else as information."""
         known = reason in self._warned or len(self._warned) >= MAX_WARNINGS
         logger.log(logging.INFO if known else logging.WARNING, "%s", line)
         if not known:
@@ -283,7 +282,6 @@ class Connection:
             pausing.cancel_scope.cancel()
 
     async def _run_connection(self) -> _End:
-        """Run one connection, over the first transport that the server accepts, and return its end."""
         if self._place is None and self._places is not None and self._spec.is_process:
             with anyio.CancelScope() as self._scope:
                 self._place = await self._places.take(self._upstream.urgent)
@@ -373,7 +371,6 @@ class Connection:
         )
 
     def _log_stray(self, text: str) -> None:
-        """Log the beginning of a text of the server that is no message."""
         self._strays += 1
         if self._strays <= MAX_STRAYS:
             shown = redacted_start(" ".join(text.split()), MAX_QUOTED, self._spec.redact)
@@ -387,7 +384,6 @@ class Connection:
         changes: ListChanges,
         watch: error_mapping.HttpWatch,
     ) -> None:
-        """List the tools, then serve calls until the connection can no longer be used."""
         async with anyio.create_task_group() as serving:
             announced = agreement.announced_lists if link.modern else ()
             serving.start_soon(changes.listen, link, announced)

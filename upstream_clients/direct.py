@@ -114,16 +114,13 @@ class RequestsInFlight(ABC):
         """Remove a request that is not sent yet, or tell the server to cancel it."""
 
     def resolve(self, request_id: int, answer: Answer | Refusal) -> None:
-        """Give an answer to its request, which must be in flight here."""
         self._pending.pop(request_id).on_answer(answer)
 
     def progress_of(self, token: object) -> ProgressFn | None:
-        """Return the progress function of a request, by its token."""
         pending = self._pending.get(token) if isinstance(token, int) else None
         return None if pending is None else pending.on_progress
 
     def close(self) -> None:
-        """End all requests in flight: the connection has ended."""
         self._closed = True
         # Replaced first, since a callback may give up other requests while this loop runs.
         pending, self._pending = self._pending, {}

@@ -122,7 +122,6 @@ class Dispatcher:
 
     @property
     def message_count(self) -> int:
-        """Number of messages that the server has sent so far."""
         return self._message_count + (0 if self.direct is None else self.direct.count)
 
     @asynccontextmanager
@@ -385,7 +384,6 @@ class Dispatcher:
         self._spawn(_report_progress, on_progress, progress, jsonrpc.finite(params.get("total")), text)
 
     async def _answer(self, message: jsonrpc.Message) -> None:
-        """Answer a request of the server, unless the server cancels it."""
         request_id, key = message["id"], jsonrpc.key_of(message["id"])
         scope = self._server_requests[key] = anyio.CancelScope()
         answer: jsonrpc.Message | None = None

@@ -55,7 +55,6 @@ class Reply(asyncio.Future[T]):
 
 
 async def next_round() -> None:
-    """Wait for the next round of the event loop."""
     loop = asyncio.get_running_loop()
     reply: Reply[None] = Reply(loop=loop)
     loop.call_soon(reply.bring, None)
@@ -172,7 +171,6 @@ class _Worker:
         """The object that the coroutine has yielded, as to a task."""
 
     async def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a first coroutine in this task, then wait for others."""
         task = asyncio.current_task(self._loop)
         assert task is not None
         self._task = task
@@ -256,12 +254,10 @@ class _Worker:
                 _enter_task(self._loop, current)
 
     def _rest(self) -> None:
-        """Be idle."""
         if not self._parked.done():
             self._idle.append(self)
 
     def _hand_over(self) -> None:
-        """Have the task continue the coroutine."""
         if not self._parked.done():  # otherwise it is cancelled, and continues anyway
             self._parked.set_result(None)
 

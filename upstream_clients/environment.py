@@ -41,7 +41,6 @@ PLAIN: Final = ("HOME", "USER", "PATH", "PWD", "TMPDIR")
 
 
 def is_passed_on(name: str) -> bool:
-    """Return True if a server inherits this variable."""
     return name in NAMES or name.startswith(PREFIXES)
 
 

@@ -173,12 +173,10 @@ def is_logged_out(error: jsonrpc.JsonRpcError) -> bool:
 
 
 def login_needed(spec: UpstreamSpec) -> str:
-    """Return the error for a server without a valid login."""
     return f"server {spec.name!r} needs a login: run codemode-mcp login {shlex.quote(spec.name)}"
 
 
 def more_rights_needed(spec: UpstreamSpec, scope: str | None) -> str:
-    """Return the error for a request that needs a scope which the login does not have."""
     words = "" if scope is None else " ".join(word for word in scope.split() if word.isprintable())
     named = f" ({spec.redact(words)[:200]})" if words else ""
     return (
@@ -188,7 +186,6 @@ def more_rights_needed(spec: UpstreamSpec, scope: str | None) -> str:
 
 
 def login_trouble(spec: UpstreamSpec, error: LoginError) -> str:
-    """Return the reason why a login cannot be used now."""
     return f"the login cannot be used now: {spec.redact(str(error))}"
 
 
@@ -273,7 +270,6 @@ def _data_words(spec: UpstreamSpec, error: jsonrpc.JsonRpcError) -> str:
 
 
 def _small(data: Any) -> Any:
-    """Return the data of an error; None if it is large."""
     try:
         return data if len(json.dumps(data)) <= _MAX_DATA else None
     except (ValueError, RecursionError):
@@ -298,7 +294,6 @@ def start_failure(
 
 
 def is_command_missing(spec: UpstreamSpec, cause: BaseException) -> bool:
-    """Return True if the command does not exist or may not be executed."""
     return spec.is_process and any(isinstance(leaf, FileNotFoundError | PermissionError) for leaf in _leaves(cause))
 
 
@@ -308,7 +303,6 @@ def not_started(spec: UpstreamSpec, reason: str) -> str:
 
 
 def connect_timeout(spec: UpstreamSpec, said: str = "", stray: str = "") -> str:
-    """Return the error for a server that was silent for `spec.connect_timeout`."""
     if spec.is_api:
         document = spec.redact(spec.document or "")
         return not_started(spec, f"its OpenAPI document {document!r} was not read within {spec.connect_timeout:g} s")
@@ -321,7 +315,6 @@ def connect_timeout(spec: UpstreamSpec, said: str = "", stray: str = "") -> str:
 
 
 def lost(spec: UpstreamSpec, said: str = "") -> str:
-    """Return the error for a ready connection that the server has closed."""
     what = "its process ended" if spec.is_process else f"the connection to {spec.address} ended"
     return f"server {spec.name!r} is gone: {what}; it is being connected again" + _quote(said)
 
@@ -401,7 +394,6 @@ def _exit_words(exit_code: int | None) -> str:
 
 
 def http_reason(spec: UpstreamSpec, status: int) -> str:
-    """Return the meaning of an HTTP error status while connecting, and the next step."""
     key = f"mcpServers.{spec.name}"
     advice = {
         401: f'check "headers" or "auth" of {key}',
@@ -421,7 +413,6 @@ def http_reason(spec: UpstreamSpec, status: int) -> str:
 
 
 def unreachable(spec: UpstreamSpec, error: httpx2.TransportError) -> str:
-    """Return the reason for a request that got no HTTP answer."""
     if isinstance(error, sys.modules["httpx2"].LocalProtocolError):
         # The exception's text may quote a header's value.
         return f'the request to {spec.address} is not valid HTTP; check "headers" of mcpServers.{spec.name}'

@@ -143,7 +143,6 @@ class FairLimiter:
         self._held[lane] += 1
 
     def give_back(self, lane: str) -> None:
-        """Count one call less in flight, and admit the next one."""
         self._held[lane] -= 1
         # The place is handed over here, before the waiter runs, so that no later call can take it first.
         caller = next(iter(self._queue.groups), "") if self._shared else lane
@@ -225,13 +224,11 @@ class CallsInFlight:
         self.last_used = self.clock()
 
     def add(self, call: Call) -> None:
-        """Count a call until `discard`."""
         self._calls.add(call)
         self.last_used = self.clock()
         self.changed.set()
 
     def discard(self, call: Call) -> None:
-        """Forget a call that has ended."""
         self._calls.discard(call)
         self.last_used = self.clock()
         self.changed.set()
@@ -243,7 +240,6 @@ class CallsInFlight:
         return {call for call in self._calls if call.sent}
 
     def note_timeout(self) -> None:
-        """Note that a call has timed out."""
         if self.suspects is None:
             self.suspects = self.sent()
 

@@ -60,7 +60,6 @@ async def check_address(url: str, server_url: str, what: str) -> None:
 
 
 def is_local(url: str) -> bool:
-    """Return True if the host of a URL is this machine."""
     try:
         return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
@@ -68,7 +67,6 @@ def is_local(url: str) -> bool:
 
 
 def same_origin(one: httpx2.URL | str, other: httpx2.URL | str) -> bool:
-    """Return True if two addresses have the same scheme, host and port."""
     first, second = httpx2.URL(one), httpx2.URL(other)
     return (first.scheme, first.host, first.port) == (second.scheme, second.host, second.port)
 
@@ -115,11 +113,9 @@ class Fetcher:
     async def post_form(
         self, url: str, what: str, form: Mapping[str, str], *, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Any]:
-        """Return the status and the JSON of the answer to a form."""
         return await self._exchange("POST", url, what, data=dict(form), headers=dict(headers or {}))
 
     async def post_json(self, url: str, what: str, body: Mapping[str, Any]) -> tuple[int, Any]:
-        """Return the status and the JSON of the answer to a JSON object."""
         return await self._exchange("POST", url, what, json=dict(body))
 
     async def _exchange(self, method: str, url: str, what: str, **content: Any) -> tuple[int, Any]:

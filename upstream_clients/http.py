@@ -202,7 +202,6 @@ class McpHttpClient(httpx2.AsyncClient):
         return response
 
     async def _login_refusal(self, response: httpx2.Response) -> _Failure | None:
-        """Return the failure of a request that needs a login first, or a login with more rights."""
         if self._watch.logged_out:
             fault = HttpFault(HTTPStatus.UNAUTHORIZED, sent=False, login=True)
             return _Failure(HTTPStatus.UNAUTHORIZED, login_needed(self._spec), fault)
@@ -256,7 +255,6 @@ def _wants_answer(request: httpx2.Request) -> bool:
 
 
 async def _read_failure(response: httpx2.Response, *, in_session: bool) -> _Failure:
-    """Return the failure for an HTTP error status, with the error in its body if there is one."""
     status = response.status_code
     body = await _read_beginning(response)
     answer = _error_in(body)
@@ -295,7 +293,6 @@ async def _read_beginning(response: httpx2.Response) -> bytes:
 
 
 def _error_in(body: bytes) -> Mapping[str, Any]:
-    """Return the JSON object in the body of an error status if it has an `error`; else an empty one."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

@@ -28,7 +28,6 @@ def strings_in(value: Any) -> Iterator[str]:
 
 
 def is_deeper(value: Any, depth: int) -> bool:
-    """Return True if objects and arrays are nested in more than `depth` levels."""
     level = [value]
     for _ in range(depth):
         level = [
@@ -73,5 +72,4 @@ def pointer_part(key: str | int) -> str:
 
 
 def keys_of(pointer: str) -> list[str]:
-    """Return the keys that a JSON pointer consists of."""
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]

@@ -77,7 +77,6 @@ class JsonRpcError(Exception):
 
 
 def form_of(value: Any) -> Form | None:
-    """Return the form of a message; None for a value that is not a message."""
     if not isinstance(value, dict) or value.get("jsonrpc") != "2.0":
         return None
     if isinstance(value.get("method"), str):

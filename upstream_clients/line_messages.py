@@ -76,7 +76,6 @@ class ReadingAllowance:
 
 
 def _size(item: Incoming) -> int:
-    """Return the approximate number of characters of a message, without recursion."""
     if isinstance(item, Exception):
         return 0
     size, left = 0, [item.get("params"), item.get("result"), item.get("error")]
@@ -187,7 +186,6 @@ def _without_list(value: Any) -> Any:
 
 
 def _usual_answer(value: jsonrpc.Message, request_id: jsonrpc.RequestId | None) -> jsonrpc.Message:
-    """Return an answer in the form of `form_of` if it has a result or an error; any other value as it is."""
     if not isinstance(value.get("result"), dict):
         if value.get("error") is None:
             return value
@@ -196,7 +194,6 @@ def _usual_answer(value: jsonrpc.Message, request_id: jsonrpc.RequestId | None) 
 
 
 def _invalid_answer(value: Any) -> jsonrpc.Message | None:
-    """Return an error for the request that an invalid answer belongs to; None if it belongs to none."""
     match value:
         case {"jsonrpc": _, "id": request_id, **rest} if "method" not in rest and jsonrpc.is_id(request_id):
             return _error(request_id, "the answer is not valid JSON-RPC")
@@ -234,7 +231,6 @@ _ID = re.compile(r'"id"[ \t]*:[ \t]*((?:0|[1-9][0-9]{0,14})(?![0-9])|"[^"\\\x00-
 
 
 def _failed_answer(head: str, tail: str, why: str) -> jsonrpc.Message | None:
-    """Return an error for the request that an unreadable answer names; None if it names none."""
     # Servers put the id near one end of an answer. In between, any text may look like an id.
     found = _ID.search(head[:200]) or _ID.search(tail[-200:])
     if found is None or '"method"' in head[:200]:

@@ -75,7 +75,6 @@ class ListChanges:
         """Set once the stream of changes is open, or cannot be opened."""
 
     def schedule_relist(self, name: ListName = "tools") -> None:
-        """Have `relist` or `list_items` request a list again soon."""
         self._upstream.lists[name].announce()
         self._upstream.answers.drop_list(name)
 
@@ -354,7 +353,6 @@ class _Streams:
         self.current: _Stream | None = None
 
     async def run(self) -> None:
-        """Keep a stream for the resources that have listeners open, until cancelled or until the connection ends."""
         async with anyio.create_task_group() as streams:
             while True:
                 change, uris = self._subscriptions.change(), self._subscriptions.uris()
@@ -398,7 +396,6 @@ class _Streams:
         self._subscriptions.report_refused(uris - accepted, "the server does not report updates of this resource")
 
     async def _until_needed(self, change: anyio.Event) -> None:
-        """Wait until another stream is needed, and make the pause before it."""
         current = self.current
         if current is None:
             # Resources of an earlier stream are tried again. Others are removed by those who wait for the answer.
@@ -415,8 +412,6 @@ class _Streams:
 
 
 async def _first(*functions: Callable[[], Awaitable[object]]) -> None:
-    """Wait until the first of these functions has ended, and cancel the others."""
-
     async def wait(function: Callable[[], Awaitable[object]]) -> None:
         await function()
         tasks.cancel_scope.cancel()

@@ -71,7 +71,6 @@ class MetadataReader:
 
 
 def _size(value: Any) -> int:
-    """Return the bytes of a value as JSON; more than an item may have if it cannot be written."""
     try:
         return len(json.dumps(value))
     except (ValueError, RecursionError):  # ValueError: an integer of thousands of digits
@@ -91,7 +90,6 @@ def _icons(item: Mapping[str, Any], subject: str, problems: list[str]) -> list[A
 
 
 def kind_of(value: object) -> str:
-    """Return the JSON type of a value, in words."""
     if value is None or value == "":
         return "missing" if value is None else "an empty string"
     kinds = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
@@ -126,7 +124,6 @@ class Page(NamedTuple):
 
 
 def open_page(raw: JsonObject, method: str = "tools/list", key: str = "tools") -> Page:
-    """Return the parts of one result of `method`, whose list is called `key`."""
     problems = []
     items = raw.get(key)
     if not isinstance(items, list):
@@ -156,7 +153,6 @@ def read_tools(items: Iterable[object]) -> tuple[tuple[Tool, ...], tuple[str, ..
 
 
 def cap_problems(problems: list[str]) -> tuple[str, ...]:
-    """Return at most `MAX_PROBLEMS` of the sentences, then a count of the others."""
     if len(problems) <= MAX_PROBLEMS:
         return tuple(problems)
     return (*problems[:MAX_PROBLEMS], f"... and {len(problems) - MAX_PROBLEMS} more problems")
@@ -349,7 +345,6 @@ def without_metadata(item: JsonObject) -> JsonObject:
 
 
 def metadata_of(item: JsonObject) -> JsonObject:
-    """Return the members of an item that no program gets."""
     return {key: value for key, value in item.items() if key in METADATA}
 
 

@@ -69,7 +69,6 @@ class ListState:
         return self.listed >= self.changes
 
     def connected(self, *, supported: bool) -> None:
-        """Note a new connection, which has not listed anything yet."""
         self.supported, self.listed, self.is_listed = supported, self.changes, False
         self.announce()
 
@@ -80,7 +79,6 @@ class ListState:
             self.announced.set()
 
     def begin(self) -> None:
-        """Note the beginning of a listing. An announcement during the listing causes another one."""
         self._begun, self.announced, self.wanted = self.changes, anyio.Event(), anyio.Event()
 
     def end(self, now: float, hint: CacheHint = NO_HINT) -> None:

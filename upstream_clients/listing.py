@@ -256,7 +256,6 @@ class ListingCache:
 
 
 def _digest(key: bytes, spec: UpstreamSpec) -> str:
-    """Return a digest of all settings that the listing of a server may depend on."""
     definition = [
         FORMAT,
         *(spec.name, spec.transport, spec.command, spec.args, spec.cwd, spec.url),
@@ -306,7 +305,6 @@ _VIEW_FIELDS = [name for name in _SavedView.__struct_fields__ if name not in ("f
 
 
 def _tool_to_json(tool: Tool) -> dict[str, Any]:
-    """Return a tool as in `tools/list`, which `list_repair` reads."""
     tool = tool.as_sent
     item = {
         "name": tool.name,
@@ -379,7 +377,6 @@ def _create(path: Path, data: bytes) -> None:
 
 @contextmanager
 def _temporary(folder: Path, data: bytes) -> Iterator[str]:
-    """Yield the path of a temporary file with this content."""
     handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -87,7 +87,6 @@ class LiveConnection:
 
     @property
     def alive(self) -> bool:
-        """True if a request sent now can reach the server."""
         return not self._over.is_set()
 
     @property
@@ -97,7 +96,6 @@ class LiveConnection:
 
     @property
     def message_count(self) -> int:
-        """Number of messages that the server has sent so far."""
         return self._dispatcher.message_count
 
     async def probe(self) -> None:
@@ -132,7 +130,6 @@ class LiveConnection:
             raise
 
     def leave(self, call: CallQuestions) -> None:
-        """Leave the turn of a call."""
         if not self.modern:
             self._dispatcher.questions.leave(call)
 
@@ -220,7 +217,6 @@ class LiveConnection:
         return Answer(result if isinstance(result, dict) else dict(result), text_of(result))
 
     def _with_envelope(self, method: str, params: Mapping[str, Any], call: CallQuestions | None) -> Mapping[str, Any]:
-        """Return params with the `_meta` that a modern server requires in each request."""
         askable = call is not None and call.asking is not None
         envelope = {**self._envelope, jsonrpc.CLIENT_CAPABILITIES: request_capabilities(method, askable=askable)}
         level = self._log_level(None if call is None or call.asking is None else call.asking.owner)
@@ -309,7 +305,6 @@ class LiveConnection:
         return listing if self.modern else listing._replace(hint=NO_HINT)
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-        """Return the MCP headers of a request; an empty dict for a process or an API."""
         if self._spec.is_process or self._spec.is_api:
             return {}
         headers = {VERSION_HEADER: self.protocol_version}

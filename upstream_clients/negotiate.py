@@ -117,7 +117,6 @@ class Agreement:
 
     @property
     def announced_lists(self) -> list[ListName]:
-        """The lists whose changes the server announces."""
         capabilities: dict[ListName, dict[str, Any] | None] = {
             "tools": self.capabilities.tools,
             "prompts": self.capabilities.prompts,
@@ -205,7 +204,6 @@ async def _discover(dispatcher: Dispatcher, client_info: JsonObject, version: st
 
 
 def _agreement(result: JsonObject) -> Agreement | None:
-    """Return the agreement in a result of `server/discover`; None if it is malformed or there is no common version."""
     try:
         answer = msgspec.convert(result, _DiscoverResult)
     except msgspec.ValidationError:
@@ -222,7 +220,6 @@ def _agreement(result: JsonObject) -> Agreement | None:
 
 
 def _server_info(info: Any) -> JsonObject | None:
-    """Return a server's description of itself, of limited size; None without one."""
     if not isinstance(info, dict):
         return None
     texts = {key: info[key] for key in _INFO_TEXTS if isinstance(info.get(key), str)}

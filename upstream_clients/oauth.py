@@ -166,7 +166,6 @@ async def discover(spec: UpstreamSpec, fetcher: Fetcher, challenge: Challenge | 
 
 
 def _written_offer(spec: UpstreamSpec) -> Offer:
-    """Return the login at the endpoints that the configuration names."""
     settings = spec.oauth
     assert settings is not None
     assert settings.authorization_url is not None
@@ -206,7 +205,6 @@ async def _server_metadata(server_url: str, fetcher: Fetcher, issuer: str | None
 
 
 async def _first_document(model: type[M], fetcher: Fetcher, urls: Iterable[str], what: str) -> M | None:
-    """Return the first valid document at one of the addresses, which are tried in order."""
     for url in urls:
         status, document = await fetcher.get(url, what, headers=_METADATA_HEADERS)
         if status >= 500 or status == 429:
@@ -523,7 +521,6 @@ async def _request_token(
 async def _post_form(
     fetcher: Fetcher, login: Login, secret: str | None, form: Mapping[str, str]
 ) -> tuple[int, Any, Login]:
-    """Send a form to the token endpoint. Return the status, the JSON of the answer, and the login with its method."""
     endpoint, tried = login.token_endpoint, login
     assert endpoint is not None
     status, answer = 0, None

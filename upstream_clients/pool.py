@@ -384,7 +384,6 @@ class _PoolSource:
                 return await upstream.request(method, params, user=self._user, **options)
 
     async def _upstream(self) -> Upstream:
-        """Return the process for calls of the client. Raises `UpstreamUnavailable` after the end of the use."""
         server, client = self.use.server, self._user.client
         while self.use.over is None:
             if (process := server.process_of(client)) is not None:
@@ -557,7 +556,6 @@ class SharedServers:
         self._tasks.start_soon(self._run, running, after, name=f"upstream {running.upstream.name}")
 
     async def _run(self, running: RunningServer, after: tuple[RunningServer, ...]) -> None:
-        """Run one process from its start to its end."""
         upstream = running.upstream
         started: StartedProcess | None = None
         place: StartPlace | None = None

@@ -231,7 +231,6 @@ Stamp = tuple[int, int, int] | None
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return the identity of the present version of a file."""
     try:
         about = os.stat(path, follow_symlinks=False)
     except OSError:

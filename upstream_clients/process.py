@@ -96,7 +96,6 @@ async def start_ahead(spec: UpstreamSpec, on_line: Callable[[str], object] | Non
 
 
 def inherited(spec: UpstreamSpec) -> dict[str, str]:
-    """Return the variables that the process of a server inherits."""
     return passed_on(os.environ if spec.environ is None else spec.environ, spec.withheld)
 
 
@@ -226,7 +225,6 @@ class StartPlaces:
         self._waiting: list[anyio.Event] = []
 
     def try_take(self) -> StartPlace | None:
-        """Return a place if one is free."""
         return self._taken() if self._free > 0 else None
 
     async def take(self, urgent: anyio.Event) -> StartPlace:
@@ -275,7 +273,6 @@ class StartPlace:
 
 
 async def _first_of(*events: anyio.Event) -> None:
-    """Wait until one of the events is set."""
     async with anyio.create_task_group() as group:
 
         async def wait_for(event: anyio.Event) -> None:

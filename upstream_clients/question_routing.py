@@ -144,7 +144,6 @@ class ConnectionQuestions:
         call.waiting = False
 
     async def _wait_for_turn(self, waiting: _WaitingCall) -> None:
-        """Return when the call may be sent: at its turn, or out of turn after a long wait."""
         call, began = waiting.call, anyio.current_time()
         # Calls in flight may change during each wait, so the reason and the end of the turn are computed again.
         while not waiting.admitted.is_set():
@@ -164,7 +163,6 @@ class ConnectionQuestions:
                 self._admit()
 
     def _end_of_turn(self, waiting: _WaitingCall) -> float:
-        """Return the time at which a call may be sent out of turn."""
         # The oldest call of another caller decides. If each call had its own turn, a flood of short calls could delay
         # others without end.
         others = [each.sent_at for each in self._calls if each.caller != waiting.call.caller]
@@ -274,7 +272,6 @@ class ConnectionQuestions:
             await self._completion.wait()
 
     def close(self) -> None:
-        """Note the end of the connection."""
         self._closed = True
         self._wake()
 
@@ -310,7 +307,6 @@ class ConnectionQuestions:
             self._admit_call(self._queue.popleft())
 
     def _refuse_hopeless(self) -> None:
-        """End questions that no client can answer, if calls of other runs wait."""
         for question in self._open:
             runs = {call.run for call in question.calls}
             if any(waiting.call.run not in runs for waiting in self._queue) and question.is_hopeless():

@@ -110,19 +110,16 @@ class CallQuestions:
         return None if self.asking is None else (self.asking.owner, self.asking.share)
 
     def can_answer(self, method: str, params: JsonObject) -> bool:
-        """Return True if a client of this call's run is able to answer this kind of question."""
         if self.asking is None:
             return False
         return self.asking.can_answer(Question(self.server, method, params))  # type: ignore[arg-type]  # checked
 
     def queued(self, why: str) -> None:
-        """Report the reason why the call is not sent yet."""
         if self.asking is not None:
             self.asking.queued(why)
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Report that the call waits for the start of its server, for the duration of the context."""
         on_start = None if self.asking is None else self.asking.on_start
         if on_start is not None:
             on_start(True)

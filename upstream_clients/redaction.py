@@ -122,11 +122,9 @@ class Secrets:
         return layers
 
     def replace(self, text: str, replacement: Callable[[str], str]) -> str:
-        """Return the text with a replacement for each occurrence of a secret, which depends on the secret."""
         return _replaced(text, self.find(text), replacement)
 
     def hide(self, text: str) -> str:
-        """Return the text with `***` for each occurrence of a secret."""
         return self.replace(text, lambda _: HIDDEN)
 
     def hide_in(self, value: Any, text: str | None = None) -> Any:
@@ -147,7 +145,6 @@ class Secrets:
         return self._is_unclear or '"blob"' in text or bool(self.find(text))
 
     def hide_in_bytes(self, data: bytes) -> bytes:
-        """Return the bytes with `***` for each occurrence of a secret."""
         text = data.decode("utf-8", "surrogateescape")
         hidden = self.hide(text)
         return data if hidden == text else hidden.encode("utf-8", "surrogateescape")
@@ -181,7 +178,6 @@ def _equals(value: float, secret: str) -> bool:
 
 @lru_cache(maxsize=256)
 def secrets_of(values: tuple[str, ...]) -> Secrets:
-    """Return the secrets with these values."""
     return Secrets(values)
 
 
@@ -389,7 +385,6 @@ def _starts(pieces: list[str]) -> list[int]:
 
 
 def _resolve(layer: _Layer, escapes: _Escapes) -> _Layer:
-    """Return a layer in which escapes are resolved once; the same layer if it has none."""
     for pattern, mark in escapes:
         before = pattern.split(layer.text) if mark in layer.text else []
         if len(before) > 1:
@@ -411,7 +406,6 @@ def _without_line_breaks(text: str) -> str:
 
 
 def _character(escape: str) -> str:
-    """Return the text that an escape stands for."""
     match escape[0]:
         case "\\":
             rest = escape.lstrip("\\")

@@ -105,15 +105,12 @@ class ResourceSubscriptions:
     # For the owner of the connection.
 
     def uris(self) -> frozenset[str]:
-        """Return the resources with listeners."""
         return frozenset(self._resources)
 
     def unanswered(self) -> list[str]:
-        """Return the resources for which the server has not answered yet."""
         return [uri for uri, resource in self._resources.items() if not resource.answered]
 
     def change(self) -> anyio.Event:
-        """Return an event for the next change of `uris`."""
         return self._changed
 
     def report_gap(self) -> None:
@@ -134,7 +131,6 @@ class ResourceSubscriptions:
         self._on_answer()
 
     def report_refused(self, uris: Collection[str], why: str) -> None:
-        """Note that the server does not report updates of these resources."""
         for uri in uris:
             resource = self._resources.get(uri)
             if resource is not None:
@@ -272,7 +268,6 @@ class AnswerCache:
         )
 
     def drop_list(self, name: ListName) -> None:
-        """Drop the answers that a change of a list makes invalid."""
         self._number += 1
         self._drop([key for key in self._stored if key[0] in _METHODS[name]])
 
@@ -288,7 +283,6 @@ class AnswerCache:
 
 
 def _key_of(method: str, params: Mapping[str, Any]) -> Key | None:
-    """Return the key of a request; None if its answer is not stored."""
     name = _PARAMS.get(method)
     if name is None or any(key != name for key in params):
         return None
@@ -375,7 +369,6 @@ class ReportedState:
         self._show(replace(self._view, state="idle", error=None))
 
     def report_begun(self) -> None:
-        """Note that an attempt begins now."""
         self.begun.set()
         self._wake()
 
@@ -401,7 +394,6 @@ class ReportedState:
     def report_tools(
         self, tools: tuple[Tool, ...], problems: tuple[str, ...], hint: CacheHint = NO_HINT, *, logged_in: bool = False
     ) -> None:
-        """Note a new listing of tools."""
         before = self._view.tools
         if len(tools) == len(before) and all(map(_is_same, tools, before)):
             tools = before  # nothing compares or declares thousands of operations again
@@ -423,7 +415,6 @@ class ReportedState:
     def report_items(
         self, name: ItemListName, items: tuple[JsonObject, ...], problems: tuple[str, ...], hint: CacheHint = NO_HINT
     ) -> None:
-        """Note a new listing of prompts, resource templates or resources."""
         view = self._view
         match name:
             case "prompts":
@@ -457,13 +448,11 @@ class ReportedState:
         self._show(replace(view, problems=tuple(chain.from_iterable(self._problems.values()))))
 
     def report_asks_for_roots(self) -> None:
-        """Note that the server has asked for the roots of a client."""
         self.roots_asked.set()
         if not self._view.asks_for_roots:
             self._show(replace(self._view, asks_for_roots=True))
 
     def report_down(self, error: str, *, login_required: bool = False) -> None:
-        """Note that there is no connection, since the last attempt failed."""
         self._link = None
         self.wanted, self.urgent = anyio.Event(), anyio.Event()
         self._show(replace(self._view, state="down", error=error, login_required=login_required))
@@ -475,7 +464,6 @@ class ReportedState:
             self._show(replace(self._view, state="stopped", error=why or f"server {self.name!r} is closed"))
 
     def _items(self, name: ListName) -> tuple[Any, ...] | None:
-        """Return the last known items of a list; None if it is not listed yet."""
         view = self._view
         lists = {"tools": view.tools, "prompts": view.prompt_list, "templates": view.template_list}
         return lists.get(name, view.resource_list)

@@ -42,7 +42,6 @@ def read_outcome(raw: object, check_output: OutputCheck | None = None) -> ToolOu
 
 
 def _is_plain(raw: JsonObject) -> bool:
-    """Return True if a result needs no repair."""
     content, meta = raw.get("content"), raw.get("_meta")
     return (
         _CLIENT_FIELDS.isdisjoint(raw)
@@ -73,17 +72,14 @@ _CLIENT_FIELDS = frozenset({"resultType", "ttlMs", "cacheScope"})
 
 
 def needs_input(raw: JsonObject) -> bool:
-    """Return True if a modern server asks for input instead of giving the result."""
     return raw.get("resultType") == "input_required"
 
 
 def is_task(raw: JsonObject) -> bool:
-    """Return True if a modern server answers with a task instead of giving the result."""
     return raw.get("resultType") == "task"
 
 
 def is_unfinished(raw: JsonObject) -> bool:
-    """Return True if an answer of a modern server is not the result yet."""
     return raw.get("resultType") in ("input_required", "task")
 
 

@@ -203,7 +203,6 @@ class SchemaExpansion:
         return found.total
 
     def _targets(self, keyword: str, reference: str, bases: Bases) -> Iterator[tuple[Any, Bases]]:
-        """Yield every place that a reference may lead to."""
         resource, _, fragment = reference.partition("#")
         fragment = unquote(fragment)
         if resource:

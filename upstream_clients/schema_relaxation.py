@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 
 def relax(schema: JsonObject) -> Rewritten:
-    """Return a schema without contradictions."""
     return _relaxed(schema) if _contradicts(schema) else Rewritten(schema)
 
 
@@ -339,7 +338,6 @@ class _Relaxing(Walk):
         return False
 
     def _forbidden(self, schema: Mapping[str, Any], required: list[str]) -> list[str]:
-        """Return the members that a schema of an object forbids."""
         rule, members = schema.get("propertyNames"), _members(schema)
         fits = None
         if required and isinstance(rule, dict):
@@ -433,7 +431,6 @@ def _kind(value: Any) -> int:
 
 
 def _has_empty_range(node: Mapping[str, Any]) -> bool:
-    """Return True if no number is within the bounds of a schema."""
     least, is_above = _bound(node, _LOWEST, 1)
     most, is_below = _bound(node, _HIGHEST, -1)
     most = -most

@@ -95,7 +95,6 @@ class Walk:
         self._compiled_left = MAX_COMPILED
 
     def run(self) -> Rewritten:
-        """Return the rewritten schema."""
         try:
             found = self.walk(self.root, (), is_positive=True)
             if self.weak:
@@ -200,7 +199,6 @@ class _Loosening(Walk):
         return kept
 
     def _reaches_weak(self, part: Any) -> bool:
-        """Return True if a part contains a weak subschema, or refers to one."""
         seen: set[int] = set()
         waiting = [part]
         while waiting:
@@ -234,17 +232,14 @@ def is_never(schema: Any) -> bool:
 
 
 def without(node: Mapping[str, Any], keywords: Collection[str]) -> dict[str, Any]:
-    """Return a copy of a schema without some keywords."""
     return {keyword: value for keyword, value in node.items() if keyword not in keywords}
 
 
 def number(value: Any) -> int | float | None:
-    """Return a value if it is a number, else None."""
     return None if isinstance(value, bool) or not isinstance(value, (int, float)) else value
 
 
 def names(required: Any) -> list[str]:
-    """Return the names in the value of `required`."""
     return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
 
 
@@ -359,7 +354,6 @@ class _Repairing(Walk):
         return self._with_readable_members(node, path)
 
     def _in_dialect(self, node: dict[str, Any], path: Path) -> dict[str, Any]:
-        """Return a schema in the forms of the draft by which it is read."""
         node = dict(node)
         dialect = node.get("$schema")
         if dialect is not None and not (isinstance(dialect, str) and _DIALECT.fullmatch(dialect)):

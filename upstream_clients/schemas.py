@@ -185,7 +185,6 @@ def _describe_mismatch(schema: JsonObject, parts: SchemaParts, value: Any) -> st
 def _first_mismatch(
     here: Mapping[str, Any], pointer: str, parts: SchemaParts, value: Any
 ) -> tuple[str | int, str, Mapping[str, Any]] | None:
-    """Return key, pointer and schema of the first member or item that does not fit its own schema."""
     properties, items = here.get("properties"), here.get("items")
     if isinstance(value, dict) and isinstance(properties, Mapping):
         for name, schema in properties.items():

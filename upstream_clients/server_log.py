@@ -94,7 +94,6 @@ class ServerLog:
         self.add("message", " ".join(text.split()))
 
     def add_error(self, reason: str) -> None:
-        """Add the reason for the end of a connection, or for a failed attempt."""
         self.last_error = self.add("connection", reason)
 
     def after(self, number: int) -> list[LogLine]:
@@ -147,7 +146,6 @@ class StderrTail:
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Create the pipe."""
         self._read_end, write_end = os.pipe()
         self.file: TextIO = os.fdopen(write_end, "w")
         """File to pass as the child's stderr."""
@@ -305,7 +303,6 @@ class LogListeners:
         self._changed = anyio.Event()
 
     def change(self) -> anyio.Event:
-        """Return an event for the next change of the listeners."""
         return self._changed
 
     def level(self, owner: str | None, hears: Callable[[str | None], bool]) -> LogLevel | None:

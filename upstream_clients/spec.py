@@ -51,12 +51,10 @@ class BasicLogin:
 
     @property
     def header(self) -> str:
-        """The value of the header."""
         return f"Basic {base64.b64encode(f'{self.username}:{self.password}'.encode()).decode()}"
 
     @property
     def named_secrets(self) -> dict[str, str]:
-        """The values that are never shown, each with the name of its place in the entry."""
         found = {self.password: "auth_password", self.header.partition(" ")[2]: "auth_basic"}
         # Some services take an API key as the user name.
         return found if self.password else {**found, self.username: "auth_username"}
@@ -76,7 +74,6 @@ class ApiKey:
 
     @property
     def named_secrets(self) -> dict[str, str]:
-        """The values that are never shown, each with the name of its place in the entry."""
         return {self.value: "auth_value"}
 
 
@@ -98,7 +95,6 @@ class ClientCredentials:
 
     @property
     def named_secrets(self) -> dict[str, str]:
-        """The values that are never shown, each with the name of its place in the entry."""
         return {self.client_secret: "client_secret"}
 
 
@@ -380,7 +376,6 @@ class UpstreamSpec:
         }
 
     def _named_in_request(self) -> dict[str, str]:
-        """Return the secret values in the headers and the addresses of the entry, with their names."""
         found: dict[str, str] = {}
         for name, value in self.headers.items():
             if not counts_as_secret(name, value):

@@ -185,7 +185,6 @@ class _Output(asyncio.Protocol):
         return self._lines.popleft()
 
     async def discard(self) -> None:
-        """Read and drop everything until the end."""
         self._discards = True
         self._lines.clear()
         while not self._ended:
@@ -250,7 +249,6 @@ class _Output(asyncio.Protocol):
 
 @asynccontextmanager
 async def _open_output(process: ServerProcess, take: Callable[[bytes | TooLong], bool]) -> AsyncIterator[_Output]:
-    """Read the standard output of a server for the duration of the context."""
     output = _Output(take)
     if process.output is not None:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: output, process.output)

@@ -90,7 +90,6 @@ class _Place:
     has_begun: bool = False
 
     async def pause(self) -> None:
-        """Wait until the stream may be opened again."""
         await anyio.sleep((_RECONNECTION_MS if self.retry is None else self.retry) / 1000)
 
 
@@ -148,7 +147,6 @@ class StreamableTransport:
             await self._heard.send((contextvars.copy_context(), item))
 
     async def fail(self, request_id: RequestId, why: str) -> None:
-        """Fail a request that gets no answer."""
         error = JsonRpcError(INTERNAL_ERROR, why, HttpFault(None, sent=True, usable=True).to_data())
         await self.hear({"jsonrpc": "2.0", "id": request_id, "error": error.as_json()})
 
@@ -207,7 +205,6 @@ class StreamableTransport:
                 await self.read(response, request_id)
 
     def exchange(self, headers: Mapping[str, str], **parts: Any) -> AbstractAsyncContextManager[httpx2.Response]:
-        """Send a POST, and open its response."""
         return self._client.exchange("POST", self._url, headers={**self._headers(), **headers}, **parts)
 
     def _headers(self) -> dict[str, str]:
@@ -248,7 +245,6 @@ class StreamableTransport:
                 await self.take_body(chunks, request_id)
 
     async def take_body(self, chunks: list[bytes], request_id: RequestId) -> None:
-        """Take a plain body, which is the answer to a request."""
         body = await anyio.to_thread.run_sync(b"".join, chunks) if _size(chunks) >= THREAD_BYTES else b"".join(chunks)
         item = await self._take(body, request_id)
         if not _is_answer(item):
@@ -349,7 +345,6 @@ class StreamableTransport:
             await place.pause()
 
     def _get(self, identity: str) -> AbstractAsyncContextManager[httpx2.Response]:
-        """Open a stream of events, from an event on."""
         headers = {"cache-control": "no-store", **self._headers()}
         return self._client.exchange(
             "GET", self._url, headers=headers | ({"last-event-id": identity} if identity else {})
@@ -365,7 +360,6 @@ def _is_answer(item: Incoming) -> bool:
 
 
 def _text_of(item: Incoming) -> str:
-    """Return what is shown of a message that is no answer."""
     return str(item.get("method", "")) if isinstance(item, dict) else str(item)
 
 
@@ -416,7 +410,6 @@ class DirectPosts(EncodedRequests):
             self.tell_cancelled(request_id)
 
     async def _exchange(self, post: _DirectPost) -> None:
-        """Send one request and read its response."""
         try:
             with post.scope:
                 if post.request_id not in self._pending:

@@ -115,7 +115,6 @@ class TaskHandle:
     until: float | None = None
 
     def text(self) -> str:
-        """Return the handle as JSON text."""
         return json.dumps(asdict(self))
 
 
@@ -267,18 +266,15 @@ class Following:
             raise
 
     async def _cancel(self) -> None:
-        """Cancel the task at the server, unless the server has ended or forgotten it."""
         if not self._ended:
             with anyio.CancelScope(shield=True):
                 await self._server.cancel_task({"taskId": self._handle.id})
 
     async def _pause(self) -> None:
-        """Wait until the server should be asked again, or may forget the task."""
         left = self._interval if self._ttl is None else self._created + self._ttl - self._clock()
         await self._sleep(max(MIN_INTERVAL, min(self._interval, left)))
 
     def _check_time(self) -> None:
-        """Raise `TaskLost` if the time to live is over."""
         age = self._clock() - self._created
         if self._ttl is not None and age >= self._ttl:
             raise lost(self._call, f"its task has not ended within its time to live of {self._ttl:g} s")
@@ -311,7 +307,6 @@ class Following:
         return None
 
     def _check_error(self, error: UpstreamCallError) -> None:
-        """Raise an error if it is useless to ask the server again."""
         if error.code == INVALID_PARAMS:
             self._ended = True
             raise lost(self._call, f"the server does not know its task ({error.message})")
@@ -415,7 +410,6 @@ class Following:
             await self._send_answers(answers)
 
     async def _while_wanted(self, keys: Any) -> None:
-        """Return when the task no longer waits for the answers to these questions."""
         while True:
             self._check_time()
             await self._pause()
@@ -472,12 +466,10 @@ class Following:
 
 
 def invalid(call: CallQuestions, what: str) -> UpstreamCallError:
-    """Return the error for a task that is malformed. `what` says what is wrong."""
     return failure(call, f"was answered with a task that is not valid MCP: {what}")
 
 
 def lost(call: CallQuestions, why: str) -> TaskLost:
-    """Return the error for a task whose end cannot be found out."""
     return TaskLost(
         call.server,
         f"server {call.server!r}: {call.subject}: {why}; it is unknown whether the tool has acted. Find that out "

@@ -91,7 +91,6 @@ class ScriptedSource:
         return ResourceListing(self._view.resource_list or ())
 
     def change(self, **view: Any) -> None:
-        """Change fields of the view."""
         self._view = replace(self._view, **view)
 
     async def subscribe(self, uri: str, on_update: UpdateFn) -> Callable[[], None]:
@@ -107,7 +106,6 @@ class ScriptedSource:
         return sorted(self.subscriptions.uris())
 
     def report_update(self, uri: str) -> None:
-        """Report an update of a resource."""
         self.subscriptions.report_update(uri)
 
     def on_log(
@@ -116,7 +114,6 @@ class ScriptedSource:
         return self.log_listeners.add(listener, level, owner, None, known_only=known_only)
 
     def report_log(self, level: LogLevel, data: Any, owner: str | None = None) -> None:
-        """Report a log message, perhaps about a call of an owner."""
         self.log_listeners.report({"level": level, "data": data}, owner, lambda _: True)
 
     def _listed(self, tool: str) -> Tool | None:

@@ -76,7 +76,6 @@ class Login:
 
 
 def logins_folder() -> Path:
-    """Return the user's folder of logins."""
     return Path(platformdirs.user_data_dir("codemode-mcp", appauthor=False)) / "logins"
 
 

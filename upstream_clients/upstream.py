@@ -289,7 +289,6 @@ class Upstream(ReportedState):
         return TaskOfCall(self, call, questions, options)
 
     async def cancel_task(self, params: Mapping[str, Any]) -> None:
-        """Send `tasks/cancel` if the server is connected; see `tasks.Server`."""
         link = self._link
         if link is not None and link.alive:
             await link.cancel_task(params)
@@ -297,7 +296,6 @@ class Upstream(ReportedState):
     # Resources.
 
     async def list_resources(self) -> ResourceListing:
-        """Return the resources of the server. See `tools.ItemSource`."""
         state, view = self.lists["resources"], self._view
         state.is_used = True
         if view.state != "ready" and view.resource_list is not None:
@@ -425,14 +423,12 @@ class Upstream(ReportedState):
         return UpstreamCallError(self.name, f"server {self.name!r} refused the subscription: {why}", dispatched=True)
 
     def report_update(self, uri: str) -> None:
-        """Note that the server has reported an update of a resource."""
         self.answers.drop_resource(uri)
         self.subscriptions.report_update(uri)
 
     # Log messages.
 
     def hears(self, client: str | None) -> bool:
-        """Return True if a client gets the log messages of this process; None for one that gets those of all."""
         return self._clients is None or self._clients.hears(client)
 
     def log_level(self, owner: str | None) -> LogLevel | None:
@@ -445,11 +441,9 @@ class Upstream(ReportedState):
         self.log_listeners.report(params, owner, self.hears)
 
     def _serves(self, user: CallUser | None) -> bool:
-        """Return True if a call of this user may be sent to the process."""
         return user is None or self._clients is None or self._clients.serves(user.client)
 
     def _observe_roots(self, questions: CallQuestions, user: CallUser | None) -> None:
-        """Have questions for the roots of the client noted."""
         if self._clients is None or user is None:
             return
         questions.names_roots = partial(self._clients.names_roots, user.client)
@@ -457,7 +451,6 @@ class Upstream(ReportedState):
             questions.on_roots = partial(self._clients.note_roots, user.client)
 
     def _why_ended(self, call: Call, questions: CallQuestions) -> UpstreamClientError:
-        """Return the reason why a call has ended without an answer."""
         subject, limit = questions.subject, call.limit or 0.0
         if call.rejected is None and call.sent:
             self.calls.note_timeout()

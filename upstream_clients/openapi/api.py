@@ -205,7 +205,6 @@ class Api:
     def _listed(
         self, operation: Operation, server: str, arguments: Arguments, answers: Answers, bounds: Bounds
     ) -> tuple[dict[str, Any], int]:
-        """Return the tool of an operation, and about its size as JSON."""
         base = server or (self.base_url if self.base_from_document else "")
         query = f"?{operation.query}" if operation.query else ""
         place = f"{operation.method} {base}{operation.path}{query}"
@@ -321,7 +320,6 @@ def _successful(responses: Mapping[str, Any]) -> list[Any]:
 
 
 def _content(response: Any, document: Document) -> dict[str, Mapping[str, Any]]:
-    """Return the contents of an answer by media type; none for an answer without a body."""
     content = response.get("content") if isinstance(response, dict) else None
     if not isinstance(content, dict):
         return {}
@@ -331,7 +329,6 @@ def _content(response: Any, document: Document) -> dict[str, Mapping[str, Any]]:
 
 
 def _json_content(content: dict[str, Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]] | None:
-    """Return type and node of the content that is JSON; None if there is none."""
     found = [each for each in content.items() if media_kind(each[0]) == "json"]
     if not found and "*/*" in content:
         schema = content["*/*"].get("schema")
@@ -348,7 +345,6 @@ def _accept_produced(node: Mapping[str, Any]) -> str:
 
 
 def _accept(in_json: list[str], types: list[str]) -> str:
-    """Return the header `Accept` that asks for JSON if there is any."""
     chosen = [
         each
         for each in dict.fromkeys(in_json or types)

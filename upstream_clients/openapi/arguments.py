@@ -139,7 +139,6 @@ class Credentials:
         return [name for place, name in self._names if place in ("query", "cookie")]
 
     def has(self, place: str, name: str) -> bool:
-        """Return True if a parameter is a credential."""
         return (place, _same(place, name)) in self._names
 
 
@@ -197,7 +196,6 @@ def read_arguments(operation: Operation, document: Document, schemas: Schemas, c
 
 
 def _length(text: object) -> int:
-    """Return about how many characters of a description are read."""
     return min(len(text), 4 * MAX_TEXT) if isinstance(text, str) else 0
 
 
@@ -215,7 +213,6 @@ def _is_argument(node: Mapping[str, Any], operation: Operation, credentials: Cre
 
 
 def _undeclared(operation: Operation) -> Iterable[Mapping[str, Any]]:
-    """Return parameters for the names in the path that the document does not declare."""
     declared = {node["name"] for node in operation.parameters if node["in"] == "path"}
     for part in operation.path.split("{")[1:]:
         name, closing, _ = part.partition("}")
@@ -233,7 +230,6 @@ class _Names:
         self._taken: set[str] = set()
 
     def take(self, name: str, place: str) -> str:
-        """Return the name, or the name with a prefix if it is taken."""
         if name in self._taken:
             name = f"{place}_{name}"
         while name in self._taken:
@@ -270,7 +266,6 @@ def _parameter(
 
 
 def _described(converted: Converted, node: Mapping[str, Any]) -> Converted:
-    """Return the schema of a parameter with the texts of the parameter."""
     more: dict[str, Any] = {}
     text = plain_text(node.get("description"))
     if text:

@@ -74,7 +74,6 @@ _TEXT_ENDINGS: Final = ("+xml", "/xml", "+yaml", "/yaml", "/x-yaml", "/x-ndjson"
 
 
 def media_kind(media_type: str) -> str | None:
-    """Return the kind of a media type; None if it cannot be sent."""
     name = media_type.partition(";")[0].strip().lower()
     if name == "application/json" or name.endswith(("+json", "/json")):
         return "json"
@@ -225,13 +224,11 @@ def _is_counted(value: Any) -> bool:
 
 
 def _is_object(declared: Any) -> bool:
-    """Return True if a type is that of objects, and maybe null."""
     names = declared if isinstance(declared, list) else [declared]
     return all(each in (None, "object", "null") for each in names) and names != ["null"]
 
 
 def _is_only_required(branches: Any) -> bool:
-    """Return True for alternatives that only require members."""
     return isinstance(branches, list) and all(
         isinstance(each, dict) and each.keys() <= {"required", "title", "description"} for each in branches
     )
@@ -413,7 +410,6 @@ def plain(value: Any) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -423,7 +419,6 @@ def quoted_literal(text: str) -> str:
 
 
 def path_value(name: str, value: Any, style: str, *, explode: bool) -> str:
-    """Return the text in place of a parameter in a path."""
     members = _value_members(value)
     if style == "label":
         return "." + _joined(members, "." if explode else ",", is_paired=explode)
@@ -463,7 +458,6 @@ def form_pairs(name: str, value: Any, style: str, explode: bool, *, is_reserved:
 
 
 def _value_members(value: Any) -> list[tuple[str | None, str]]:
-    """Return the texts of a value, with their keys if it is an object."""
     if isinstance(value, dict):
         return [(str(key), plain(member)) for key, member in value.items() if member is not None]
     if isinstance(value, list):

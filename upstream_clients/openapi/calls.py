@@ -111,7 +111,6 @@ class ApiCalls:
             return direct.Refusal(INTERNAL_ERROR, self._spec.redact(str(error)), fault.to_data())
 
     def _answer(self, tool: str, place: Place, response: ApiResponse) -> direct.Answer:
-        """Return the answer of a call for the answer of the API."""
         result = self.api.result(tool, response, secrets=self._spec.sent_secrets)
         _advise(place, response, result)
         return direct.Answer(result, None)

@@ -150,7 +150,6 @@ class ApiClient:
         await self._elsewhere.close()
 
     def set_user_agent(self, user_agent: str) -> None:
-        """Name the client in requests from now on."""
         self._defaults["user-agent"] = user_agent
 
     @property
@@ -214,7 +213,6 @@ class ApiClient:
         return Outgoing(request.method, self._base.address.followed_by(request.target), headers, request.body)
 
     async def _send_once(self, request: ApiRequest) -> ApiResponse:
-        """Send a request and follow its redirects."""
         outgoing = self._outgoing(request)
         response: ApiResponse | None = None
         for _ in range(MAX_REDIRECTS + 1):
@@ -240,7 +238,6 @@ class ApiClient:
         return response
 
     async def _exchange(self, request: Outgoing) -> ApiResponse:
-        """Send one request with the credentials; after a 401 once more with renewed ones."""
         credentials = self._credentials
         if credentials is None:
             return await self._http.exchange(request)
@@ -253,7 +250,6 @@ class ApiClient:
         return response
 
     async def _follow_elsewhere(self, next_one: tuple[str, Address], redirect: ApiResponse) -> ApiResponse:
-        """Follow a redirect to another origin, if that is safe; otherwise return the redirect."""
         response, following = redirect, next_one
         for _ in range(MAX_REDIRECTS):
             method, address = following
@@ -273,7 +269,6 @@ class ApiClient:
 
 
 def _following(method: str, address: Address, response: ApiResponse) -> tuple[str, Address] | None:
-    """Return method and address of the request after a redirect; None if the answer is none that can be followed."""
     found = following(method, address.url, response.status, response.headers.get("location"))
     if found is None:
         return None
@@ -286,7 +281,6 @@ def _following(method: str, address: Address, response: ApiResponse) -> tuple[st
 
 
 async def with_credentials(credentials: Credentials, request: Outgoing) -> Outgoing:
-    """Return a request with credentials. Raises `LoginError`."""
     added = Outgoing(request.method, request.address, dict(request.headers), request.body)
     await credentials.apply(added)
     return added
@@ -459,7 +453,6 @@ class ClientToken:
         pass
 
     async def _token(self) -> str:
-        """Return a valid token. Raises `LoginError`."""
         token = self._valid_token(self._renew_at())
         if token is not None:
             return token

@@ -107,7 +107,6 @@ class AnswerParser:
 
     @property
     def keeps_connection(self) -> bool:
-        """True if the connection can be used for another request, after the answer."""
         return self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE and not self._h11.trailing_data[0]
 
     def receive(self, data: bytes) -> None:
@@ -191,7 +190,6 @@ class TooLarge(UnreadableBody):
 
 
 def too_large(limit: int) -> TooLarge:
-    """Return the error for a body of more than `limit` bytes."""
     return TooLarge(f"the answer is larger than {limit} bytes; ask for less at a time")
 
 
@@ -300,7 +298,6 @@ class Connections:
             self.release(endpoint, connection)
 
     def release(self, endpoint: Endpoint, connection: Connection) -> None:
-        """Take a connection back: keep it, or close it."""
         if connection.is_reusable and self._keeps:
             self._keep(endpoint, connection)
         else:
@@ -308,7 +305,6 @@ class Connections:
             connection.close()
 
     def close(self) -> None:
-        """Close all connections."""
         for connection in self._open:
             connection.close()
         self._open.clear()
@@ -439,7 +435,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """True if another request can be sent."""
         is_open = self._transport is not None and not self._transport.is_closing()
         return is_open and not self._is_over and self._exchange is None
 
@@ -450,7 +445,6 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     async def exchange(self, method: str, data: bytes, max_body_bytes: int) -> ApiResponse:
-        """Send a request and return its answer."""
         if not self.is_reusable:  # closed between its opening and now
             self._is_over = True
             raise httpx2.ConnectError("the server closed the connection before a request was sent")

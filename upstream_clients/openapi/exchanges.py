@@ -92,7 +92,6 @@ class Http:
         self._is_proxied: dict[connections.Endpoint, bool] = {}
 
     async def close(self) -> None:
-        """Close all connections."""
         self._direct.close()
         if self._by_proxy is not None:
             await self._by_proxy.aclose()
@@ -120,7 +119,6 @@ class Http:
         return await self.decoded(raw)
 
     async def decoded(self, raw: ApiResponse) -> ApiResponse:
-        """Return an answer without its content encoding. Raises `UnreadableBody`."""
         body, encoding = raw.body, raw.headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity") and body:
             try:  # without a thread if it takes a few milliseconds, compressed or not
@@ -151,7 +149,6 @@ class Http:
 
 
 def _encode(request: Outgoing) -> tuple[bytes, dict[str, str]]:
-    """Return the head of a request, and its headers. Raises `httpx2.LocalProtocolError`."""
     fields = {"host": request.address.host}
     fields.update((name, value) for name, value in request.headers.items() if name not in _FRAMING)
     if request.body is not None or request.method in _WITH_LENGTH:

@@ -97,7 +97,6 @@ def pause_before_retry(retries: int, retry_after: str | None, now: float) -> flo
 
 
 def _seconds(retry_after: str, now: float) -> float | None:
-    """Return the seconds that a server asks for; None if the header is malformed."""
     if retry_after.isascii() and retry_after.isdigit():
         return float(retry_after) if len(retry_after) < 10 else math.inf
     try:

@@ -67,13 +67,11 @@ class Operation:
 
     @property
     def length(self) -> int:
-        """About how many characters are read for the description."""
         texts = (self.node.get("summary"), 500), (self.node.get("description"), MAX_DESCRIPTION)
         return sum(min(len(text), 4 * limit) for text, limit in texts if isinstance(text, str))
 
     @property
     def description(self) -> str:
-        """Summary and description."""
         summary = plain_text(self.node.get("summary"), 500) or ""
         text = plain_text(self.node.get("description"), MAX_DESCRIPTION) or ""
         if text.startswith(summary.rstrip(".")):
@@ -83,7 +81,6 @@ class Operation:
 
 
 def read_operations(document: Document) -> tuple[list[Operation], list[Skipped]]:
-    """Return the operations of a document, in its order, and those that are skipped."""
     found: list[Operation] = []
     skipped: list[Skipped] = []
     for count, (method, path, item, node) in enumerate(_all_operations(document, skipped)):
@@ -204,7 +201,6 @@ def _camel_case(words: list[str]) -> str:
 
 
 def _bounded_name(name: str) -> str:
-    """Return a name of at most `MAX_NAME` characters. A longer one is cut, and ends with a digest of the whole."""
     return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 6]}{_digest(name)}"
 
 

@@ -222,7 +222,6 @@ class _Swagger(Document):
 
 
 def to_version_3(root: Mapping[str, Any]) -> Document:
-    """Return a document of Swagger 2.0 as one of OpenAPI 3.0."""
     document = _Swagger(root)
     paths = root.get("paths")
     converted = {

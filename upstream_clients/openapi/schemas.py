@@ -74,7 +74,6 @@ class Schemas:
         return known[1]
 
     def named(self, name: str, use: Use) -> Converted:
-        """Return the schema with a name in `$defs`."""
         found = self._named.get((use, name))
         if found is None:
             try:
@@ -85,7 +84,6 @@ class Schemas:
         return found
 
     def target(self, name: str) -> Any:
-        """Return the schema of the document that has a name in `$defs`."""
         return self._document.target(self._references[name])
 
     def name(self, reference: str) -> str:
@@ -216,7 +214,6 @@ class _Conversion:
         result[keyword] = {name: self._convert(member, depth + 1) for name, member in value.items()}
 
     def _repair(self, schema: Mapping[str, Any], result: dict[str, Any]) -> None:
-        """Bring keywords that depend on others into the form of JSON Schema."""
         patterns = schema.get("patternProperties")
         if isinstance(patterns, dict) and len(patterns) > len(result["patternProperties"]):
             result.pop("additionalProperties", None)
@@ -358,7 +355,6 @@ class Bounds:
         return {**schema, "$defs": dict(sorted(definitions.items()))}, size
 
     def _form(self, name: str, found: Converted, use: Use, share: int) -> _Form:
-        """Return a definition in a form that fits."""
         if found.size <= max(share, _SMALL) or not isinstance(found.schema, dict):
             return _Form(found.schema, found.size, found.names)
         rounded = max(share - share % _STEP, 0)
@@ -463,7 +459,6 @@ def _with_children(schema: Mapping[str, Any], replace: Callable[[str, Any, Any, 
 
 
 def _short(text: str, limit: int) -> str:
-    """Return a text cut at the end of a sentence or of a word."""
     if len(text) <= limit:
         return text
     head = text[:limit]
@@ -518,7 +513,6 @@ def _shallow(
 
 
 def _references(schema: Any) -> Iterable[str]:
-    """Return the names in `$defs` that a schema refers to, in their order."""
     found: dict[str, None] = {}
     waiting = deque([schema])
     while waiting:

@@ -152,7 +152,6 @@ def _may_get_credentials(spec: UpstreamSpec) -> bool:
 
 
 def _validators(known: Loaded | None, url: str) -> Mapping[str, str]:
-    """Return the headers of a request for the known document if it has changed; empty at another address."""
     return known.validators if known is not None and known.url == url else {}
 
 
@@ -414,7 +413,6 @@ class ServedApi:
         return self._used.problems
 
     async def _read_again(self) -> _Version:
-        """Return the version for the next list."""
         used, spec = self._used, self._spec
         seconds = _SHARE_OF_TIMEOUT * spec.connect_timeout
         try:
@@ -438,7 +436,6 @@ class ServedApi:
         return _Version(read, self._calls_of(read, client), self._next_due())
 
     def _unread(self, why: str) -> _Version:
-        """Return the version in use, after a failure to read the document."""
         delay = self._backoff.after_failure()
         problem = f"{why}; the document that was read before stays in use"
         level = logging.INFO if why == self._failure else logging.WARNING
@@ -465,7 +462,6 @@ class ServedApi:
 
 
 def unreadable(spec: UpstreamSpec, error: LoginError) -> UpstreamCallError:
-    """Return the error for a document that needs a login."""
     return _unusable(spec, f"the OpenAPI document {spec.document!r} cannot be read: {error}")
 
 

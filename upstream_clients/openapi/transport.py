@@ -18,6 +18,5 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_transport(spec: UpstreamSpec, watch: HttpWatch) -> AsyncIterator[OpenTransport]:
-    """Connect to an API for the duration of the context."""
     async with open_api(spec, watch, credentials_of(spec)) as (server, calls):
         yield OpenTransport(server, calls, use_list=server.use_list)
