@@ -253,6 +253,69 @@ async def test_a_token_of_the_issuer_names_its_subject(mint: Mint, tokens: Acces
     assert (await tokens.principal(mint.sign(kid=...))).subject == "alice"
 
 
+@pytest.mark.parametrize(
+    "claims",
+    [
+        lambda: {"scope": ..., "scp": ["mcp", "run"]},
+        lambda: {"scope": "mcp", "scp": ["run"]},
+        lambda: {"aud": [OTHER, RESOURCE]},
+        lambda: {"exp": int(time.time()) - 5},
+    ],
+    ids=["a list of scopes", "scopes of both claims", "several audiences", "clocks that differ a little"],
+)
+async def test_a_token_of_another_form_is_accepted(
+    mint: Mint, tokens: AccessTokens, claims: Callable[[], dict[str, Any]]
+) -> None:
+    assert (await tokens.principal(mint.sign(mint.claims(**claims())))).subject == "alice"
+
+
+async def test_a_token_may_be_signed_with_a_key_of_an_elliptic_curve(mint: Mint, tokens: AccessTokens) -> None:
+    token = jwt.encode(mint.claims(), mint.elliptic, "ES256", {"kid": "elliptic"})
+    assert (await tokens.principal(token)).subject == "alice"
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        (..., []),
+        ("staff", ["staff"]),
+        (["staff", "interns"], ["staff", "interns"]),
+        ([{"value": "staff", "display": "Staff"}, "interns"], ["staff", "interns"]),
+    ],
+    ids=["none", "a name", "names", "an object and a name"],
+)
+async def test_a_principal_has_the_groups_of_its_token(
+    mint: Mint, tokens: AccessTokens, groups: Any, expected: list[str]
+) -> None:
+    assert (await tokens.principal(mint.sign(mint.claims(groups=groups)))).groups == set(expected)
+
+
+async def test_subjects_are_apart_and_a_subject_is_no_client_of_that_name(mint: Mint, tokens: AccessTokens) -> None:
+    async def owner(**claims: Any) -> str:
+        return (await tokens.principal(mint.sign(mint.claims(**claims)))).owner
+
+    alice = await owner()
+    assert await owner(client_id="another client", jti="2") == alice
+    assert len({alice, await owner(sub="bob"), await owner(sub=..., client_id="alice")}) == 3
+
+
+async def test_keys_are_fetched_once_and_serve_for_a_day_while_the_issuer_answers_503(mint: Mint) -> None:
+    clock, asked = [0.0], []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(clock[0])
+        return mint.answer(request) if len(asked) == 1 else httpx2.Response(503)
+
+    settings = IssuerSettings(issuer=ISSUER, audience=RESOURCE, resource=RESOURCE, jwks_url=KEY_SET)
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
+        tokens = AccessTokens(settings, Keys(settings, client, lambda: clock[0]))
+        for clock[0] in (0, 0, 3_599, 3_601, 86_399):
+            assert (await tokens.principal(mint.sign())).subject == "alice"
+        clock[0] = 86_401
+        assert await refusal(tokens, mint.sign()) == (503, None)
+    assert asked == [0, 3_601, 86_399]
+
+
 @pytest.mark.parametrize("kind", FORMS)
 async def test_a_text_that_is_no_token_is_refused(mint: Mint, tokens: AccessTokens, kind: str) -> None:
     assert await refusal(tokens, FORMS[kind](mint)) == (401, "invalid_token")
