@@ -223,6 +223,9 @@ async def test_a_token_for_another_audience_issuer_or_time_is_told_so(protected:
         token = server.issue(scope="mcp run", **claims)
         answer = await ask(protected, token)
         assert (answer.status_code, words in answer.json()["error"]["message"]) == (401, True), answer.text
+        challenge = answer.headers["www-authenticate"]
+        assert 'error="invalid_token"' in challenge
+        assert f'resource_metadata="{METADATA}"' in challenge
         assert token not in answer.text + protected.stderr
 
 
