@@ -13,17 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codemode_mcp.audit.events import Auditor
 from codemode_mcp.base.settings import PolicyRules, ToolOverride, ToolSettings
 from codemode_mcp.catalog.overrides import Overrides
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict, ask_for
 from codemode_mcp.rules.policy.policy import Caller, Policy
+from codemode_mcp.rules.trust.service import Trust
 from codemode_mcp.runs.calls.arguments import secrets_of
 from codemode_mcp.runs.calls.dispatch import Dispatcher
 from codemode_mcp.runs.calls.outcome import CallEvents, Calling, CallRecord
 from codemode_mcp.sandbox.messages import Completion, ToolCall
 from tests.properties import examples
 from upstream_clients.errors import UpstreamCallError
+from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Annotations, Question, Tool, ToolOutcome, UpstreamView
 
 ID = "mcp:hub:create_issue"
@@ -69,7 +72,8 @@ class Bench:
     def __init__(self, override: ToolOverride | None, tool: Tool = TOOL, **rules: Any) -> None:
         self.hub = Hub(tool)
         self.settings = ToolSettings(policy=PolicyRules(**rules), overrides={} if override is None else {ID: override})
-        self.dispatcher = Dispatcher(lambda *_: self.hub, self.settings)  # type: ignore[arg-type,return-value]
+        self.trust = Trust(None, lambda: [self.hub.view()], Auditor(), lambda: None)
+        self.dispatcher = Dispatcher(lambda *_: self.hub, self.settings, trust=self.trust)  # type: ignore[arg-type,return-value]
         self.catalog = build(
             [self.hub.view()], Policy(self.settings.policy), overrides=Overrides(self.settings.overrides)
         )
@@ -106,6 +110,17 @@ async def test_a_call_is_sent_by_the_original_name_with_the_arguments_of_the_con
     assert (await bench.call({"title": "x", "limit": 6})).error is None
     sent = {"owner": "acme", "repo_name": "site", "title": "x"}
     assert bench.hub.sent == [("create_issue", {**sent, "limit": 5}), ("create_issue", {**sent, "limit": 6})]
+
+
+async def test_a_tool_with_an_override_is_held_when_its_server_changes_it() -> None:
+    bench = Bench(FIXED)
+    bench.trust.apply({}, [UpstreamSpec("hub", "stdio", command="server")])
+    assert (await bench.call({"title": "x"})).error is None
+    bench.hub.sent.clear()
+    bench.hub.tool = replace(TOOL, input_schema={**SCHEMA, "maxProperties": 5})
+    message = await bench.refused({"title": "x"})
+    assert message.startswith("MCP.hub.report is held: its server has changed it since it was accepted")
+    assert "codemode-mcp trust accept hub.create_issue" in message
 
 
 @pytest.mark.parametrize(
