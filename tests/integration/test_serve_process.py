@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from harness import (
-    SECONDS,
+    ENDS_WITHIN,
     Raw,
     cli,
     counting,
@@ -38,14 +38,14 @@ def ends(*ways: str) -> pytest.MarkDecorator:
 
 async def check_end(client: Raw, how: str, *children: int) -> None:
     """End the input or send signals. Fail unless the process and its children end; nothing else ends them."""
-    if how == "input":
-        assert await client.end() == 0
-    else:
-        for name in SIGNALS[how]:
-            client.process.send_signal(getattr(signal, name))
-        with anyio.fail_after(SECONDS):
+    with anyio.fail_after(ENDS_WITHIN):
+        if how == "input":
+            assert await client.end() == 0
+        else:
+            for name in SIGNALS[how]:
+                client.process.send_signal(getattr(signal, name))
             assert await client.exit_code() == 0
-    await until(lambda: not any(map(is_running, children)))
+        await until(lambda: not any(map(is_running, children)))
 
 
 def process_id(path: Path) -> int:
