@@ -49,7 +49,7 @@ HELD = {
     "test_a_principal_resumes_over_another_connection_and_in_the_other_era",
     "a program is too large to suspend": "runs/test_manager.py::"
     "test_a_program_too_large_to_suspend_leaves_calls_that_may_change_something",
-    "too many suspended programs": "runs/test_manager.py::test_too_many_suspended_runs_are_refused",
+    "too many suspended programs": "runs/test_manager.py::test_suspended_programs_of_all_clients_count_for_their_owner",
     "a tool called `constructor`": "declarations/test_declaration_names.py::test_a_tool_name_becomes_this_identifier",
     "namespaces": "integration/test_serve_namespaces.py::"
     "test_the_first_list_of_a_process_has_the_namespaces_and_no_change_follows",

@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from codemode_mcp.cli import app
-from tests.integration.harness import COMMAND, Session, counting, events, raw, serve, until, write_config
+from tests.integration.harness import COMMAND, ENDS_WITHIN, Session, counting, events, raw, serve, until, write_config
 from tests.integration.terminal import terminal
 
 pytestmark = [
@@ -199,6 +199,7 @@ async def test_a_process_ends_in_time_and_leaves_no_socket_while_clients_hold_on
             for each in (silent, half):
                 each.connect(os.fspath(sockets(runtime)[0]))
             half.send(b'{"version": 1, ')
-            assert await client.end() == 0
+            with anyio.fail_after(ENDS_WITHIN / 2):  # connections have 10 s
+                assert await client.end() == 0
     folder = Path(runtime["XDG_RUNTIME_DIR"]) / "codemode-mcp"
     assert list(folder.iterdir()) == []

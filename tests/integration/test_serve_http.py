@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from codemode_mcp.cli import app
 from tests.integration.harness import (
     DOWN,
+    ENDS_WITHIN,
     MODERN,
     SECONDS,
     Answer,
@@ -214,7 +215,8 @@ async def test_where_a_store_keeps_them_open_programs_are_suspended_and_the_next
             group.start_soon(call, lambda: session.exec(program))
             group.start_soon(call, lambda: session.wait(suspended.run_id))
             await until(lambda: events(log) == ["call once"] * 2)
-            assert await served.end() == 0
+            with anyio.fail_after(ENDS_WITHIN):
+                assert await served.end() == 0
     assert [answer.status for answer in answers] == ["waiting"] * 2, "it does not wait for what programs wait for"
     async with serve_http(config) as served, served.client() as session:
         assert [(await session.finish(answer)).value for answer in answers] == ["there"] * 2
@@ -259,7 +261,8 @@ async def test_an_open_call_to_a_server_that_ignores_everything_does_not_keep_it
 
         group.start_soon(call)
         await until(lambda: "call x" in events(log))
-        assert await served.end() == 0
+        with anyio.fail_after(ENDS_WITHIN):
+            assert await served.end() == 0
     assert codes == ["aborted"]
     assert not any(map(is_running, [*pids(log), int(pid_file.read_text("utf-8"))]))
 
@@ -270,7 +273,8 @@ async def test_idle_connections_and_streams_do_not_keep_it_from_ending(tmp_path:
         await session.value("return 1")
         with served.connect() as idle, served.connect() as half:
             half.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1")
-            assert await served.end() == 0
+            with anyio.fail_after(ENDS_WITHIN):
+                assert await served.end() == 0
             assert idle.recv(10) == b""
 
 

@@ -107,6 +107,13 @@ async def test_a_run_of_one_principal_is_nothing_to_another(two_tokens: Served, 
         assert await alice.value("return await load('k')") == "of alice"
 
 
+async def test_a_principal_resumes_over_another_connection_and_in_the_other_era(two_tokens: Served) -> None:
+    async with two_tokens.client("legacy", ALICE) as first:
+        suspended = await first.exec("await yield_control(); return 'still there'")
+    async with two_tokens.client("auto", ALICE) as second:
+        assert (await second.wait(suspended.run_id)).value == "still there"
+
+
 async def test_a_session_of_another_principal_does_not_exist(two_tokens: Served) -> None:
     session = await opened_session(two_tokens, ALICE)
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}

@@ -168,7 +168,7 @@ async def test_headers_have_a_size(served: Served) -> None:
 )
 async def test_headers_that_do_not_come_end_the_connection(served: Served, sent: bytes) -> None:
     answer = await anyio.to_thread.run_sync(exchange, served, sent)
-    assert error_of(answer)[0] == 408
+    assert error_of(answer) == (408, f"the request did not arrive within {READ_MS / 1000:g} s (http.requestReadMs)")
 
 
 @pytest.mark.parametrize(

@@ -406,6 +406,14 @@ async def test_a_call_whose_client_does_not_come_back_is_given_up(tmp_path: Path
         assert "ada" not in json.dumps(late)
 
 
+async def test_the_answer_to_a_question_can_be_given_once(served: Served, called: Callable[[], list[str]]) -> None:
+    state = await asked(served, ALICE)
+    first = await raw_call(served, ALICE, state, "ada")
+    assert json.loads(first["result"]["content"][0]["text"])["content"] == {"name": "ada"}
+    assert over(await raw_call(served, ALICE, state, "eve"))
+    assert called() == ["ask"]
+
+
 async def test_no_other_client_can_answer_a_question(served: Served, called: Callable[[], list[str]]) -> None:
     state = await asked(served, ALICE)
     foreign = await raw_call(served, BOB, state, "eve")

@@ -17,7 +17,18 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from codemode_mcp.cli import app
-from tests.integration.harness import REPOSITORY, SECONDS, Session, cli, counting, events, raw, serve, until
+from tests.integration.harness import (
+    ENDS_WITHIN,
+    REPOSITORY,
+    SECONDS,
+    Session,
+    cli,
+    counting,
+    events,
+    raw,
+    serve,
+    until,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -218,7 +229,8 @@ async def test_the_server_ends_in_time_while_a_plugins_tool_hangs(tmp_path: Path
             id=7, method="tools/call", params={"name": "exec", "arguments": {"code": "await tools.hang()"}}
         )
         await until((tmp_path / "hanging").exists)
-        await client.end()
+        with anyio.fail_after(ENDS_WITHIN):
+            await client.end()
 
 
 async def change(session: Session, folder: Path, plugins: dict[str, Any], words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from harness import (
-    SECONDS,
+    ENDS_WITHIN,
     Raw,
     cli,
     counting,
@@ -38,14 +39,14 @@ def ends(*ways: str) -> pytest.MarkDecorator:
 
 async def check_end(client: Raw, how: str, *children: int) -> None:
     """End the input or send signals. Fail unless the process and its children end; nothing else ends them."""
-    if how == "input":
-        assert await client.end() == 0
-    else:
-        for name in SIGNALS[how]:
-            client.process.send_signal(getattr(signal, name))
-        with anyio.fail_after(SECONDS):
+    with anyio.fail_after(ENDS_WITHIN):
+        if how == "input":
+            assert await client.end() == 0
+        else:
+            for name in SIGNALS[how]:
+                client.process.send_signal(getattr(signal, name))
             assert await client.exit_code() == 0
-    await until(lambda: not any(map(is_running, children)))
+        await until(lambda: not any(map(is_running, children)))
 
 
 def process_id(path: Path) -> int:
@@ -119,6 +120,33 @@ async def test_an_endless_loop_does_not_keep_the_server_from_ending(tmp_path: Pa
         assert (await client.answer_to(100))["result"]["structuredContent"]["value"] == 2
         await check_end(client, how)
         assert b'"timeout"' not in client.received, "the loop was not waited for"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+async def test_a_signal_suspends_what_is_open_where_a_store_keeps_it_and_lets_calls_go(tmp_path: Path) -> None:
+    log, config = tmp_path / "log", tmp_path / "config.json"
+    store = {"kind": "sqlite", "path": str(tmp_path / "runs.sqlite3")}
+    config.write_text(json.dumps({"mcpServers": {"one": counting(log)}, "store": store}), "utf-8")
+    async with handshaken(config) as client:
+        code = "const call = MCP.one.hold({ name: 'x' }); await yield_control(); return unwrap(await call)"
+        suspended = (await client.call("exec", {"code": code}))["result"]["structuredContent"]
+        code = "await MCP.one.count({ name: 'y' }); await MCP.one.peek({ name: 'z' })"
+        await client.send_call(99, "exec", {"code": code})
+        await until(lambda: {"call x", "call z"} <= {*events(log)})
+        with anyio.fail_after(ENDS_WITHIN):
+            client.process.terminate()
+            opened = (await client.answer_to(99))["result"]["structuredContent"]
+            assert opened["status"] == "waiting"
+            assert await client.exit_code() == 0
+            await until(lambda: not any(map(is_running, pids(log))))
+    async with handshaken(config) as client:
+        ended = (await client.call("wait", {"runId": suspended["runId"]}))["result"]["structuredContent"]
+        assert ended["code"] == "nested_tool_failed", "it is unknown whether it was done"
+        assert events(log).count("call x") == 1
+        await client.send_call(99, "wait", {"runId": opened["runId"]})
+        await until(lambda: events(log).count("call z") == 2)
+        assert events(log).count("call y") == 1
+        assert await client.end() == 0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
