@@ -9,24 +9,18 @@ from __future__ import annotations
 import json
 import logging
 import math
-import secrets
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import anyio
-import mcp_types as types
 
 from codemode_mcp.server.notifications import Outbox
-from declarations.untrusted_text import drop_hidden
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
-
-    from pydantic import BaseModel
 
     from codemode_mcp.rules.policy.approval import ApprovalQuestion
     from codemode_mcp.runs.questions import RunNotes, Way
@@ -75,6 +69,8 @@ class Continued:
     def input_required_result(
         self, run_id: str, questions: Iterable[tuple[str, Question | ApprovalQuestion]]
     ) -> dict[str, Any]:
+        from codemode_mcp.server.client_questions import as_request
+
         return {
             "resultType": "input_required",
             "inputRequests": {key: as_request(question) for key, question in questions},
@@ -180,6 +176,7 @@ def roots_of(session: Session) -> RootsFn | None:
 
 
 def _request_of(question: Question | ApprovalQuestion) -> JsonObject | None:
+    from codemode_mcp.server.client_questions import as_request
 
     try:
         return as_request(question)
@@ -250,48 +247,3 @@ async def open_client(
         group.start_soon(progress.run)
         yield McpClient(exchange, progress, rounds=rounds, lasting=lasting, notes=notes, polls=polls)
         group.cancel_scope.cancel()
-
-
-Request = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
-
-PROGRAM_ASKS = "[the program]"
-"""First words of a program's question.
-
-A server's question begins with the configured name of the server in brackets. Our own questions never begin with a
-bracket.
-"""
-
-REQUESTS: dict[str, type[Request]] = {
-    "elicitation/create": types.ElicitRequest,
-    "sampling/createMessage": types.CreateMessageRequest,
-    "roots/list": types.ListRootsRequest,
-}
-RESULTS: dict[str, type[BaseModel]] = {
-    "elicitation/create": types.ElicitResult,
-    "sampling/createMessage": types.CreateMessageResultWithTools,
-    "roots/list": types.ListRootsResult,
-}
-
-
-def as_request(question: Question | ApprovalQuestion) -> JsonObject:
-    """Return a question as an MCP request with method and params.
-
-    Raises:
-        ValueError: the params, which come from an upstream, are invalid or cannot be shown to a person.
-    """
-    from codemode_mcp.rules.policy.approval import ApprovalQuestion  # imported for the first question
-
-    # The upstream's progress tokens and tasks mean nothing to this client.
-    params = {key: value for key, value in question.params.items() if key not in ("_meta", "task")}
-    if question.method == "elicitation/create" and not isinstance(question, ApprovalQuestion):
-        # The client shows this question as ours, so we name its author. The text of the author could contain another
-        # name, or characters that hide our words.
-        words = drop_hidden(str(params.get("message", "")), keep="\n").replace("\n", "\n  ")
-        params["message"] = f"{PROGRAM_ASKS} {words}" if question.by_program else f"[{question.server}] {words}"
-        if params.get("mode") == "url":
-            if urlsplit(str(params.get("url"))).scheme not in ("http", "https"):
-                raise ValueError("only pages of http and https can be opened")
-            # The id is required in revision 2025-11-25 and removed in 2026-07-28.
-            params.setdefault("elicitationId", secrets.token_hex(16))
-    request = REQUESTS[question.method].model_validate({"method": question.method, "params": params}, by_name=False)
-    return request.model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -194,7 +194,7 @@ class ClientTasks:
         message = None if outcome is None else _message(outcome)
         found = {"resultType": "complete", **self._task(task_id, status, age, polled.left, message)}
         if outcome is not None and status == "input_required":
-            from codemode_mcp.server.client import as_request
+            from codemode_mcp.server.client_questions import as_request
 
             found["inputRequests"] = {key: as_request(question) for key, question in outcome.questions}
         elif outcome is not None and status == "completed":

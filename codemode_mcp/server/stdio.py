@@ -494,7 +494,7 @@ def _checked_answer(method: str, version: str, result: JsonObject) -> JsonObject
     from mcp_types import methods
     from pydantic import ValidationError
 
-    from codemode_mcp.server.client import RESULTS
+    from codemode_mcp.server.client_questions import RESULTS
 
     try:
         methods.validate_client_result(method, version, result)

@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: E402
 
 from codemode_mcp.audit.events import Auditor  # noqa: E402
-from codemode_mcp.audit.recording import Spans  # noqa: E402
+from codemode_mcp.audit.spans import Spans  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -155,7 +155,7 @@ async def test_calls_that_overlap_each_see_their_own_span_and_nothing_sees_it_af
 async def test_a_call_without_a_span_of_its_own_does_not_see_that_of_another_call(
     engine: Engine, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codemode_mcp.audit.recording.MAX_OPEN", 1)
+    monkeypatch.setattr("codemode_mcp.audit.spans.MAX_OPEN", 1)
     source = Observed([1, 2])
     async with bench(engine, source) as it:
         it.auditor.add(collector.spans.record, collector.spans.current)
@@ -304,7 +304,7 @@ PROBE = """
 import sys
 {before}
 from codemode_mcp.audit.recording import is_configured
-print(is_configured(), "codemode_mcp.audit.recording" in sys.modules)
+print(is_configured(), "codemode_mcp.audit.spans" in sys.modules)
 """
 
 

@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Sample
 
 from codemode_mcp.audit.events import Auditor
-from codemode_mcp.audit.recording import Spans
+from codemode_mcp.audit.spans import Spans
 
 DASHBOARD: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "examples" / "deployment" / "grafana-dashboard.json").read_text("utf-8")

@@ -6,7 +6,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.server.client import PROGRESS_BURST, PROGRESS_INTERVAL, LatestProgress, as_request, supported
+from codemode_mcp.server.client import PROGRESS_BURST, PROGRESS_INTERVAL, LatestProgress, supported
+from codemode_mcp.server.client_questions import as_request
 from upstream_clients.tools import Question
 
 

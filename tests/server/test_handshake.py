@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from mcp_types import methods, version
 
 from codemode_mcp.rules.policy.policy import Caller
-from codemode_mcp.server.client import as_request
 from codemode_mcp.server.client_messages import NOT_INITIALIZED
+from codemode_mcp.server.client_questions import as_request
 from codemode_mcp.server.exchange import Exchange
 from codemode_mcp.server.line_stream import LineStream, open_line_stream
 from codemode_mcp.server.notifications import Announcer

@@ -12,7 +12,7 @@ import importlib
 import logging
 import threading
 import time
-from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,8 +21,6 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp import __version__
-from codemode_mcp.audit.recordings.recordings import KeptRecordings, MaskSource, RecordingFolder, Recordings, use_folder
-from codemode_mcp.audit.recordings.writer import RecordingFile, RecordingWriter
 from codemode_mcp.base.config_path import command_option
 from codemode_mcp.base.errors import CodeModeError, RuntimeUnavailable
 from codemode_mcp.base.paths import cache_dir, config_dir, listings_dir, state_dir, vectors_dir
@@ -39,12 +37,12 @@ from codemode_mcp.process.app.terminal_access import listen, terminal_command, t
 from codemode_mcp.server.services import App, Parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.audit.redaction import Redactor
-    from codemode_mcp.base.settings import AuditSettings, StoreKind
+    from codemode_mcp.audit.recordings.recordings import Recordings
+    from codemode_mcp.base.settings import StoreKind
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.saved_programs.folder import FolderState, Library
     from codemode_mcp.catalog.saved_programs.proposing import Proposer
@@ -162,6 +160,8 @@ class Opening:
                         importlib.import_module(name)
 
             keeps = app.transport is not None
+            from codemode_mcp.process.app.run_recordings import open_recordings
+
             with open_recordings(app.config.audit, app.redact, keeps=keeps, file=self._record_file) as recordings:
                 await self._run_with(pool, recordings)
 
@@ -380,46 +380,6 @@ async def warn_of_idle_denials(
                     log.warning("%s", sentence)
                 warned.add(sentence)
         await changed.wait()
-
-
-recordings_log = logging.getLogger("codemode_mcp.audit.recordings")
-
-
-@contextmanager
-def open_recordings(
-    settings: AuditSettings, redactor: Redactor, *, keeps: bool, file: Path | None
-) -> Iterator[Recordings | None]:
-    """Record runs for the duration of the context. Leaving writes what still has to be written.
-
-    Args:
-        keeps: True to keep recordings in memory, for a process that terminals can ask.
-        file: the file for the first run.
-
-    Returns:
-        None if no runs are recorded.
-    """
-    kept = KeptRecordings(settings.keep_recording_bytes if keeps else 0)
-    mask = MaskSource(lambda: redactor.named_secrets)
-    if file is None and settings.recordings is None:
-        yield None if not kept.max_bytes else Recordings(__version__, kept, mask)
-        return
-    with RecordingWriter(mask) as writer:
-        folder = None
-        if settings.recordings is not None:
-            folder = RecordingFolder(
-                writer,
-                Path(settings.recordings),
-                max_files=settings.recording_files,
-                max_bytes=settings.recording_bytes,
-            )
-            try:
-                use_folder(Path(settings.recordings))
-            except OSError as error:
-                recordings_log.error(
-                    "audit.recordings: the folder %s cannot be used: %s", settings.recordings, error.strerror
-                )
-                folder = None
-        yield Recordings(__version__, kept, mask, folder, None if file is None else RecordingFile(writer, file))
 
 
 CLOSE_SECONDS = 3.0
