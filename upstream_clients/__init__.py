@@ -6,10 +6,10 @@ General layout, from top to bottom:
   `errors`, `json_values`. `testing` has fakes.
 - Owners: `pool` has all upstreams of one application, and the running servers that several pools share.
   `client_processes` has the processes of one server and the clients that they serve. `upstream` is one upstream as its
-  callers see it. It is built on `reported_state`. `fair_limiter` has its calls in flight and the order of waiting ones.
+  callers see it. It is built on `resource_state`. `fair_limiter` has its calls in flight and the order of waiting ones.
   `connection` is the task that connects an upstream, with `backoff`, `live_connection`, `list_changed` and
   `list_state`.
-- Protocol: `negotiate`, `live_connection`, `listing`, `dispatcher`, `jsonrpc`, `tracing`. Common calls are sent past
+- Protocol: `negotiate`, `live_connection`, `listing`, `dispatcher`, `jsonrpc`. Common calls are sent past
   the dispatcher, by `direct` and `streamable`; `results` frees their memory.
 - Questions of servers: `questions`, `question_routing` (the call that a question belongs to).
 - Calls that are answered with tasks: `tasks` follows a task to its end.
@@ -21,7 +21,7 @@ General layout, from top to bottom:
 - Logins: `http` uses and renews a login. `oauth` and `fetch` obtain one. `token_store` and `keychain` store it. `fetch`
   and `loopback` judge addresses.
 - Untrusted input: `list_repair`, `results`, `schemas`, `schema_expansion`, `error_mapping`, `redaction`.
-- On disk: `listing`, `private_files`, `state_files`.
+- On disk: `listing`, `private_files`.
 
 Importing this package, `tools`, `spec`, `errors`, `pool` or `testing` does not import the MCP SDK.
 """

@@ -447,7 +447,7 @@ class IssuerSettings:
 class HttpSettings:
     """`http`: authentication and limits of `serve --transport http`. `tokens` is a key of `auth`."""
 
-    tokens: tuple[StaticToken, ...] = setting("list of objects", value=())
+    tokens: tuple[StaticToken, ...] = setting("list of objects", "none", ())
     """Bearer tokens; see [above](#httpauthtokens)."""
     oauth: IssuerSettings | None = setting("object", key="auth")
     """Authentication: `tokens`, or an authorization server."""

@@ -537,7 +537,7 @@ class AuthReader:
         node = self.node
         kind = node.value.get("type")
         if not self.is_api:
-            if kind in AUTH_KEYS and kind != "oauth":
+            if isinstance(kind, str) and kind in AUTH_KEYS and kind != "oauth":
                 kind_node = node.entries()["type"]
                 kind_node.fail(
                     'expected "oauth", got a string; the other kinds are only for a server with `openapi`, and the '

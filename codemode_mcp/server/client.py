@@ -197,7 +197,7 @@ class LatestProgress(Outbox):
     """
 
     def __init__(self, exchange: Exchange) -> None:
-        super().__init__(self._report)
+        super().__init__(self._report, seconds=math.inf)  # the last message of a source must not be lost
         self._exchange = exchange
         self._free_at = -math.inf
         """Time at which the intervals of all sent messages have passed. Up to a burst of messages is sent before it."""

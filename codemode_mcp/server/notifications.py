@@ -13,7 +13,7 @@ from collections import OrderedDict
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import anyio
 
@@ -50,8 +50,6 @@ MAX_LISTS: Final = 64
 
 ListKind = Literal["tools", "prompts", "resources"]
 
-LIST_KINDS: Final[tuple[ListKind, ...]] = get_args(ListKind)
-
 
 class Listener(Protocol):
     """A session of the handshake revisions."""
@@ -59,9 +57,9 @@ class Listener(Protocol):
     async def notify(self, method: str, params: Mapping[str, Any] | None, /) -> None: ...
 
 
-async def _notify(send: Callable[[], Awaitable[None]]) -> None:
+async def _notify(send: Callable[[], Awaitable[None]], seconds: float = SEND_SECONDS) -> None:
     """Send a notification, unless the client does not read or is leaving, which must not hinder the others."""
-    with anyio.move_on_after(SEND_SECONDS):
+    with anyio.move_on_after(seconds):
         try:
             await send()
         except Exception as error:
@@ -74,15 +72,19 @@ class Outbox:
     Args:
         send: sends one notification.
         most: maximum number of notifications that wait. Later ones are dropped.
+        seconds: timeout of one notification.
 
     Attributes:
         waiting: the notifications by their keys, the oldest first.
         sent: set when everything is sent after `end`.
     """
 
-    def __init__(self, send: Callable[[Any], Awaitable[None]], most: float = math.inf) -> None:
+    def __init__(
+        self, send: Callable[[Any], Awaitable[None]], most: float = math.inf, seconds: float = SEND_SECONDS
+    ) -> None:
         self._send = send
         self._most = most
+        self._seconds = seconds
         self._wake = anyio.Event()
         self._ended = False
         self.waiting: dict[Hashable, Any] = {}
@@ -94,7 +96,7 @@ class Outbox:
 
     def put(self, notification: Any, key: Hashable = None) -> None:
         """Send a notification soon. It replaces a waiting one with the same key."""
-        if not self.is_full:
+        if not self.is_full and not self._ended:
             self.waiting[key or object()] = notification
             self._wake.set()
 
@@ -119,7 +121,7 @@ class Outbox:
             await self.pause()
             if self.waiting:
                 notification = self.waiting.pop(next(iter(self.waiting)))
-                await _notify(partial(self._send, notification))
+                await _notify(partial(self._send, notification), self._seconds)
         self.sent.set()
 
 

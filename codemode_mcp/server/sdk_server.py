@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -52,11 +52,6 @@ if TYPE_CHECKING:
     from codemode_mcp.server.line_stream import Lines
     from codemode_mcp.server.notifications import ListKind
     from upstream_clients.tools import JsonObject, LogLevel
-
-    UpdatesFn = Callable[
-        [ServerRequestContext[Any], Sequence[str], Callable[[str], Awaitable[None]]],
-        AbstractAsyncContextManager[list[str]],
-    ]
 
     StateKeys = Callable[[], Awaitable[Sequence[bytes]]]
 

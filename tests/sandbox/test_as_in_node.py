@@ -9,9 +9,9 @@ import json
 from typing import Any
 
 import pytest
-from conftest import OpenCell, RunCode
 
 from codemode_mcp.sandbox import binary
+from tests.sandbox.conftest import OpenCell, RunCode
 
 SETS: dict[str, tuple[str, Any]] = {
     "letters of all scripts stay": (

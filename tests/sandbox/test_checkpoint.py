@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from conftest import OpenCell
 from guest_harness import MANIFEST, MIB, READ, Cell, Told, called, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from codemode_mcp.sandbox.guest import Turn
 from codemode_mcp.sandbox.images import SCRATCH, Image
 from codemode_mcp.sandbox.messages import Completion, GuestError, Timer, ToolCall
 from tests.properties import examples
+from tests.sandbox.conftest import OpenCell
 
 STEPS = [
     "kept.push((await MCP.files.readFile({ n: kept.length })).n)",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from conftest import OpenCell
 from guest_harness import Cell, ok
 
 from codemode_mcp.sandbox.clock import ADDRESS, FINE_PAIRS, SIZE, Readings
+from tests.sandbox.conftest import OpenCell
 
 DECEMBER = 1_796_083_200_000 * 1_000_000
 """A time in nanoseconds, long after these tests."""

@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-from conftest import OpenCell, RunCode
 from guest_harness import LOW, MIB, READ, Cell, called, ok
 
 from codemode_mcp.base.errors import ProgramError
@@ -14,6 +13,7 @@ from codemode_mcp.sandbox.binary import STACK_END
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.guest import Guest, finish
 from codemode_mcp.sandbox.messages import YieldControl, decode_turn, start_message
+from tests.sandbox.conftest import OpenCell, RunCode
 
 # turns
 

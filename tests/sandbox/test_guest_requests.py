@@ -4,10 +4,10 @@ interruptions."""
 from __future__ import annotations
 
 import pytest
-from conftest import OpenCell, RunCode
 from guest_harness import MIB, READ, Told, ok
 
 from codemode_mcp.sandbox.messages import ToolCall
+from tests.sandbox.conftest import OpenCell, RunCode
 
 # randomness
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from conftest import OpenCell, RunCode
 from guest_harness import LOW, MIB, Cell, Told, ok
 
 from codemode_mcp.sandbox import guest as sandbox_guest
+from tests.sandbox.conftest import OpenCell, RunCode
 
 IN_TIME = 5.0
 """Seconds of processor time. A program is stopped 1.5 s after its deadline at the latest."""

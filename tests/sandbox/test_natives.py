@@ -13,13 +13,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from conftest import OpenCell, RunCode
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from guest_harness import MIB, Cell, Told, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.sandbox.engine import Engine
+from tests.sandbox.conftest import OpenCell, RunCode
 
 SEED = bytes(range(32))
 

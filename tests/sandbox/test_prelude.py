@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import OpenCell, RunCode
 from guest_harness import MANIFEST, READ, REMOVE, ok
 
 from codemode_mcp.sandbox.messages import (
@@ -27,6 +26,7 @@ from codemode_mcp.sandbox.messages import (
     ToolSearch,
     YieldControl,
 )
+from tests.sandbox.conftest import OpenCell, RunCode
 
 PRELUDE = Path(__file__).parents[2] / "codemode_mcp" / "sandbox" / "prelude"
 

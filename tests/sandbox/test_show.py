@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from conftest import OpenCell, RunCode
 from guest_harness import MANIFEST, READ, REMOVE, Told, ok
+
+from tests.sandbox.conftest import OpenCell, RunCode
 
 RESULT = {"content": [{"type": "text", "text": "12:00"}], "structuredContent": {"time": "12:00"}}
 

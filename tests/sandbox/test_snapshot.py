@@ -8,7 +8,6 @@ import struct
 import zlib
 
 import pytest
-from conftest import OpenCell
 from guest_harness import MANIFEST, MIB, READ, called, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from codemode_mcp.sandbox.binary import DIGEST, PAGE, STACK_END, STACK_START
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.images import Entries, Image
 from codemode_mcp.sandbox.messages import Completion, GuestError, Timer
+from tests.sandbox.conftest import OpenCell
 
 DEEP = """
 const seen = new Map([["start", 1]]);

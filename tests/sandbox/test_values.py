@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import OpenCell, RunCode
 from guest_harness import Cell, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.base.strict_json import replace_lone_surrogates
 from codemode_mcp.sandbox.engine import Engine
+from tests.sandbox.conftest import OpenCell, RunCode
 
 DOCS = (Path(__file__).parents[2] / "docs" / "values.md").read_text("utf-8")
 ROWS = re.findall(r"^\| (.+?) \| ", DOCS.partition("\n### ")[0], re.MULTILINE)[1:]

@@ -1,7 +1,7 @@
 """Findings: what a person should look at in a definition that a server lists, each with a severity.
 
-The rules are data, in `finding_rules.toml`. `text_findings` applies them to each text of a definition, folded as
-`definition_texts` describes. `finding_checks` and `text_findings` have what no pattern can express.
+The rules are data, in `finding_rules.toml`. They are applied to each text of a definition, folded as `definition_texts`
+describes. This module and `finding_checks` have what no pattern can express.
 
 A finding is advice beside a difference. It decides nothing: a server can always word an instruction so that no rule
 matches. What protects is that a person accepts each change.

@@ -125,7 +125,7 @@ def selection(expression: str) -> Predicate:
 
     code = None
     with suppress(SyntaxError, RecursionError, MemoryError):
-        tree = ast.parse(_TOKEN.sub(as_python, expression.strip()), mode="eval")
+        tree = ast.parse(" ".join(map(as_python, _TOKEN.finditer(expression))), mode="eval")
         # Two words without an operator between them may be a call in Python.
         if all(isinstance(node, (*_LOGIC, *_WORD)) for node in ast.walk(tree)):
             code = compile(tree, "-k", "eval")

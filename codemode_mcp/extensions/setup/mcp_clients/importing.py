@@ -26,7 +26,7 @@ from codemode_mcp.extensions.setup.mcp_clients.dialects import (
     without_secrets,
 )
 from codemode_mcp.extensions.setup.mcp_clients.entries import IsThisServer, convert, valid_name
-from upstream_clients.json_values import strings_in
+from upstream_clients.json_values import values_in
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -354,7 +354,8 @@ def _variables(
         for each in (*candidate.for_inputs, *(candidate.for_secrets if secrets == "variables" else ())):
             found.setdefault(each.name, each)
     for name, entry in members.items():
-        for reference in REFERENCE.findall("\n".join(strings_in(entry))):
+        texts = [each for each in values_in(entry) if isinstance(each, str)]  # keys are not resolved
+        for reference in REFERENCE.findall("\n".join(texts)):
             variable = _UNSET.fullmatch(reference)
             if variable and machine.environ.get(variable[1]) is None:
                 optional = variable[2] is not None

@@ -35,7 +35,7 @@ from codemode_mcp.extensions.setup.mcp_clients.formats import member_text, with_
 from codemode_mcp.extensions.setup.mcp_clients.launch import PRIVATE, Launch
 from codemode_mcp.extensions.setup.mcp_clients.locations import TITLES, ClientName, Location, Machine
 from codemode_mcp.extensions.setup.mcp_clients.own_entries import new_entry
-from upstream_clients.json_values import map_json, strings_in
+from upstream_clients.json_values import map_json, values_in
 from upstream_clients.private_files import make_private_folder, open_private
 
 if TYPE_CHECKING:
@@ -238,7 +238,8 @@ def _without_variables(source: Source, found: importing.Plan, machine: Machine) 
     } | {*_passed(source.client, found.references)}
     reasons: dict[str, str] = {}
     for item in found.of_status("new"):
-        required = _REQUIRED.findall("\n".join(strings_in(found.shown[item.our_name])))
+        texts = [each for each in values_in(found.shown[item.our_name]) if isinstance(each, str)]
+        required = _REQUIRED.findall("\n".join(texts))
         if missing := [name for name in required if name not in known]:
             reasons[item.name] = f"it needs ${missing[0]}, which {TITLES[source.client]} does not pass on"
     return reasons

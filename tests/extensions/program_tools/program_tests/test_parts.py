@@ -85,6 +85,7 @@ def test_words_select_tests_by_their_names() -> None:
     for expression, found in {
         "REPORT": [0, 1],
         "report and not slow": [0],
+        "report\nand\u00a0not\tslow": [0],
         "slow or sum": [1, 2],
         "not (slow or sum)": [0],
         "not not sum": [2],

@@ -150,7 +150,10 @@ def test_a_trailing_slash_in_a_url_does_not_make_another_server(target: Path) ->
 
 
 def test_a_server_whose_variable_is_not_set_is_added_and_used_once_it_is_set(target: Path) -> None:
-    servers = source("claude-code", a={"command": "x", "env": {"T": "${UNSET}"}}, b={"command": "y"})
+    # A reference in a key is text.
+    servers = source(
+        "claude-code", a={"command": "x", "env": {"T": "${UNSET}"}}, b={"command": "y", "env": {"${K}": "1"}}
+    )
     made = plan(target, servers)
     assert [each.name for each in made.variables if not each.is_set] == ["UNSET"]
     write(made)
