@@ -21,7 +21,7 @@ import typer
 from codemode_mcp.base import settings
 from codemode_mcp.cli import app
 from codemode_mcp.config import load, server_entry, servers
-from codemode_mcp.config.server_entry import AUTH_KEYS
+from codemode_mcp.config.server_auth import AUTH_KEYS
 from codemode_mcp.server.exposure.selection import Exposure
 
 if TYPE_CHECKING:
