@@ -125,7 +125,9 @@ def by_models(lines: list[bytes]) -> dict[int, list[Any]]:
             if "result" in item:
                 outcomes[request_id] = [item["result"]]
             else:
-                outcomes[request_id] = [item["error"]["code"], item["error"]["message"], item["error"].get("data")]
+                error = item["error"]
+                said = error["message"] or "an error without a message"
+                outcomes[request_id] = [error["code"], said, error.get("data")]
     return outcomes
 
 
