@@ -18,6 +18,7 @@ import anyio
 
 from upstream_clients import jsonrpc
 from upstream_clients.direct import Answer, Refusal, RequestsInFlight
+from upstream_clients.error_mapping import HttpFault
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.jsonrpc import JsonRpcError, RequestId
 from upstream_clients.line_messages import Incoming, NotAMessage, ReadingAllowance
@@ -70,7 +71,7 @@ class Transport(Protocol):
             headers: headers of the HTTP request.
 
         Raises:
-            anyio.BrokenResourceError, anyio.ClosedResourceError: the connection has ended.
+            anyio.BrokenResourceError, anyio.ClosedResourceError: the connection has ended, and nothing was sent.
         """
         ...
 
@@ -192,7 +193,7 @@ class Dispatcher:
             self._last_id += 1
             request_id = self._last_id
         if self._closed:  # no task would read the answer
-            raise jsonrpc.JsonRpcError(jsonrpc.CONNECTION_CLOSED, "Connection closed")
+            raise _not_sent()
         key = jsonrpc.key_of(request_id)
         sent = dict(params)
         with span_of(method, sent, request_id):
@@ -204,14 +205,16 @@ class Dispatcher:
                 message["params"] = sent
             # Registered before the request is sent: a fast answer may come before `send` returns.
             answered = self._waiting[key] = asyncio.get_running_loop().create_future()
+            was_sent = False
             try:
                 try:
                     await self._transport.send(message, headers)
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    raise jsonrpc.JsonRpcError(jsonrpc.CONNECTION_CLOSED, "Connection closed") from None
+                    raise _not_sent() from None
+                was_sent = True
                 answer = await answered
             except anyio.get_cancelled_exc_class():
-                if tell_given_up:
+                if tell_given_up and was_sent:
                     # The caller is cancelled, so without a shield nothing could be sent.
                     with anyio.move_on_after(CANCEL_TIMEOUT, shield=True):
                         await self._tell_given_up(request_id, headers)
@@ -428,6 +431,11 @@ class Dispatcher:
             self._group.start_soon(work, *arguments)
         else:
             context.run(self._group.start_soon, work, *arguments)
+
+
+def _not_sent() -> JsonRpcError:
+    fault = HttpFault(None, sent=False)
+    return JsonRpcError(jsonrpc.CONNECTION_CLOSED, "the connection has ended; nothing was sent", fault.to_data())
 
 
 async def _report_progress(on_progress: ProgressFn, progress: float, total: float | None, message: str | None) -> None:

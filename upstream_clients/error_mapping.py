@@ -374,16 +374,16 @@ def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | Non
 
 
 def _refusal(spec: UpstreamSpec, error: jsonrpc.JsonRpcError, exit_code: int | None) -> str:
+    if error.code == jsonrpc.CONNECTION_CLOSED and is_transport_failure(error):
+        if spec.is_process:
+            return f"it exited{_exit_words(exit_code)} before it answered; run the command by hand to see why"
+        return f"{spec.address} closed the connection before it answered"
     fault = HttpFault.of(error)
     if fault is not None:
         if fault.status is None:
             return _quoted(spec, error.message)
         if not fault.answered or fault.status in (401, 403):
             return http_reason(spec, fault.status) + ("" if fault.answered else _words(spec, error))
-    if is_transport_failure(error):
-        if spec.is_process:
-            return f"it exited{_exit_words(exit_code)} before it answered; run the command by hand to see why"
-        return f"{spec.address} closed the connection before it answered"
     return f"it refused the MCP handshake with error {error.code}: {_quoted(spec, error.message)}"
 
 

@@ -5,7 +5,6 @@ It replaces the SDK's, which ends the connection at an event of more than 1 MiB.
 
 from __future__ import annotations
 
-import math
 from codecs import BOM_UTF8
 from contextlib import aclosing, asynccontextmanager, suppress
 from http import HTTPStatus
@@ -42,7 +41,8 @@ async def open_events(url: str, client: McpHttpClient) -> AsyncIterator[StreamTr
     async with client.exchange("GET", url, headers=_HEADERS) as response:
         response.raise_for_status()
         heard, incoming = anyio.create_memory_object_stream[Any](0)
-        outgoing, written = anyio.create_memory_object_stream[Any](math.inf)
+        # Without a buffer, so that the sender of a message that no POST has carried learns that it was not sent.
+        outgoing, written = anyio.create_memory_object_stream[Any](0)
 
         async def read() -> None:
             nonlocal endpoint
@@ -57,6 +57,7 @@ async def open_events(url: str, client: McpHttpClient) -> AsyncIterator[StreamTr
                                 await heard.send(await read_line(event.data))
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError, httpx2.TransportError, httpx2.SSEError):
                     pass  # the connection ends, also at an event that is too large
+            written.close()  # no answer would be heard
             named.set()  # also without an endpoint, so that the wait below ends
 
         async def post(message: Message) -> None:
@@ -76,8 +77,9 @@ async def open_events(url: str, client: McpHttpClient) -> AsyncIterator[StreamTr
             async def write() -> None:
                 # One after the other, since the order matters during the handshake. This costs little: a POST ends
                 # before its answer, which comes on the other stream.
-                async for message in written:
-                    await post(message)
+                with suppress(anyio.ClosedResourceError):
+                    async for message in written:
+                        await post(message)
 
             tasks.start_soon(write)
             yield StreamTransport(incoming, outgoing)

@@ -65,7 +65,7 @@ class StreamTransport:
         return await self._incoming.receive()
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        self._outgoing.send_nowait(message)  # the buffer has no limit, and callers limit their own requests
+        await self._outgoing.send(message)
 
 
 @asynccontextmanager

@@ -270,14 +270,24 @@ async def test_an_event_stream_whose_posts_are_refused_is_down_immediately_and_s
 
 @asynccontextmanager
 async def dropping_proxy(port: int) -> AsyncIterator[int]:
-    """Yield a proxy that hangs up on every request in which the word `drop-me` occurs."""
+    """Yield a proxy that hangs up on every request in which the word `drop-me` occurs.
+
+    One with `end-events` vanishes, and all streams of events end.
+    """
+    streams: list[asyncio.StreamWriter] = []
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             while data := await reader.read(65_536):
+                if data.startswith(b"GET "):
+                    streams.append(peer)
                 if b"drop-me" in data:
                     peer.transport.abort()
                     break
+                if b"end-events" in data:
+                    for each in streams:
+                        each.transport.abort()
+                    continue
                 writer.write(data)
                 await writer.drain()
         writer.close()
@@ -314,6 +324,27 @@ async def test_a_broken_post_fails_its_request_and_not_the_connection(
             with pytest.raises(UpstreamCallError, match="timed out"):
                 await source.call_tool("hang", {"key": "broken"}, timeout=0.3)
         assert answers == ["done"]
+
+
+async def test_a_call_that_waits_for_the_post_of_another_is_not_sent_when_the_stream_of_events_ends(
+    server_of: Any, pool_of: Any
+) -> None:
+    server = await server_of("--sse")
+    async with (
+        dropping_proxy(server.port) as port,
+        pool_of(UpstreamSpec("srv", transport="sse", url=f"http://127.0.0.1:{port}/mcp")) as pool,
+    ):
+        sent = {}
+
+        async def call(word: str) -> None:
+            with pytest.raises(UpstreamCallError) as caught:
+                await pool.source("srv").call_tool("echo", {"text": word}, timeout=10)
+            sent[word] = caught.value.dispatched
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, "end-events")
+            tasks.start_soon(call, "after it")
+        assert sent == {"end-events": True, "after it": False}
 
 
 class FixedBearer:

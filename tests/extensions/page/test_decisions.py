@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, Route
 
 from codemode_mcp.config.edit import backup_folder
 from tests.extensions.page.browsers import served, showing
@@ -128,6 +128,26 @@ async def test_all_calls_are_decided_together(browser: Browser, place: Place) ->
     async with showing(browser, place.config, f"/approvals/{run}") as shown:
         await shown.press("Approve all 3")
         await shown.status("Calls 1, 2, 3 approved.")
+    assert (await place.wait(run))["value"] == ["fulfilled"] * 3
+
+
+async def test_what_a_decision_changes_on_a_slow_machine_does_not_cover_the_answer_to_it(
+    browser: Browser, place: Place
+) -> None:
+    run = await place.waiting(THREE)
+    async with showing(browser, place.config, f"/approvals/{run}") as shown:
+
+        async def update(route: Route) -> None:
+            await anyio.sleep(1.5)  # longer than a person's decision explains what changes
+            await route.continue_()
+
+        await shown.page.route(shown.page.url, update)
+        await shown.press("Approve call 2")
+        await shown.page.locator("article").nth(2).wait_for(state="detached")
+        await shown.status("Call 2 approved.")
+        await shown.press("Approve all 2")
+        await shown.sees("No call of this run waits for a decision.")
+        await shown.status("Calls 1, 3 approved.")
     assert (await place.wait(run))["value"] == ["fulfilled"] * 3
 
 

@@ -6,7 +6,7 @@ const status = document.getElementById("status");
 const dialog = document.getElementById("confirm");
 const topics = new Set((main.dataset.live || "").split(" ").filter(Boolean));
 
-// Time after a decision of this person in which the answer to it changes the page.
+// Time after the page shows what a decision of this person has done, in which the decision may change it further.
 const ANSWER = 1000;
 // Time for which the buttons of a changed part do nothing: a person may be about to press what was there before.
 const GUARD = 700;
@@ -16,7 +16,8 @@ const NEWS = 10000;
 let updating = false;
 let again = false;
 let stream = null;
-let sent = 0;
+let decision = ""; // "sent", then "answered" until the page shows what it has done
+let shown = 0;
 let hiding = null;
 
 function say(text, bad) {
@@ -32,6 +33,7 @@ async function update() {
     return;
   }
   const began = performance.now();
+  const answered = decision === "answered";
   updating = true;
   again = false;
   try {
@@ -43,6 +45,10 @@ async function update() {
     // The process has ended, or starts again. The stream of events tells when it answers.
   } finally {
     updating = false;
+    if (answered && decision === "answered") {
+      decision = "";
+      shown = performance.now();
+    }
     // The process paces its messages. On a slow machine, an update may still last until after the next message.
     if (again) setTimeout(update, performance.now() - began);
   }
@@ -102,7 +108,7 @@ function place(part, element) {
 }
 
 function guard(part) {
-  if (performance.now() - sent > ANSWER) say("What is shown here has changed. Look again before you decide.");
+  if (!decision && performance.now() - shown > ANSWER) say("What is shown here has changed. Look again before you decide.");
   const buttons = [...part.querySelectorAll("button")];
   for (const each of buttons) each.setAttribute("aria-disabled", "true");
   setTimeout(() => buttons.forEach((each) => each.removeAttribute("aria-disabled")), GUARD);
@@ -124,7 +130,7 @@ async function send(form, button) {
   const body = Object.fromEntries(new FormData(form, button));
   Object.assign(body, JSON.parse(button.dataset.extra || "{}"));
   button.setAttribute("aria-disabled", "true");
-  sent = performance.now();
+  decision = "sent";
   try {
     const answer = await fetch(form.dataset.action, {
       method: "POST",
@@ -135,13 +141,13 @@ async function send(form, button) {
       body: JSON.stringify(body),
     });
     const result = await answer.json();
-    sent = performance.now();
     say(result.message || result.error || "", !answer.ok);
     if (answer.ok && form.dataset.then) location.assign(form.dataset.then);
   } catch {
     say("The process did not answer. Look whether it still runs before you try again.", true);
   } finally {
     button.removeAttribute("aria-disabled");
+    decision = "answered";
     update();
   }
 }
