@@ -46,8 +46,11 @@ logger = logging.getLogger(__name__)
 TIMEOUT = httpx2.Timeout(30.0, connect=10.0, read=None, pool=None)
 """No read timeout: a tool may take an hour, and a stream of events may be silent. Each call has its own limit."""
 
-LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-"""Unlimited: each pending call uses one connection, and callers limit their own concurrency."""
+LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=3.0)
+"""Unlimited: each pending call uses one connection, and callers limit their own concurrency.
+
+Uvicorn and Node close a connection that was idle for five seconds. A request that is sent in that moment is lost.
+"""
 
 _NOTIFICATION_TIMEOUT = 5.0
 """Seconds for the HTTP answer to a notification. Nothing else is sent meanwhile."""
