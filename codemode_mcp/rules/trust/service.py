@@ -577,7 +577,9 @@ class Trust:
 
 def record_decisions(auditor: Auditor, before: comparison.ServerPins, after: comparison.ServerPins) -> None:
     for key, each in after.accepted.items():
-        if each.by and before.accepted.get(key) != each:
+        was = before.accepted.get(key)
+        # What was read from a file has other parts of the same item.
+        if each.by and (was is None or (was.item.digest, was.at) != (each.item.digest, each.at)):
             _record(auditor, "item_accepted", after.server, key, each.item, by=each.by)
     rejected = {item.digest: (key, item) for key, item in after.present.items.items()}
     for digest, by in after.rejected.items():
