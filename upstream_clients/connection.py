@@ -446,7 +446,7 @@ class Connection:
                     serving.start_soon(changes.list_items, name, link)
             serving.start_soon(self._save_first_question, view)
             serving.start_soon(self._close_when_idle)
-            serving.start_soon(self._close_when_hung, link)
+            serving.start_soon(LivenessMonitor(self._upstream.calls, link).until_hung, self._end_hung)
             watch.on_doubt = lambda: serving.start_soon(_probe, link)
             await self._over.wait()
             watch.on_doubt = lambda: None
@@ -477,8 +477,7 @@ class Connection:
             await self._upstream.roots_asked.wait()
             await self._save_listing()
 
-    async def _close_when_hung(self, link: LiveConnection) -> None:
-        silent = await LivenessMonitor(self._upstream.calls, link).until_hung()
+    def _end_hung(self, silent: float) -> None:
         why = (
             f"server {self._spec.name!r} has sent nothing for {silent:.0f} s, not even an answer to a ping; "
             "it is being connected again"

@@ -365,12 +365,12 @@ class LivenessMonitor:
         self._connection = connection
         self._sleep = sleep
 
-    async def until_hung(self) -> float:
-        """Wait until the server counts as hung. Return the seconds for which it has been silent."""
-        while True:
+    async def until_hung(self, end: Callable[[float], object]) -> None:
+        """Wait until the server counts as hung. Call `end` with the seconds for which it has been silent."""
+        since, long_calls = await self._until_suspicious()
+        while await self._shows_life(long_calls):
             since, long_calls = await self._until_suspicious()
-            if not await self._shows_life(long_calls):
-                return self._calls.clock() - since
+        end(self._calls.clock() - since)
 
     async def _until_suspicious(self) -> tuple[float, set[Call]]:
         """Wait for a reason to probe.

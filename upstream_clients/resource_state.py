@@ -548,7 +548,7 @@ class ReportedState:
             UpstreamCallError: the connection has ended.
         """
         state = self.lists[name]
-        if is_required and state.is_current and self._items(name) is None:
+        if is_required and self._items(name) is None and state.is_current:
             state.announce()
         latest = state.changes
         while state.listed < latest:

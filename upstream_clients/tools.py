@@ -252,6 +252,11 @@ class UpstreamView:
     withheld: Mapping[str, str] = field(default_factory=dict)
     refused_lists: frozenset[str] = frozenset()
 
+    @property
+    def is_listed(self) -> bool:
+        """True if the tools are known, now or from an earlier process."""
+        return self.era is not None or bool(self.tools)
+
 
 HintFn = Callable[[int, bool], None]
 """A function that takes the milliseconds for which an answer is fresh, and True if it is private."""

@@ -7,13 +7,14 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from codemode_mcp.base.text import utf8_size
 from upstream_clients.redaction import cut
 
 
 def _json_size(value: Any) -> int:
     from codemode_mcp.base.strict_json import json_text  # `serve` starts without it
 
-    return size(json_text(value))
+    return utf8_size(json_text(value))
 
 
 def seen(result: Any) -> dict[str, int]:
@@ -33,15 +34,10 @@ def seen(result: Any) -> dict[str, int]:
     return sizes
 
 
-def size(text: str) -> int:
-    """Return the size of a text in bytes of UTF-8."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
 def _text_size(block: Any) -> int:
     match block:
         case {"type": "text", "text": str(text)} | {"type": "resource", "resource": {"text": str(text)}}:
-            return size(text)
+            return utf8_size(text)
         case {"type": "image" | "audio"} | {"type": "resource", "resource": {"blob": str()}}:
             return 0
     return _json_size(block)
@@ -55,7 +51,7 @@ def of_arguments(arguments: Mapping[str, Any]) -> int:
 # The shape and size of answers and results, for the log at level `debug`.
 #
 # A line has counts, bytes, names of fields, and types. It never has a value, because users send logs to others when
-# something fails. At other levels, nothing is computed.
+# something fails. Callers call these functions at this level only.
 
 
 log = logging.getLogger("codemode_mcp.debug")
@@ -68,38 +64,32 @@ MAX_LOOKED_AT = 1024 * 1024
 
 
 def log_listing(tools: Iterable[Mapping[str, Any]]) -> None:
-    if not log.isEnabledFor(logging.DEBUG):
-        return
     listed = list(tools)
     text = _text(listed)
-    log.debug("answer to tools/list: %d tools, %d bytes, %s", len(listed), size(text), _shape(listed, text))
+    log.debug("answer to tools/list: %d tools, %d bytes, %s", len(listed), utf8_size(text), _shape(listed, text))
 
 
 def log_answer(tool: str, content: Sequence[Mapping[str, Any]], structured: Any) -> None:
     """Log the answer to a `tools/call`. `tool`: its name, escaped for one line."""
-    if not log.isEnabledFor(logging.DEBUG):
-        return
     blocks, text = _text(list(content)), _text(structured)
     log.debug(
         "answer to %s: %d blocks of content, %d bytes, %s; structured content, %d bytes, %s",
         tool,
         len(content),
-        size(blocks),
+        utf8_size(blocks),
         _shape(list(content), blocks),
-        0 if structured is None else size(text),
+        0 if structured is None else utf8_size(text),
         _shape(structured, text),
     )
 
 
 def log_result(tool: str, text: str) -> None:
     """Log the result of a nested call, given as JSON. `tool`: its id, escaped for one line."""
-    if not log.isEnabledFor(logging.DEBUG):
-        return
     try:
         value = json.loads(text) if len(text) <= MAX_LOOKED_AT else None
     except (ValueError, RecursionError):  # ValueError: a number of thousands of digits
         value = None
-    log.debug("result of %s: %d bytes, %s", tool, size(text), _shape(value, text))
+    log.debug("result of %s: %d bytes, %s", tool, utf8_size(text), _shape(value, text))
 
 
 def _text(value: Any) -> str:

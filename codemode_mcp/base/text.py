@@ -22,3 +22,8 @@ def quoted(text: str) -> str:
 
 def listed(names: Sequence[str], limit: int = 5) -> str:
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def utf8_size(text: str) -> int:
+    """Return the size of a text in bytes of UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

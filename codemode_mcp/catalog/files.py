@@ -6,9 +6,8 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.audit.sizes import size
 from codemode_mcp.base.did_you_mean import hint, nearest
-from codemode_mcp.base.text import one_line, quoted
+from codemode_mcp.base.text import one_line, quoted, utf8_size
 from codemode_mcp.catalog.entries import Entry
 from codemode_mcp.catalog.saved_programs.saved_program import program_id
 from codemode_mcp.catalog.servers import Server, ServerIndex, lookup_error, method
@@ -102,17 +101,17 @@ class DeclarationFiles:
                 whole[file] = None
         texts = [self._shown(file) for file in whole]
         room = MAX_SHOWN
-        if len(texts) > 1 and sum(map(size, texts)) > MAX_TOGETHER:
+        if len(texts) > 1 and sum(map(utf8_size, texts)) > MAX_TOGETHER:
             room = max(MAX_TOGETHER // len(texts), MIN_ROOM)
         replaced, examples = [], []
         for number, file in enumerate(whole):
             server = self._find(file)
             overview = (
                 None
-                if server is None or size(texts[number]) <= room
+                if server is None or utf8_size(texts[number]) <= room
                 else self._index.file(server).overview(self._observed_of(server), room)
             )
-            if server is not None and overview is not None and size(overview) < size(texts[number]):
+            if server is not None and overview is not None and utf8_size(overview) < utf8_size(texts[number]):
                 texts[number] = overview
                 replaced.append(file)
                 examples.append(json.dumps(f"{file}#{','.join(entry.identifier for entry in server.tools[:2])}"))
@@ -122,7 +121,7 @@ class DeclarationFiles:
         texts.extend(self._some(file, names) for file, names in parts.items())
         text = "".join(texts)
         about = "; ".join(map(self._about, dict.fromkeys([*whole, *parts])))
-        return {"path": ", ".join(paths), "description": about, "content": text, "bytes": size(text)}
+        return {"path": ", ".join(paths), "description": about, "content": text, "bytes": utf8_size(text)}
 
     def _checked(self, path: str) -> str:
         if path.startswith("MCP."):

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from codemode_mcp.base.settings import LogLevel
     from codemode_mcp.config import Config, Reading
-    from codemode_mcp.server.services import App
     from codemode_mcp.server.stdio import Streams
 
 log = logging.getLogger("codemode_mcp.cli")
@@ -156,15 +155,16 @@ async def _serve_stdio(
         by_signal = True
         over.set()
 
-    async def talk(opened: App) -> None:
-        await _talk(opened, opened.operator.bound_as(restriction), streams)
-        over.set()
-
     async with anyio.create_task_group() as group:
         if sys.platform != "win32":
             group.start_soon(_end_on_signal, end)
         async with open_app(config, reload, "stdio") as opened:
-            group.start_soon(talk, opened)
+            # Imported here, since opening the application prints problems of the configuration sooner.
+            from codemode_mcp.server.code_mode import Surface
+            from codemode_mcp.server.stdio import serve_surface
+
+            caller = opened.operator.bound_as(restriction)
+            group.start_soon(serve_surface, Surface(opened, caller, lasting=True), caller, streams, over)
             await over.wait()
         if by_signal or any(thread.name == THREAD_NAME for thread in threading.enumerate()):
             # After a signal, a thread is still in a blocking read of standard input. Nothing can interrupt it, and the
@@ -186,13 +186,6 @@ async def _end_on_signal(end: Callable[[], None]) -> None:
                 sys.stderr.flush()
                 signal.signal(number, signal.SIG_DFL)
                 signal.raise_signal(number)
-
-
-async def _talk(opened: App, caller: Caller, streams: Streams) -> None:
-    from codemode_mcp.server.code_mode import Surface
-    from codemode_mcp.server.stdio import serve_surface
-
-    await serve_surface(Surface(opened, caller, lasting=True), caller, streams)
 
 
 async def _serve_http(

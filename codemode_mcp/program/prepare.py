@@ -15,7 +15,7 @@ from codemode_mcp.program.global_uses import check_programs
 from codemode_mcp.program.mcp_uses import check_members, contested_names
 from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.preflight import inspect
-from codemode_mcp.program.program_form import PYTHON, looks_like_python, syntax_hint, take_fence
+from codemode_mcp.program.program_form import FENCE, PYTHON, looks_like_python, syntax_hint, take_fence
 from codemode_mcp.program.syntax import LINE_END, Lines, line_count, parse, utf16_units, words
 
 if TYPE_CHECKING:
@@ -275,6 +275,8 @@ class Preparer:
         return function(*arguments)
 
     async def _unfence(self, cell: Cell, note: Note) -> Cell:
+        if FENCE not in cell.source:
+            return cell
         fenced = await self._in_thread_if_large(cell.source, take_fence, cell.source)
         if fenced is None:
             return cell

@@ -46,6 +46,9 @@ def _blank(text: str) -> str:
 
 # --- Fences ----------------------------------------------------------------------------------------------------------
 
+FENCE = "```"
+"""The characters without which there is no fence."""
+
 _FENCE = re.compile(r"^\ufeff?[ \t]*+(?P<ticks>`{3,})[ \t]*+(?P<info>[^`\n]*+)$", re.MULTILINE)
 _LABEL = re.compile(r"\{?\.?(?P<label>[A-Za-z][\w+#.-]*+)?+[ \t]*+(?:\{.*|\}|[\w-]+=.*)?")
 """The language, with attributes that some renderers take: `js {1,3}`, `{.js}`, `ts title="main.ts"`."""
@@ -79,10 +82,10 @@ def take_fence(source: str) -> Fenced | None:
     Raises:
         ProgramError: `invalid_input` for several fences, or for a fence with another language.
     """
-    if "```" not in source:
+    if FENCE not in source:
         return None
     fences = list(_FENCE.finditer(source))
-    opens = source.removeprefix("\ufeff").lstrip().startswith("```")
+    opens = source.removeprefix("\ufeff").lstrip().startswith(FENCE)
     if not fences or (opens and source[: fences[0].start()].strip("\ufeff \t\r\n")):
         if opens:
             raise ProgramError("invalid_input", f"The program is wrapped in a Markdown fence; {_SEND_CODE}")

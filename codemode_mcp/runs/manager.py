@@ -185,7 +185,9 @@ class RunManager:
     async def _catalog_for(self, found: Preflight, caller: Caller, client: Client | None) -> Catalog:
         """Return the catalog. First wait, within a limit, until the servers that the program names have started."""
         upstreams = self._services.upstreams
-        servers = self._services.library().servers_in(found.source, found.servers)
+        servers = found.servers
+        if (library := self._services.library()).programs:
+            servers = library.servers_in(found.source, servers)
         if servers is None or servers:
             names = upstreams.servers_for(caller, servers)
             await upstreams.wait_settled(names, self._settings.connect_wait_ms / 1000)

@@ -98,18 +98,5 @@ EMPTY: Final = block((), start=0)
 RECORDING: Final = mode("record") + EMPTY
 """The memory at `ADDRESS` at the beginning of a turn that is recorded: the mode and the block of the wall clock."""
 
-FIRST: Final = _BLOCK.size + _PAIR.size
-"""Bytes of a block to its first pair, for `is_unseen`."""
-
-_FIRST: Final = struct.Struct("<I36xq")
-
-
-def is_unseen(wall: bytes, monotonic: bytes) -> bool:
-    """Return True if a program can have seen no reading; see `Readings.seen`.
-
-    Args:
-        wall, monotonic: the first `FIRST` bytes of the blocks.
-    """
-    count, number = _FIRST.unpack(monotonic)
-    has_wall = _FIRST.unpack(wall)[0] > 0
-    return not has_wall and (count == 0 or bool(count == 1 and number == 1))
+FIRST: Final = struct.Struct("<I36xq")
+"""A block to its first pair: the number of pairs, and how often the first one was read."""

@@ -174,8 +174,11 @@ class Guest:
 
         Nearly all turns have none, so this is fast.
         """
-        wall, monotonic = (self._instance.read(at, clock.FIRST) for at in clock.BLOCKS)
-        return None if clock.is_unseen(wall, monotonic) else self.readings().seen
+        first_wall, first_monotonic = (self._instance.read(at, clock.FIRST.size) for at in clock.BLOCKS)
+        has_wall = clock.FIRST.unpack(first_wall)[0] > 0
+        count, number = clock.FIRST.unpack(first_monotonic)
+        is_unseen = not has_wall and (count == 0 or (count == 1 and number == 1))  # see `Readings.seen`
+        return None if is_unseen else self.readings().seen
 
     def _pairs(self, at: int) -> tuple[clock.Pairs, int]:
         size, beyond = clock.pairs_in(self._instance.read(at, clock.HEADER))

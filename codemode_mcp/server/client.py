@@ -18,13 +18,14 @@ import anyio
 
 from codemode_mcp.server.notifications import Outbox
 from upstream_clients.errors import QuestionRefused
+from upstream_clients.jsonrpc import TASKS_EXTENSION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
     from codemode_mcp.rules.policy.approval import ApprovalQuestion
     from codemode_mcp.runs.questions import RunNotes, Way
-    from codemode_mcp.server.exchange import Exchange, Session
+    from codemode_mcp.server.exchange import Client, Exchange, Session
     from upstream_clients.tools import JsonObject, Question, QuestionMethod, RootsFn
 
 
@@ -224,6 +225,12 @@ class LatestProgress(Outbox):
 def progress_to(exchange: Exchange) -> LatestProgress | None:
     """Return the progress messages of an open request; None if its client wants none."""
     return LatestProgress(exchange) if exchange.wants_progress else None
+
+
+def knows_tasks(client: Client) -> bool:
+    """Return True if a client may get a task as the answer to its request."""
+    extensions = (client.capabilities or {}).get("extensions")
+    return client.modern and isinstance(extensions, dict) and isinstance(extensions.get(TASKS_EXTENSION), dict)
 
 
 @asynccontextmanager

@@ -36,7 +36,7 @@ import anyio
 from codemode_mcp.audit.events import name_to_record, request_id
 from codemode_mcp.base.errors import CodeModeError, ShuttingDown
 from codemode_mcp.runs.rendering import why_waiting
-from codemode_mcp.server.client import McpClient
+from codemode_mcp.server.client import McpClient, knows_tasks
 from upstream_clients.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -80,12 +80,6 @@ MAX_RESULTS: Final = 32
 
 MAX_RESULT: Final = 256 * 1024
 """Maximum characters of a result that is kept."""
-
-
-def knows_tasks(client: Client) -> bool:
-    """Return True if a client may get a task as the answer to its request."""
-    extensions = (client.capabilities or {}).get("extensions")
-    return client.modern and isinstance(extensions, dict) and isinstance(extensions.get(TASKS_EXTENSION), dict)
 
 
 def not_declared() -> JsonRpcError:

@@ -23,8 +23,8 @@ from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.runs.calls.outcome import Outcome, Usage
 from codemode_mcp.runs.rendering import VISIBLE_TOOLS, Rendered, render, render_error
 from codemode_mcp.server import descriptions, search_tools
-from codemode_mcp.server.client import Continued, open_client, roots_of
-from codemode_mcp.server.client_tasks import ClientTasks, knows_tasks
+from codemode_mcp.server.client import Continued, knows_tasks, open_client, roots_of
+from codemode_mcp.server.client_tasks import ClientTasks
 from codemode_mcp.server.descriptions import tool_list
 from codemode_mcp.server.direct_calls import DirectCalls
 from codemode_mcp.server.exchange import TASK_METHODS, Client, Exchange
@@ -138,7 +138,9 @@ class Surface:
         if method in TASK_METHODS:  # there are no messages about tasks
             self._note_request(exchange)
             return await self.tasks.answer(exchange, method)
-        async with self._logs.open(exchange):
+        if exchange.log_level is None:
+            return await self._result(exchange, method)
+        async with self._logs.open(exchange, exchange.log_level):
             return await self._result(exchange, method)
 
     async def _pass_through(self, exchange: Exchange, method: str) -> dict[str, Any]:
@@ -148,7 +150,8 @@ class Surface:
         if method == "tools/call":
             return await self._call_directly(exchange) or {}
         tools = await self._exposed.listed(exchange, ALL_TOOLS)
-        sizes.log_listing(tools)
+        if sizes.log.isEnabledFor(logging.DEBUG):
+            sizes.log_listing(tools)
         return {"tools": tools}
 
     async def _result(self, exchange: Exchange, method: str) -> dict[str, Any]:
@@ -199,7 +202,8 @@ class Surface:
         if tuple(tool["name"] for tool in own) != names:
             raise RuntimeError(f"the tool list does not begin with {names}")  # fails closed: no other tool is shown
         tools = self._apps.added(exchange, own, exposed)
-        sizes.log_listing(tools)
+        if sizes.log.isEnabledFor(logging.DEBUG):
+            sizes.log_listing(tools)
         return tools
 
     @cached_property
@@ -322,7 +326,8 @@ class Surface:
             rendered, exchange.session.protocol_version, profile, with_links=self._sees_results(exchange)
         )
         structured = result.get("structuredContent")
-        sizes.log_answer(escape_line(name), rendered.content, structured)
+        if sizes.log.isEnabledFor(logging.DEBUG):
+            sizes.log_answer(escape_line(name), rendered.content, structured)
         if self._runs.auditor.listening:
             fields.update(sizes.seen({"content": result["content"], "structuredContent": structured}))
         return result
@@ -330,7 +335,9 @@ class Surface:
     async def _rendered(
         self, outcome: Outcome, exchange: Exchange, client: RunClient, notes: tuple[str, ...] = ()
     ) -> Rendered:
-        outcome, app_meta = self._apps.attach(outcome, exchange)
+        app_meta: dict[str, Any] = {}
+        if any(item["type"] == "app" for item in outcome.outputs):
+            outcome, app_meta = self._apps.attach(outcome, exchange)
         if notes:
             outcome = replace(outcome, notes=(*outcome.notes, *notes))
         if not outcome.usage.sources:  # the program could not be restored, so its catalog is unknown

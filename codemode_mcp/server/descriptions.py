@@ -12,8 +12,8 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.audit.sizes import size
 from codemode_mcp.base.strict_json import compact_json
+from codemode_mcp.base.text import utf8_size
 from codemode_mcp.catalog.topics import plain_words
 from codemode_mcp.rules.policy.policy import Caller, Policies
 from codemode_mcp.server.profiles import Profile
@@ -139,19 +139,19 @@ def exec_description(
         seconds=timeout_ms / 1000,
     )
     schemas = json.dumps(exec_schema(languages)), json.dumps(WAIT_SCHEMA)
-    others = sum(map(size, ("exec", "wait", WAIT_DESCRIPTION, *schemas)))
-    fixed = size(text(servers="", topics=""))
+    others = sum(map(utf8_size, ("exec", "wait", WAIT_DESCRIPTION, *schemas)))
+    fixed = utf8_size(text(servers="", topics=""))
     saved = _program_line(programs)
-    fixed += size(saved)
+    fixed += utf8_size(saved)
     room = min(DESCRIPTION_BYTES, TOOLS_BYTES - others) - fixed
     listed = _server_words(servers, room)
-    room -= size(listed)
+    room -= utf8_size(listed)
     added = ""
     if namespaces:
-        left = min(DESCRIPTION_BYTES, TOOLS_BYTES_NAMESPACES - others) - fixed - size(listed)
-        reserved = size(_topics(topics, min(room, _MIN_TOPICS)))
+        left = min(DESCRIPTION_BYTES, TOOLS_BYTES_NAMESPACES - others) - fixed - utf8_size(listed)
+        reserved = utf8_size(_topics(topics, min(room, _MIN_TOPICS)))
         added = namespace_lines(namespaces, left - reserved)
-        room = min(room, left - size(added))
+        room = min(room, left - utf8_size(added))
     return text(servers=listed, topics=_topics(topics, room)) + saved + added
 
 
@@ -165,7 +165,7 @@ def _program_line(programs: Sequence[str]) -> str:
     if not others:
         return line + listing
     also = "; also "
-    room = PROGRAMS_BYTES - size(line) - size(also) - 1
+    room = PROGRAMS_BYTES - utf8_size(line) - utf8_size(also) - 1
     return line + also + names_that_fit(others, room, listing[:-1], "others") + "."
 
 
@@ -183,17 +183,17 @@ def namespace_lines(namespaces: Sequence[tuple[str, str, str]], room: int) -> st
     lines = [f"\n- {name}{': ' if text else ''}{text}" for name, text in described]
     text = "\nGlobal objects of plugins, beside MCP:"
     more = f"\n- {len(lines)} more{_HOW_TO_LIST}"
-    left = room - size(text)
-    if sum(map(size, lines)) > left:
+    left = room - utf8_size(text)
+    if sum(map(utf8_size, lines)) > left:
         # Long lines share the bytes that short lines leave.
-        left -= size(more)
-        for done, number in enumerate(sorted(range(len(lines)), key=lambda number: size(lines[number]))):
-            least = max(_MIN_LINE, size(f"\n- {described[number][0]}: …"))  # a name is never cut
+        left -= utf8_size(more)
+        for done, number in enumerate(sorted(range(len(lines)), key=lambda number: utf8_size(lines[number]))):
+            least = max(_MIN_LINE, utf8_size(f"\n- {described[number][0]}: …"))  # a name is never cut
             lines[number] = _cut_bytes(lines[number], max(least, left // (len(lines) - done)))
-            left -= size(lines[number])
+            left -= utf8_size(lines[number])
     for number, line in enumerate(lines):
-        after = sum(map(size, lines[number + 1 :]))
-        if size(line) + min(after, size(more)) > room - size(text):
+        after = sum(map(utf8_size, lines[number + 1 :]))
+        if utf8_size(line) + min(after, utf8_size(more)) > room - utf8_size(text):
             return text + f"\n- {len(lines) - number} more{_HOW_TO_LIST}"
         text += line
     return text
@@ -209,9 +209,9 @@ def _one_line(about: str, prompt: str) -> str:
 def _topics(topics: Sequence[str], room: int) -> str:
     """Return ` Topics: a, b, c.` with as many of the first topics as fit; empty if none fits."""
     shown: list[str] = []
-    used = size(" Topics: .")
+    used = utf8_size(" Topics: .")
     for topic in topics:
-        used += size(topic) + (2 if shown else 0)
+        used += utf8_size(topic) + (2 if shown else 0)
         if used > room:
             break
         shown.append(topic)
@@ -227,7 +227,8 @@ def instructions(servers: Mapping[str, str], languages: Sequence[Language]) -> s
     language_names = _languages(languages)
     if not servers:
         return _INSTRUCTIONS.format(languages=language_names, servers="The description of exec names the servers.")
-    room = INSTRUCTIONS_BYTES - size(_INSTRUCTIONS.format(languages=language_names, servers="")) - size("Servers: .")
+    fixed = _INSTRUCTIONS.format(languages=language_names, servers="Servers: .")
+    room = INSTRUCTIONS_BYTES - utf8_size(fixed)
     return _INSTRUCTIONS.format(languages=language_names, servers=f"Servers: {_server_words(servers, room)}.")
 
 
@@ -239,7 +240,7 @@ def passthrough_instructions(servers: Sequence[str]) -> str:
     """
     if not servers:
         return _PASSTHROUGH.format(servers="")
-    room = INSTRUCTIONS_BYTES - size(_PASSTHROUGH.format(servers=" Servers: ."))
+    room = INSTRUCTIONS_BYTES - utf8_size(_PASSTHROUGH.format(servers=" Servers: ."))
     return _PASSTHROUGH.format(servers=f" Servers: {names_that_fit(servers, room, more='')}.")
 
 
@@ -258,15 +259,15 @@ def _server_words(servers: Mapping[str, str], room: int) -> str:
         return "none"
     words = {identifier: plain_words(name) for identifier, name in servers.items()}
     whole = ", ".join(_with_identifier(identifier, plain, plain) for identifier, plain in words.items())
-    if size(whole) <= room:
+    if utf8_size(whole) <= room:
         return whole
     camel = {identifier: _camel(plain) for identifier, plain in words.items()}
     example = next((identifier for identifier, plain in words.items() if plain != identifier == camel[identifier]), "")
     rule = f" (in code, {words[example]} is MCP.{example})" if example else ""
-    if size(rule) > room // 4:
+    if utf8_size(rule) > room // 4:
         rule = ""
     names = [_with_identifier(identifier, plain, camel[identifier]) for identifier, plain in words.items()]
-    return names_that_fit(names, room - size(rule), _HOW_TO_LIST) + rule
+    return names_that_fit(names, room - utf8_size(rule), _HOW_TO_LIST) + rule
 
 
 def _with_identifier(identifier: str, plain: str, guessed: str) -> str:
@@ -284,13 +285,13 @@ def _camel(plain: str) -> str:
 def names_that_fit(names: Sequence[str], room: int, more: str, kind: str = "servers") -> str:
     """Return `a, b, c`, or as many names as fit with the number of the other names. `kind`: what they name."""
     whole = ", ".join(names)
-    if size(whole) <= room:
+    if utf8_size(whole) <= room:
         return whole
     shown: list[str] = []
     used = 0
     for name in names:
-        used += size(name) + (2 if shown else 0)
-        if used + size(f" and {len(names) - len(shown) - 1} more{more}") > room:
+        used += utf8_size(name) + (2 if shown else 0)
+        if used + utf8_size(f" and {len(names) - len(shown) - 1} more{more}") > room:
             break
         shown.append(name)
     if not shown:
@@ -300,13 +301,13 @@ def names_that_fit(names: Sequence[str], room: int, more: str, kind: str = "serv
 
 def listed_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
     """Return the bytes of tools in `tools/list`, as compact JSON."""
-    return sum(size(compact_json(tool)) for tool in tools)
+    return sum(utf8_size(compact_json(tool)) for tool in tools)
 
 
 def prompt_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
     """Return the bytes of tools in a prompt: name, description and input schema, in the form of model APIs."""
     return sum(
-        size(
+        utf8_size(
             compact_json(
                 {
                     "name": tool["name"],
@@ -326,7 +327,7 @@ _MIN_TOPICS = 150
 
 
 def _cut_bytes(text: str, limit: int) -> str:
-    if size(text) <= limit:
+    if utf8_size(text) <= limit:
         return text
     return text.encode()[: max(0, limit - 3)].decode("utf-8", "ignore").rstrip() + "…"
 

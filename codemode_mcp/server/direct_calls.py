@@ -144,7 +144,8 @@ class DirectCalls:
             return answer.questions
         name = escape_line(name)
         result = tool_result(name, answer, exchange.session.protocol_version)
-        sizes.log_answer(name, result["content"], result.get("structuredContent"))
+        if sizes.log.isEnabledFor(logging.DEBUG):
+            sizes.log_answer(name, result["content"], result.get("structuredContent"))
         return result
 
     async def request(self, exchange: Exchange, find: Callable[[], Awaitable[Target]]) -> Answer:

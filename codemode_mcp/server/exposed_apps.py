@@ -212,8 +212,6 @@ class ExposedApps:
 
     def attach(self, outcome: Outcome, exchange: Exchange) -> tuple[Outcome, dict[str, Any]]:
         shown = [item for item in outcome.outputs if item["type"] == "app"]
-        if not shown:
-            return outcome, {}
         target = shown[-1]["target"]
         entry = self._servers.catalog_of(exchange.caller).get(target)
         uri = None if entry is None else app_uri(entry.original)

@@ -347,13 +347,13 @@ class ForwardedLogs:
             subscriber.close()
 
     @asynccontextmanager
-    async def open(self, exchange: Exchange) -> AsyncIterator[None]:
-        """Send messages to the client of a request for the duration of the context, if the request names a level."""
-        if exchange.log_level is None or not _gets_messages(exchange.caller):
+    async def open(self, exchange: Exchange, level: LogLevel) -> AsyncIterator[None]:
+        """Send messages of a level to the client of a request for the duration of the context."""
+        if not _gets_messages(exchange.caller):
             yield
             return
         assert self._group is not None
-        subscriber = _Subscriber(self._servers, exchange.caller, exchange.log_level, exchange.report_log, self._clock)
+        subscriber = _Subscriber(self._servers, exchange.caller, level, exchange.report_log, self._clock)
         if exchange.caller.kind == "stdio":
             # One client has sent all requests. It gets each message once.
             subscriber.gets = lambda level: self._first(level) is subscriber

@@ -30,9 +30,10 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from pydantic import BaseModel, ValidationError
 
 from codemode_mcp.base.errors import StoreUnavailable
+from codemode_mcp.server.client import knows_tasks
 from codemode_mcp.server.client_messages import NOT_INITIALIZED, invalid_params, read_or_refuse
 from codemode_mcp.server.client_questions import REQUESTS, RESULTS
-from codemode_mcp.server.client_tasks import knows_tasks, not_declared
+from codemode_mcp.server.client_tasks import not_declared
 from codemode_mcp.server.exchange import METHODS, TASK_METHODS
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.jsonrpc import HEADER_MISMATCH, INVALID_PARAMS, LOG_LEVEL, JsonRpcError, RequestId

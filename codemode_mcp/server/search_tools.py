@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.audit.sizes import size
 from codemode_mcp.base.did_you_mean import hint, nearest
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.strict_json import compact_json
-from codemode_mcp.base.text import quoted
+from codemode_mcp.base.text import quoted, utf8_size
 from codemode_mcp.catalog.servers import lookup_error
 from codemode_mcp.server.descriptions import INSTRUCTIONS_BYTES, names_that_fit
 
@@ -67,7 +66,7 @@ def search_tool_list(servers: Sequence[str], *, read_only: bool) -> list[dict[st
         read_only: True if the caller can call only tools that change nothing.
     """
     schemas = compact_json(_SEARCH_SCHEMA), compact_json(_CALL_SCHEMA)
-    room = SEARCH_BYTES - sum(map(size, (*NAMES, *schemas, _CALL, _SEARCH.format(servers=""))))
+    room = SEARCH_BYTES - sum(map(utf8_size, (*NAMES, *schemas, _CALL, _SEARCH.format(servers=""))))
     searching = _SEARCH.format(servers=names_that_fit(servers, room, more="") if servers else "none")
     return [
         _tool("search", "Find tools", searching, _SEARCH_SCHEMA, read_only=True),
@@ -94,7 +93,7 @@ def _tool(name: str, title: str, description: str, schema: Mapping[str, Any], *,
 def search_instructions(servers: Sequence[str]) -> str:
     if not servers:
         return _INSTRUCTIONS.format(servers="")
-    room = INSTRUCTIONS_BYTES - size(_INSTRUCTIONS.format(servers=" Servers: ."))
+    room = INSTRUCTIONS_BYTES - utf8_size(_INSTRUCTIONS.format(servers=" Servers: ."))
     return _INSTRUCTIONS.format(servers=f" Servers: {names_that_fit(servers, room, more='')}.")
 
 

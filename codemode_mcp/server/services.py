@@ -445,7 +445,9 @@ class App:
 
     def shown_library(self) -> Library:
         """Return the saved programs as catalogs have them: with warnings about changed definitions of tools."""
-        return self.saved if self._versions is None else self._versions.shown(self.saved)
+        if self._versions is None or not self.saved.programs:
+            return self.saved
+        return self._versions.shown(self.saved)
 
     def program_changes(self, name: str) -> Sequence[DefinitionChange]:
         """Return the definitions of tools that have changed since a saved program was pinned, as far as is known."""

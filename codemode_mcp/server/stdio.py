@@ -96,10 +96,11 @@ def _duplicate(stream: int) -> int:
     return copies[-1]
 
 
-async def serve_surface(surface: Surface, caller: Caller, streams: Streams) -> None:
-    """Answer one client on its streams, in the era of its first request, until it closes its end."""
+async def serve_surface(surface: Surface, caller: Caller, streams: Streams, over: anyio.Event) -> None:
+    """Answer one client on its streams, in the era of its first request, until it closes its end. Then set `over`."""
     async with open_line_stream(*streams) as lines:
         await serve_surface_lines(surface, caller, lines)
+    over.set()
 
 
 async def serve_surface_lines(surface: Surface, caller: Caller, lines: Lines) -> None:

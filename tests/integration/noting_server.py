@@ -43,7 +43,7 @@ async def main(config: Path, notes: Path) -> None:
         surface.notes_of = lambda request: Notes(file, request)
         for request, run, dispatched in json.loads(os.environ.get("INTERRUPTED", "[]")):
             surface.note_interrupted(request, run, dispatched=dispatched)
-        await serve_surface(surface, app.operator, streams)
+        await serve_surface(surface, app.operator, streams, anyio.Event())
 
 
 if __name__ == "__main__":

@@ -24,14 +24,15 @@ WAITING = """
 """
 
 
-async def messages(served: Served, token: str, code: str) -> list[Any]:
-    """Run a program in a request that asks for log messages. Return these, and the result at the end."""
+async def messages(served: Served, token: str, code: str, meta: dict[str, Any]) -> list[Any]:
+    """Run a program in a request. Return the log messages that it gets, and the result at the end."""
     params = {**MODERN, "name": "exec", "arguments": {"code": code}}
-    params["_meta"] = {**MODERN["_meta"], LOG_LEVEL: "info"}
+    params["_meta"] = {**MODERN["_meta"], **meta}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = {"mcp-method": "tools/call", "mcp-name": "exec"}
     answer = await served.request(json=message, content=None, headers=headers, token=token)
-    lines = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+    texts = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith(("data: ", "{"))]
+    lines = [json.loads(text) for text in texts]
     return [each["params"] if "method" in each else each["result"]["structuredContent"]["value"] for each in lines]
 
 
@@ -43,7 +44,7 @@ async def test_a_request_over_http_gets_the_messages_about_its_own_calls(folder:
     ):
 
         async def run(token: str, code: str) -> None:
-            found[token] = await messages(served, token, code)
+            found[token] = await messages(served, token, code, {LOG_LEVEL: "info"})
 
         async with anyio.create_task_group() as both:
             # The program of Alice waits for the one of Bob, whose message comes meanwhile.
@@ -57,5 +58,7 @@ async def test_a_request_over_http_gets_the_messages_about_its_own_calls(folder:
                 """,
             )
             both.start_soon(run, BOB, f'await MCP.srv.log({{ level: "info", data: "of bob" }}); {WAITING} return 2;')
+        silent = await messages(served, BOB, 'await MCP.srv.log({ level: "error", data: "unasked" }); return 3;', {})
+    assert silent == [3], "the request named no level"
     assert found[ALICE] == [{"level": "error", "logger": "srv/parts", "data": {"of": "alice"}}, 1]
     assert found[BOB] == [{"level": "info", "logger": "srv", "data": "of bob"}, 2]

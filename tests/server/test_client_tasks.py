@@ -11,7 +11,8 @@ from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs.calls.outcome import Outcome, Usage
 from codemode_mcp.runs.observation import Polled
 from codemode_mcp.server import client_tasks
-from codemode_mcp.server.client_tasks import ClientTasks, Status, knows_tasks, status_of
+from codemode_mcp.server.client import knows_tasks
+from codemode_mcp.server.client_tasks import ClientTasks, Status, status_of
 from codemode_mcp.server.exchange import METHODS, TASK_METHODS
 from codemode_mcp.server.exposure.selection import Exposure
 from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError

@@ -74,14 +74,14 @@ class Client:
         assert await self.logs.set_level(cast("Any", exchange)) == {}
 
     @asynccontextmanager
-    async def request(self, level: str | None, name: str = "") -> AsyncIterator[None]:
+    async def request(self, level: Any, name: str = "") -> AsyncIterator[None]:
         """Be a client of 2026-07-28 with an open request. `name` is put before the texts that it gets."""
 
         async def report(params: Any) -> None:
             self.seen.append((name, params["data"]))
 
         exchange = SimpleNamespace(caller=self.caller, log_level=level, report_log=report)
-        async with self.logs.open(cast("Any", exchange)):
+        async with self.logs.open(cast("Any", exchange), level):
             yield
 
     @property
@@ -202,7 +202,7 @@ async def test_a_request_gets_the_messages_before_its_answer_and_each_only_once(
     servers = Servers("shop")
     async with (logs := ForwardedLogs(servers)).running():
         client, report = Client(logs), servers.sources["shop"].report_log
-        async with client.request(None, "none"), client.request("error", "one"):
+        async with client.request("error", "one"):
             async with client.request("info", "two"):
                 report("debug", "low")
                 report("info", "middle")

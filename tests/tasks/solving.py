@@ -16,7 +16,7 @@ import anyio
 import mcp_types as types
 from mcp.client.client import Client
 
-from codemode_mcp.audit.sizes import size
+from codemode_mcp.base.text import utf8_size
 from codemode_mcp.server.descriptions import prompt_bytes
 from tests.integration.harness import SECONDS, serve
 from tests.tasks.tasks import Task
@@ -48,11 +48,11 @@ class Model:
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> types.CallToolResult:
         self.read += self.prompt + self.through
-        self.through += size(json.dumps(arguments))
+        self.through += utf8_size(json.dumps(arguments))
         with anyio.fail_after(SECONDS):
             result = await self.client.call_tool(tool, arguments)
         text = "".join(block.text for block in result.content if isinstance(block, types.TextContent))
-        self.through += size(text)
+        self.through += utf8_size(text)
         assert not result.is_error, text
         return result
 

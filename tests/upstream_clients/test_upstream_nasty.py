@@ -176,7 +176,7 @@ async def test_how_long_a_call_may_keep_its_server_silent(limit: float | None, e
             upstream.calls.discard(call)
 
     began = clock()
-    await LivenessMonitor(upstream.calls, link, sleep=sleep).until_hung()
+    await LivenessMonitor(upstream.calls, link, sleep=sleep).until_hung(print)
     assert expected <= clock() - began <= expected + live_connection.PROBE_TIMEOUT
     assert link.probes == 1
 
@@ -191,7 +191,7 @@ async def test_calls_that_come_to_a_silent_server_later_do_not_speak_for_it() ->
 
     upstream.calls.suspects = set()
     began = clock()
-    await LivenessMonitor(upstream.calls, link, sleep=sleep).until_hung()
+    await LivenessMonitor(upstream.calls, link, sleep=sleep).until_hung(print)
     assert clock() - began <= live_connection.PROBE_TIMEOUT + live_connection.POLL_INTERVAL
 
 
@@ -200,7 +200,7 @@ async def test_a_server_without_calls_is_not_probed() -> None:
     upstream = Upstream(UpstreamSpec("srv", command="x"), clock=clock)
     upstream.calls.add(Call(clock(), None))  # waits for its turn
     with anyio.move_on_after(0.3):
-        await LivenessMonitor(upstream.calls, link, sleep=clock.sleep).until_hung()
+        await LivenessMonitor(upstream.calls, link, sleep=clock.sleep).until_hung(print)
     assert clock() - 1000 > live_connection.PATIENCE_SECONDS
     assert link.probes == 0
 

@@ -101,7 +101,7 @@ class VersionKeeper:
         """Return saved programs with a warning for each whose tools have changed, and a refusal for each whose text
         means other tools now. Equal inputs give the same object.
         """
-        if not self._histories or not library.programs:
+        if not self._histories:
             return library
         inputs = (library, self._changes, self._definitions.present())
         if self._shown is None or any(a is not b for a, b in zip(self._shown[0], inputs, strict=True)):

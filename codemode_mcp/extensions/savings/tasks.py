@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from codemode_mcp.audit.events import mapping, number, text
-from codemode_mcp.audit.sizes import size
+from codemode_mcp.base.text import utf8_size
 from codemode_mcp.server.descriptions import listed_bytes, prompt_bytes
 
 if TYPE_CHECKING:
@@ -403,7 +403,7 @@ class Exposure:
 
 def weigh(items: Sequence[Mapping[str, Any]], instructions: str | None = None) -> Weight:
     """Return the sizes of tools. Each item has the form of an item in `tools/list`."""
-    return Weight(len(items), prompt_bytes(items), listed_bytes(items), size(instructions or ""))
+    return Weight(len(items), prompt_bytes(items), listed_bytes(items), utf8_size(instructions or ""))
 
 
 def as_listed(tool: Tool) -> dict[str, Any]:

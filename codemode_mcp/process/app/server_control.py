@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import without_tokens
-from codemode_mcp.rules.trust.views import is_listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -146,4 +145,4 @@ class LiveDefinitions:
     def is_known(self, path: str) -> bool:
         identifier = path.removeprefix("MCP.").partition(".")[0]
         name = self._servers().get(identifier)
-        return name is None or any(view.name == name and is_listed(view) for view in self._views())
+        return name is None or any(view.name == name and view.is_listed for view in self._views())

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -151,8 +151,7 @@ def glob_pattern(rule: str, one: str = ".") -> re.Pattern[str]:
     return re.compile(f"{first}{between}.*{last}", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
+class Effects(NamedTuple):
     """Annotations with MCP's defaults filled in: a tool is destructive and open-world unless it declares otherwise."""
 
     read_only: bool

@@ -31,7 +31,6 @@ from codemode_mcp.rules.trust.views import (
     accepted_tool,
     entry_line,
     held_line,
-    is_listed,
     listing_of,
     refused_kinds,
     same_listing,
@@ -224,7 +223,7 @@ class Trust:
         The first listing of a server is accepted here. For the same view, the result is the same object.
         """
         server = self._servers.get(view.name)
-        if server is None or not is_listed(view):
+        if server is None or not view.is_listed:
             return view
         if server.mode == "follow":
             self._name_tools(server, view)

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject, Tool, UpstreamView
 
 
-def is_listed(view: UpstreamView) -> bool:
-    return view.era is not None or bool(view.tools)
-
-
 _LISTS = operator.attrgetter("tools", "prompt_list", "template_list")
 _FACTS = operator.attrgetter("instructions", "server_name", "logged_in", "prompts", "resources", "refused_lists")
 

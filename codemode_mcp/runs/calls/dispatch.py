@@ -67,6 +67,7 @@ from codemode_mcp.base.errors import (
     UpstreamError,
 )
 from codemode_mcp.base.strict_json import json_text
+from codemode_mcp.base.text import utf8_size
 from codemode_mcp.catalog.entries import RESOURCE_LIST, Entry, perform
 from codemode_mcp.catalog.plugins.api import EXEC_ID
 from codemode_mcp.catalog.plugins.running import removal_message
@@ -205,7 +206,7 @@ class Dispatcher:
                 sizes.log_result(escape_line(record.tool), completion.value)
         else:
             record.status = "failed"
-            record.seen = {"text_bytes": sizes.size(completion.error.message)}
+            record.seen = {"text_bytes": utf8_size(completion.error.message)}
         # At level debug, because a program makes thousands of calls; see the top of the module.
         level = logging.DEBUG if completion.error is None else logging.INFO
         if log.isEnabledFor(level):

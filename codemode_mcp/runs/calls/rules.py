@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from codemode_mcp.audit import sizes
 from codemode_mcp.base.errors import BudgetExceeded, Exceeded, PolicyDenied, UpstreamError
 from codemode_mcp.base.strict_json import json_text
+from codemode_mcp.base.text import utf8_size
 from codemode_mcp.rules.policy.approval import ApprovalRequest, ApproveFn
 from codemode_mcp.rules.policy.budgets import AccountView, Budgets, Unit
 from codemode_mcp.rules.policy.policy import Ask, Deny, Policies, Policy
@@ -434,7 +434,7 @@ class CallUse:
 
     def received(self, result: object, text: str | None) -> None:
         """Count a result. `text`: the result as JSON, if the source has sent it."""
-        self._budgets.add(self._entry, self._context, "bytes", sizes.size(json_text(result) if text is None else text))
+        self._budgets.add(self._entry, self._context, "bytes", utf8_size(json_text(result) if text is None else text))
 
     def ended(self) -> None:
         """Count the time of the call. Further calls do nothing."""

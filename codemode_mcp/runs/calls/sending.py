@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.audit import sizes
 from codemode_mcp.base.errors import Exceeded, InternalError, PluginError, PolicyDenied, ProgramError, UpstreamError
 from codemode_mcp.base.strict_json import json_text
+from codemode_mcp.base.text import utf8_size
 from codemode_mcp.catalog.plugins.api import EXEC_ID, ToolCallEvent
 from codemode_mcp.runs.calls.outcome import CallContext, CallRecord, challenges_of
 from codemode_mcp.sandbox.messages import GuestError
@@ -83,7 +84,7 @@ class Results:
         return text
 
     def check_size(self, entry: Entry, text: str) -> None:
-        size, limit = sizes.size(text), self._settings().max_tool_result_bytes
+        size, limit = utf8_size(text), self._settings().max_tool_result_bytes
         if size > limit:
             raise UpstreamError(
                 f"{entry.path}: the result has {size} bytes, more than maxToolResultBytes "

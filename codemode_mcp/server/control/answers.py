@@ -373,7 +373,7 @@ def _waiting(requests: Sequence[ApprovalRequest]) -> list[dict[str, Any]]:
                 "arguments": shown,
                 "characters": len(text),
                 "digest": protocol.digest_of(text),
-                "effects": {name: bool(value) for name, value in asdict(each.effects).items()},
+                "effects": {name: bool(value) for name, value in each.effects._asdict().items()},
                 "reason": each.reason[:MAX_REASON],
                 "configured": [name[:MAX_NAME] for name in sorted(each.unrecorded)],
             }

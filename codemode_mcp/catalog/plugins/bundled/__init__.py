@@ -27,5 +27,5 @@ def bundled(
     found: dict[str, Callable[[PluginApi], None]] = {"results": partial(results.register, values=values)}
     # In pass-through, the calls of a client belong to no run.
     if settings().code_mode.enabled:
-        found["duplicates"] = partial(duplicates.register, settings=lambda: settings().duplicates)
+        found["duplicates"] = partial(duplicates.register, settings=settings)
     return found

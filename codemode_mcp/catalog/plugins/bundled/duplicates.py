@@ -23,7 +23,7 @@ from declarations.untrusted_text import escape_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from codemode_mcp.base.settings import DuplicateSettings
+    from codemode_mcp.base.settings import DuplicateSettings, ToolSettings
 
 MAX_OWNERS = 4_096
 """Maximum number of owners. The one whose last call is oldest is forgotten first."""
@@ -190,6 +190,6 @@ def _digest(event: ToolCallEvent, *, within: str | None) -> bytes:
 _NORMALISED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
-def register(api: PluginApi, settings: Callable[[], DuplicateSettings]) -> None:
+def register(api: PluginApi, settings: Callable[[], ToolSettings]) -> None:
     """Register the guard for all calls."""
-    api.before_tool_call(Duplicates(settings), tools=("*",))
+    api.before_tool_call(Duplicates(lambda: settings().duplicates), tools=("*",))
