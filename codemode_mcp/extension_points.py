@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from anyio.abc import TaskGroup
     from starlette.requests import Request
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from codemode_mcp.process.instance.clients import CommandTerminal
     from codemode_mcp.program.prepare import Prepared
     from codemode_mcp.rules.policy.policy import Caller
+    from codemode_mcp.rules.trust.items import Finding
     from codemode_mcp.server.services import App
     from upstream_clients.tools import UpstreamView
 
@@ -94,6 +95,13 @@ if TYPE_CHECKING:
 
         def fill(self, stop: Callable[[], bool]) -> None:
             """Make the vectors of all catalogs, until `stop` returns True."""
+
+    class Find(Protocol):
+        """Finds what a person should look at in a definition."""
+
+        def __call__(
+            self, kind: str, definition: Mapping[str, object], *, server: str, others: Collection[str]
+        ) -> tuple[Finding, ...]: ...
 
     class Checker(Protocol):
         """Checks the types of programs while it is open."""
@@ -172,6 +180,7 @@ class Extension(NamedTuple):
         replay: runs a program with the answers of a recording, for `run --replay`.
         open_model: returns a sentence model for searches; None if it is not installed. The argument is the folder for
             its vectors.
+        find: returns what a person should look at in a definition that a server lists.
         checks: checks of the installation, by their names.
         prepare: does ahead of time what programs would wait for. It reports each step; the last argument is true if a
             person wants it although the configuration does not.
@@ -187,6 +196,7 @@ class Extension(NamedTuple):
     draw_run: Callable[[], RunDrawing] | None = None
     replay: Replay | None = None
     open_model: Callable[[Path], SentenceModel | None] | None = None
+    find: Find | None = None
     checks: Mapping[str, CheckPart] = {}
     prepare: Callable[[Config, Callable[[Check], None], bool], Awaitable[None]] | None = None
     prepare_tools: Callable[[Config, Callable[[Check], None], Sequence[UpstreamView]], Awaitable[None]] | None = None

@@ -1,4 +1,4 @@
-"""Learn `codemode_mcp/rules/trust/finding_weights.toml`: python scripts/finding_weights.py RECORDED
+"""Learn `codemode_mcp/extensions/findings/finding_weights.toml`: python scripts/finding_weights.py RECORDED
 
 RECORDED is a folder of recorded lists of tools, which are honest. The other definitions are in `tests/trust/labelled`,
 but for the sets in `BLIND`, which measure what was learned. Each passage of up to three sentences is an example. Of a
@@ -25,9 +25,9 @@ import numpy as np
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]  # it carries no types
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]  # it carries no types
 
-from codemode_mcp.rules.trust.definition_texts import FoldedTexts, texts_of
-from codemode_mcp.rules.trust.finding_checks import WEIGHTS_FILE, passages
-from codemode_mcp.rules.trust.finding_words import read_sentences
+from codemode_mcp.extensions.findings.definition_texts import FoldedTexts, texts_of
+from codemode_mcp.extensions.findings.finding_checks import WEIGHTS_FILE, passages
+from codemode_mcp.extensions.findings.finding_words import read_sentences
 
 LABELLED: Final = Path(__file__).resolve().parents[1] / "tests" / "trust" / "labelled"
 LINE: Final = 118

@@ -46,7 +46,7 @@ PROSE_SUFFIXES = frozenset(
     (".md", ".js", ".mjs", ".ts", ".wat", ".toml", ".yml", ".yaml", ".sh", ".svg", ".html", ".css")
 )
 
-DATA = "codemode_mcp/rules/trust/finding_weights.toml"
+DATA = "codemode_mcp/extensions/findings/finding_weights.toml"
 """A file with such a suffix that is data: words that attacks have."""
 
 STRINGS = frozenset({tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)})

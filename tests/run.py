@@ -122,7 +122,7 @@ SPREAD = ("--dist", "loadfile", "--no-loadscope-reorder")
 `tests/conftest.py` orders the files."""
 UNIT = (
     *("app", "audit", "calls", "catalog", "cli", "config", "control", "declarations"),
-    *(f"extensions/{name}" for name in ("repl", "savings", "semantic", "setup", "trace")),
+    *(f"extensions/{name}" for name in ("findings", "repl", "savings", "semantic", "setup", "trace")),
     *("plugins", "policy", "program", "runs", "sandbox", "search", "server", "test_prose.py", "test_public_names.py"),
 )
 """Folders and files under `tests` with unit tests, which start no server."""

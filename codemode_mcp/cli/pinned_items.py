@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from codemode_mcp.base.display import counted, plain
 from codemode_mcp.cli.messages import say_line, stop, stop_line, suggestion
 from codemode_mcp.rules.trust.comparison import Acceptance, Listing, Mode, ServerPins, Stale, accept, compare, reject
-from codemode_mcp.rules.trust.findings import Finding, new_findings, tools_of_others
+from codemode_mcp.rules.trust.findings import new_findings, tools_of_others
 from codemode_mcp.rules.trust.items import (
     ENTRY_KEY,
     SERVER_KEY,
+    Finding,
     Item,
     Kind,
     entry_item,

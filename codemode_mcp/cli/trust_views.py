@@ -17,8 +17,8 @@ from rich.text import Text
 
 from codemode_mcp.base.display import columns, counted, cut, plain
 from codemode_mcp.base.text import listed
-from codemode_mcp.rules.trust.findings import Examples, Finding, grouped
-from codemode_mcp.rules.trust.items import reference
+from codemode_mcp.rules.trust.findings import Examples, grouped
+from codemode_mcp.rules.trust.items import Finding, reference
 from codemode_mcp.rules.trust.text_diff import Part, differences_of, shortened
 from codemode_mcp.rules.trust.views import state_of
 from declarations.untrusted_text import json_escape

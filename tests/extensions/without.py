@@ -23,6 +23,7 @@ EXTENSIONS: Final = {
 
 ALSO: Final[dict[str, tuple[str, ...]]] = {
     "repl": ("tests/integration/test_repl",),
+    "findings": ("tests/cli/test_trust", "tests/integration/test_add_command.py"),
     "semantic": ("tests/integration/test_serve_semantic",),
     "program_tools": (
         "tests/integration/test_new_and_test.py",

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.rules.trust.comparison import ItemReport
-from codemode_mcp.rules.trust.finding_rules import look_alikes
 from codemode_mcp.rules.trust.items import Item, item_of
-from codemode_mcp.rules.trust.text_diff import ValueDiff, compare_definitions, differences_of, shortened
+from codemode_mcp.rules.trust.text_diff import ValueDiff, compare_definitions, differences_of, look_alikes, shortened
 from declarations.untrusted_text import HIDDEN
 from tests.properties import examples
 

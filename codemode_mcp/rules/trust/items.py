@@ -60,6 +60,24 @@ _Place = Literal["definition", "schema", "schemas", "names", "texts", "value"]
 `texts` is a list of objects with texts, such as the arguments of a prompt."""
 
 
+Severity = Literal["high", "medium", "low"]
+"""The gravest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One part of a definition that a person should look at."""
+
+    rule: str
+    """The id of the rule in `finding_rules.toml`."""
+    severity: Severity
+    where: str
+    """The place in the definition, as a JSON pointer (RFC 6901), escaped for people."""
+    message: str
+    excerpt: str
+    """The text at this place, escaped for people."""
+
+
 @dataclass(frozen=True)
 class Item:
     """One part of a server's listing: a tool, a prompt, a resource template, or the server's own texts.

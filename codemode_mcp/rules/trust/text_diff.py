@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from codemode_mcp.rules.trust.finding_rules import look_alikes
 from codemode_mcp.rules.trust.items import canonical_json
 from declarations.untrusted_text import count_blanks, escape_look_alikes, escape_misleading, json_escape
 from upstream_clients.json_values import pointer_part
@@ -157,6 +159,13 @@ def _looks_same(parts: Iterable[Part]) -> bool:
 def _look_of(text: str) -> str:
     """Return one text for all texts that look the same."""
     return unicodedata.normalize("NFKC", text).translate(look_alikes()).translate(_LIKE_PUNCTUATION)
+
+
+@cache
+def look_alikes() -> Mapping[int, str]:
+    """Return letters that look like Latin ones, and those, for `str.translate`."""
+    table = tomllib.loads(Path(__file__).with_name("look_alikes.toml").read_text("utf-8"))
+    return {ord(letter): latin for latin, letters in table.items() for letter in letters}
 
 
 def _in_ascii(old: str | None, new: str | None) -> tuple[Part, ...]:

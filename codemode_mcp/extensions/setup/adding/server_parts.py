@@ -27,9 +27,8 @@ from codemode_mcp.extensions.setup.adding.proposal import Refused, Setting
 from codemode_mcp.extensions.setup.mcp_clients.client_files import BYTE_ORDER_MARK, Change, Document, read_file
 from codemode_mcp.extensions.setup.mcp_clients.importing import change_adding, servers_of
 from codemode_mcp.rules.trust.comparison import Acceptance, ItemReport, ServerPins, baseline_of
-from codemode_mcp.rules.trust.finding_rules import Severity
-from codemode_mcp.rules.trust.findings import Finding, new_findings, tools_of_others
-from codemode_mcp.rules.trust.items import entry_item, is_api
+from codemode_mcp.rules.trust.findings import new_findings, tools_of_others
+from codemode_mcp.rules.trust.items import Finding, Severity, entry_item, is_api
 from codemode_mcp.rules.trust.pins_file import LockFileError, PinsFolder, PinsUnavailable, lock_path, read_lock_file
 from codemode_mcp.rules.trust.service import record_decisions
 from codemode_mcp.rules.trust.views import listing_of

@@ -45,13 +45,13 @@ def test_the_findings_about_a_definition_are_computed_once_for_the_same_other_to
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     computed: list[frozenset[str]] = []
-    find = module.find
+    from codemode_mcp.extensions.findings.find import find
 
     def counted(*args: Any, others: frozenset[str], **more: Any) -> Any:
         computed.append(others)
         return find(*args, others=others, **more)
 
-    monkeypatch.setattr(module, "find", counted)
+    monkeypatch.setattr(module, "first", lambda _: counted)
     monkeypatch.setattr(module, "_remembered", {})
     report = ItemReport("s", "tool", "t", "text_changed", held=True, accepted=tool("Add."), present=tool(SECRETS))
     first = new_findings(report, ())

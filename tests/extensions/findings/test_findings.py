@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.rules.trust import findings
-from codemode_mcp.rules.trust.definition_texts import MAX_TEXT, FoldedTexts, Text, fold, texts_of, words_of
-from codemode_mcp.rules.trust.finding_rules import rules
-from codemode_mcp.rules.trust.finding_words import Meetings, meeting, read_sentences
-from codemode_mcp.rules.trust.findings import MAX_FINDINGS, MAX_OF_RULE, find
+from codemode_mcp.extensions.findings import find as findings
+from codemode_mcp.extensions.findings.definition_texts import MAX_TEXT, FoldedTexts, Text, fold, texts_of, words_of
+from codemode_mcp.extensions.findings.find import MAX_FINDINGS, MAX_OF_RULE, find
+from codemode_mcp.extensions.findings.finding_rules import rules
+from codemode_mcp.extensions.findings.finding_words import Meetings, meeting, read_sentences
 from declarations.untrusted_text import HIDDEN
 
-LABELLED = Path(__file__).parent / "labelled"
-CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "toollists"
-PAGE = Path(__file__).parents[2] / "docs" / "findings.md"
+LABELLED = Path(__file__).parents[2] / "trust" / "labelled"
+CORPUS = Path(__file__).parents[4] / "shared" / "corpus" / "toollists"
+PAGE = Path(__file__).parents[3] / "docs" / "findings.md"
 
 
 def labelled(name: str) -> list[dict[str, Any]]:

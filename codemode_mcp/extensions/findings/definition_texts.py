@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from codemode_mcp.extensions.findings.finding_rules import Wording, known_words
+from codemode_mcp.rules.trust.text_diff import look_alikes
 from declarations.untrusted_text import HIDDEN, escape_line, escape_misleading, json_escape
 from upstream_clients.json_values import pointer_part
-
-from .finding_rules import Wording, known_words, look_alikes
 
 MAX_TEXT: Final = 200_000
 """Maximum characters of a definition that are examined."""

@@ -10,9 +10,12 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.rules.trust.finding_words import Meeting, meeting
+from codemode_mcp.extensions.findings.finding_words import Meeting, meeting
+
+if TYPE_CHECKING:
+    from codemode_mcp.rules.trust.items import Severity
 
 # Substrings without which a regular expression cannot match, and which of them a text has.
 #
@@ -89,8 +92,6 @@ class RequiredWords:
         found = [word for gram in grams for word in self._by_gram[gram] if word in text]
         return frozenset(found).union(word for word in self._short if word in text)
 
-
-Severity = Literal["high", "medium", "low"]
 
 RULES_FILE: Final = Path(__file__).with_name("finding_rules.toml")
 
@@ -180,13 +181,6 @@ def known_words() -> RequiredWords:
     """Return the required words of the patterns of `any` and `together`."""
     found = (each for rule in rules() for each in (*rule.any, *(each for group in rule.together for each in group)))
     return RequiredWords(word for wording in found for words in wording.needs for word in words)
-
-
-@functools.cache
-def look_alikes() -> Mapping[int, str]:
-    """Return letters that look like Latin ones, and those, for `str.translate`."""
-    table: dict[str, str] = _data()["look_alikes"]
-    return {ord(letter): latin for latin, letters in table.items() for letter in letters}
 
 
 @functools.cache

@@ -14,13 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.rules.trust.definition_texts import MAX_EXCERPT, MAX_TEXT, FoldedTexts, excerpt, fold, shown, words_of
-from codemode_mcp.rules.trust.finding_words import ReadSentence, tables
+from codemode_mcp.extensions.findings.definition_texts import (
+    MAX_EXCERPT,
+    MAX_TEXT,
+    FoldedTexts,
+    excerpt,
+    fold,
+    shown,
+    words_of,
+)
+from codemode_mcp.extensions.findings.finding_words import ReadSentence, tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from codemode_mcp.rules.trust.definition_texts import Text
+    from codemode_mcp.extensions.findings.definition_texts import Text
 
 
 # Weighed words: sentences that read like those of attacks, although no rule of its own knows their wording.
