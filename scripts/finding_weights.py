@@ -27,7 +27,7 @@ from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyp
 
 from codemode_mcp.extensions.findings.definition_texts import FoldedTexts, texts_of
 from codemode_mcp.extensions.findings.finding_checks import WEIGHTS_FILE, passages
-from codemode_mcp.extensions.findings.finding_words import read_sentences
+from codemode_mcp.extensions.findings.finding_rules import read_sentences
 
 LABELLED: Final = Path(__file__).resolve().parents[1] / "tests" / "trust" / "labelled"
 LINE: Final = 118

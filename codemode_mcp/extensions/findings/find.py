@@ -33,8 +33,15 @@ from codemode_mcp.extensions.findings.definition_texts import (
     words_of,
 )
 from codemode_mcp.extensions.findings.finding_checks import CHECKS, TEXT_CHECKS, Definition, ReadText, names_in
-from codemode_mcp.extensions.findings.finding_rules import Rule, Wording, rules
-from codemode_mcp.extensions.findings.finding_words import Meeting, Meetings, read_sentences, words_in
+from codemode_mcp.extensions.findings.finding_rules import (
+    Meeting,
+    Meetings,
+    Rule,
+    Wording,
+    read_sentences,
+    rules,
+    words_in,
+)
 from codemode_mcp.rules.trust.items import Finding, Severity
 from declarations.untrusted_text import HIDDEN
 

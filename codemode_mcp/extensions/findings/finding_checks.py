@@ -23,7 +23,7 @@ from codemode_mcp.extensions.findings.definition_texts import (
     shown,
     words_of,
 )
-from codemode_mcp.extensions.findings.finding_words import ReadSentence, tables
+from codemode_mcp.extensions.findings.finding_rules import ReadSentence, tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -37,13 +37,13 @@ def _check_saved(config: Config, programs: Sequence[SavedProgram]) -> None:
 
 
 async def _check_compiler(app: App, config: Config) -> Iterable[Check]:
-    from codemode_mcp.extensions.type_check.doctor import check_compiler
+    from codemode_mcp.extensions.type_check.checking import check_compiler
 
     return await check_compiler(app, config)
 
 
 async def _prepare(config: Config, report: Callable[[Check], None], wanted: bool) -> None:
-    from codemode_mcp.extensions.type_check.doctor import prepare
+    from codemode_mcp.extensions.type_check.checking import prepare
 
     await prepare(config, report, wanted)
 

@@ -11,8 +11,7 @@ import pytest
 from codemode_mcp.extensions.findings import find as findings
 from codemode_mcp.extensions.findings.definition_texts import MAX_TEXT, FoldedTexts, Text, fold, texts_of, words_of
 from codemode_mcp.extensions.findings.find import MAX_FINDINGS, MAX_OF_RULE, find
-from codemode_mcp.extensions.findings.finding_rules import rules
-from codemode_mcp.extensions.findings.finding_words import Meetings, meeting, read_sentences
+from codemode_mcp.extensions.findings.finding_rules import Meetings, meeting, read_sentences, rules
 from declarations.untrusted_text import HIDDEN
 
 LABELLED = Path(__file__).parents[2] / "trust" / "labelled"
