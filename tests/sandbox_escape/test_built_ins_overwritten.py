@@ -7,8 +7,9 @@ A program attacks first. What it does then must bring the very messages that a p
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from guest_harness import MANIFEST, MIB
@@ -87,10 +88,31 @@ def all_turns(engine: Engine, programs: dict[str, str]) -> dict[str, list[Any]]:
     return engine.threads.submit(play).result(timeout=300)
 
 
-def different_turns(engine: Engine, innocent: list[Any], attacks: dict[str, str]) -> dict[str, list[Any]]:
-    """Return the turns of programs that differ from those of the innocent program."""
-    told = all_turns(engine, {name: TAKE + attack + ACT for name, attack in attacks.items()})
-    return {name: got for name, got in told.items() if got != innocent}
+class Attack(NamedTuple):
+    """One change: the text that finds what is changed, and the one that changes it. `{0}` is a number of its own."""
+
+    find: str
+    change: str
+
+
+TOGETHER = 10
+"""Number of attacks that one program makes. None of them changes anything if they change nothing together."""
+
+
+def program(attacks: Iterable[Attack]) -> str:
+    numbered = list(enumerate(attacks))
+    found = "".join(each.find.replace("{0}", str(number)) for number, each in numbered)
+    return TAKE + found + "".join(each.change.replace("{0}", str(number)) for number, each in numbered) + ACT
+
+
+def different_turns(
+    engine: Engine, innocent: list[Any], attacks: dict[str, Attack], before: str = ""
+) -> dict[str, list[Any]]:
+    """Return the turns of programs that differ from those of the innocent program, after attacks."""
+    names = list(attacks)
+    groups = [names[start : start + TOGETHER] for start in range(0, len(names), TOGETHER)]
+    programs = {", ".join(group): before + program(attacks[name] for name in group) for group in groups}
+    return {name: got for name, got in all_turns(engine, programs).items() if got != innocent}
 
 
 @pytest.fixture(scope="module")
@@ -149,17 +171,19 @@ def places(engine: Engine) -> list[tuple[list[str], str]]:
     return found
 
 
-def attack(place: list[str], name: str, how: str | None) -> str:
-    change = "erase(object, key)" if how is None else f"define(object, key, {how})"
-    return f"const object = find({json.dumps(place)}), key = keyOf({json.dumps(name)});\n{change};\n"
+def attack(place: list[str], name: str, how: str | None) -> Attack:
+    return Attack(
+        f"const object{{0}} = find({json.dumps(place)}), key{{0}} = keyOf({json.dumps(name)});\n",
+        ("erase(object{0}, key{0})" if how is None else f"define(object{{0}}, key{{0}}, {how})") + ";\n",
+    )
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_any_one_property_may_be_overwritten(
     engine: Engine, innocent: list[Any], places: list[tuple[list[str], str]], kind: str
 ) -> None:
-    attacks = {" ".join([*place, name]): WALK + FIND + attack(place, name, HOSTILE[kind]) for place, name in places}
-    assert different_turns(engine, innocent, attacks) == {}
+    attacks = {" ".join([*place, name]): attack(place, name, HOSTILE[kind]) for place, name in places}
+    assert different_turns(engine, innocent, attacks, WALK + FIND) == {}
 
 
 # all of them immediately
@@ -190,7 +214,7 @@ def everything(how: str | None) -> str:
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_all_properties_may_be_overwritten_together(engine: Engine, innocent: list[Any], kind: str) -> None:
-    assert different_turns(engine, innocent, {kind: everything(HOSTILE[kind])}) == {}
+    assert different_turns(engine, innocent, {kind: Attack("", everything(HOSTILE[kind]))}) == {}
 
 
 # properties that were not there
@@ -225,7 +249,7 @@ def test_names_of_the_bridge_on_prototypes_change_nothing(
     engine: Engine, innocent: list[Any], prototype: str, kind: str
 ) -> None:
     attacks = {
-        name: f"define({PROTOTYPES[prototype]}, {json.dumps(name)}, {HOSTILE[kind]});\n"
+        name: Attack("", f"define({PROTOTYPES[prototype]}, {json.dumps(name)}, {HOSTILE[kind]});\n")
         for name in NAMES.split()
         if not (name == "length" and prototype in ("Array", "String"))
         and not (prototype == "Array" and name in PUSHED and "get()" in str(HOSTILE[kind]))
