@@ -1,13 +1,15 @@
-"""Servers made with the MCP SDK, forked from one process that has imported it.
+"""Servers that are forked from a process which has imported what they need: those of the MCP SDK, and our own.
 
-Importing the SDK takes a second of processor time, and such servers are started a hundred times. This module is also
-the program of the process that forks. It reads lines of JSON: the arguments of a new process, or the id of one that is
-killed. It answers with the id, in either case. For servers of standard streams, it listens at a socket.
+Importing the SDK takes a second of processor time, and such servers are started a hundred times; importing our own
+takes two thirds of what a test of it takes. This module is also the program of the processes that fork. They read
+lines of JSON: the arguments of a new process, or the id of one that is killed. They answer with the id, in either case.
+For processes with standard streams, they listen at a socket.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -22,14 +24,37 @@ from io import TextIOWrapper
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 
 SECONDS = 60
 """Maximum time for the start of a server on a busy machine."""
 
-IMPORTED = (
+_STDIO = (
+    "anyio._backends._asyncio",
+    "codemode_mcp.catalog.plugins.bundled",
+    "codemode_mcp.catalog.plugins.host",
+    "codemode_mcp.cli.deciding",
+    "codemode_mcp.cli.serving",
+    "codemode_mcp.process.app.app",
+    "codemode_mcp.program.intl",
+    "codemode_mcp.runs.calls.dispatch",
+    "codemode_mcp.runs.manager",
+    "codemode_mcp.server.code_mode",
+    "codemode_mcp.server.control.answers",
+    "codemode_mcp.server.control.server",
+    "codemode_mcp.server.stdio",
+    "codemode_mcp.stores.opening",
+    "codemode_mcp.stores.runs",
+    "codemode_mcp.stores.sqlite",
+    "codemode_mcp.stores.values",
+    "tree_sitter_typescript",
+    "upstream_clients.connection",
+    "upstream_clients.listing",
+    "upstream_clients.pool",
+)
+_SDK = (
     "mcp.server.lowlevel",
     "mcp.server.mcpserver",
     "mcp.server.sse",
@@ -41,7 +66,16 @@ IMPORTED = (
     "uvicorn.protocols.http.auto",
     "uvicorn.protocols.websockets.auto",
 )
-"""Modules that such servers need, also those that uvicorn imports when it starts."""
+
+IMPORTED = {
+    "sdk": _SDK,
+    "stdio": _STDIO,
+    "http": (*_STDIO, "codemode_mcp.process.instance.http", "codemode_mcp.server.http.listener", *_SDK),
+}
+"""Modules that servers of each kind import in any case, also those that uvicorn imports when it starts.
+
+A process of ours behaves differently once OpenTelemetry or the SDK is imported, so `stdio` leaves them out.
+"""
 
 
 class SdkServer:
@@ -59,7 +93,7 @@ class SdkServer:
 
     async def start(self) -> None:
         with anyio.fail_after(SECONDS):
-            self._pid = await anyio.to_thread.run_sync(_forks().start, self._command, abandon_on_cancel=True)
+            self._pid = await anyio.to_thread.run_sync(_forks("sdk").start, self._command, abandon_on_cancel=True)
 
     def send_signal(self, number: int) -> None:
         assert self._pid is not None
@@ -68,30 +102,42 @@ class SdkServer:
     async def kill(self) -> None:
         """Kill the process and wait for its end, if there is one."""
         if self._pid is not None:
-            await anyio.to_thread.run_sync(_forks().kill, self._pid)
+            await anyio.to_thread.run_sync(_forks("sdk").kill, self._pid)
             self._pid = None
 
 
 def forked(script: Path, *arguments: str) -> list[str]:
     """Return a command that has a script of standard streams forked, with few imports of its own."""
+    return _command("sdk", str(script), *arguments)
+
+
+def forked_serve(kind: Literal["stdio", "http"]) -> list[str]:
+    """Return the beginning of a command line of `codemode-mcp serve`, for tests that are not about its process.
+
+    The id of the process that it starts is not that of the server, and its variables for Python have no effect.
+    """
+    return _command(kind, "-m", "codemode_mcp", "serve")
+
+
+def _command(kind: str, *command: str) -> list[str]:
     if not hasattr(os, "fork"):
-        return [sys.executable, str(script), *arguments]
+        return [sys.executable, *command]
     forwarder = str(Path(__file__).with_name("forked.py"))
-    return [sys.executable, "-I", "-S", forwarder, _forks().path, str(script), *arguments]
+    return [sys.executable, "-I", "-S", forwarder, _forks(kind).path, *command]
 
 
 class _Forks:
     """The process that forks, from the side of the tests."""
 
-    def __init__(self) -> None:
-        self._folder = TemporaryDirectory(prefix="sdk-")
+    def __init__(self, kind: str) -> None:
+        self._folder = TemporaryDirectory(prefix="forks-")
         self.path = os.path.join(self._folder.name, "s")
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.path)
             listener.listen(100)
             number = listener.fileno()
             self._process = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(number)],
+                [sys.executable, "-P", __file__, str(number), kind],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=[number],
@@ -124,17 +170,16 @@ class _Forks:
         self._folder.cleanup()
 
 
-@cache
-def _forks() -> _Forks:
-    return _Forks()
+_forks = cache(_Forks)
 
 
 def main() -> None:
     assert isinstance(sys.stdout, TextIOWrapper)
     # With PYTHONUNBUFFERED, the end of a line is written apart, and the line of another process may come in between.
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
-    for name in IMPORTED:
+    for name in IMPORTED[sys.argv[2]]:
         import_module(name)
+    gc.freeze()  # forked processes share these objects
     alive: set[int] = set()
     listener = socket.socket(fileno=int(sys.argv[1]))
     while True:
@@ -183,11 +228,12 @@ def _accept(listener: socket.socket, alive: set[int]) -> None:
         os.environ.clear()
         os.environ.update(variables)
         os.chdir(folder)
-        Thread(target=_end_with, args=(connection,), daemon=True).start()
+        connection.sendall(f"{os.getpid()}\n".encode())
+        Thread(target=_end_with, args=(connection.dup(),), daemon=True).start()
         code = _run(command)
-        sys.stdout.flush()
         connection.send(bytes([code]))
-        os._exit(code)
+        connection.detach()  # it is closed by the end of this process
+        sys.exit(code)
 
 
 def _end_with(connection: socket.socket) -> None:
@@ -197,11 +243,14 @@ def _end_with(connection: socket.socket) -> None:
 
 
 def _run(command: list[str]) -> int:
-    """Run a script to its end. Return its exit code."""
-    sys.argv = command
-    sys.path.insert(0, str(Path(command[0]).parent))
+    """Run a script, or a module after `-m`, to its end. Return its exit code."""
+    sys.argv = command[1:] if command[0] == "-m" else command
+    sys.path.insert(0, "" if command[0] == "-m" else str(Path(command[0]).parent))
     try:
-        runpy.run_path(command[0], run_name="__main__")
+        if command[0] == "-m":
+            runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(command[0], run_name="__main__")
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     return 0

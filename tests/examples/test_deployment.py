@@ -342,7 +342,9 @@ async def deployed(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFa
     homes = {name: str(folder) for name in environment() if name.startswith("XDG_") and "CACHE" not in name}
     async with AsyncExitStack() as stack:
         replicas = {
-            name: await stack.enter_async_context(serve_http(config, env=homes | {"HOME": "/nonexistent/home"}))
+            name: await stack.enter_async_context(
+                serve_http(config, env=homes | {"HOME": "/nonexistent/home"}, own_process=True)
+            )
             for name in ("one", "two")
         }
         front = await stack.enter_async_context(proxy(replicas, folder / "haproxy.log"))

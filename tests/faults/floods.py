@@ -429,7 +429,7 @@ class Pair:
 async def pair(folder: Path) -> AsyncIterator[Pair]:
     """Yield two servers, each with a quiet upstream server and one for the flood."""
     configs = [_config(folder / name, http=TWO_TOKENS) for name in ("flooded", "other")]
-    async with serve_http(configs[0]) as flooded, serve_http(configs[1]) as other:
+    async with serve_http(configs[0], own_process=True) as flooded, serve_http(configs[1]) as other:
         await flooded.ready()
         await other.ready()
         yield Pair(flooded, other)

@@ -27,7 +27,7 @@ from mcp_types import CallToolResult
 from typer.testing import CliRunner, Result
 
 from codemode_mcp.cli import app
-from tests.sdk_servers import SdkServer, forked
+from tests.sdk_servers import SdkServer, forked, forked_serve
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SERVERS = Path(__file__).resolve().parent / "servers"
@@ -336,10 +336,11 @@ async def serve(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stderr"
         with path.open("w", encoding="utf-8") as errlog:
-            command, *arguments = COMMAND
+            forks = private and not any(name.startswith("PYTHON") for name in env or ())
+            command, *arguments = forked_serve("stdio") if forks else [*COMMAND, "serve"]
             parameters = StdioServerParameters(
                 command=command,
-                args=[*arguments, "serve", *(PRIVATE if private else ()), "--config", str(config), *flags],
+                args=[*arguments, *(PRIVATE if private else ()), "--config", str(config), *flags],
                 env={**os.environ, **(env or {})},
                 cwd=config.parent,
             )

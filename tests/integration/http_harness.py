@@ -24,6 +24,7 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.integration.harness import COMMAND, MODERN, SECONDS, Session, until
+from tests.sdk_servers import forked_serve
 
 ERAS = ("auto", "legacy")
 ALICE = "alice-has-a-token-of-her-own"
@@ -128,13 +129,19 @@ MODERN_HEADERS = {
 
 
 @asynccontextmanager
-async def serve_http(config: Path, *flags: str, env: dict[str, str] | None = None) -> AsyncIterator[Served]:
-    """Yield the real command, listening on a free port of loopback. No traceback reaches its stderr."""
+async def serve_http(
+    config: Path, *flags: str, env: dict[str, str] | None = None, own_process: bool = False
+) -> AsyncIterator[Served]:
+    """Yield the real command, listening on a free port of loopback. No traceback reaches its stderr.
+
+    `own_process`: the id, the memory and the end of the process are those of the server; see `forked_serve`.
+    """
+    serve = [*COMMAND, "serve"] if own_process else forked_serve("http")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stderr"
         with path.open("wb") as errlog:
             process = await anyio.open_process(
-                [*COMMAND, "serve", "--transport", "http", "--port", "0", "--config", str(config), *flags],
+                [*serve, "--transport", "http", "--port", "0", "--config", str(config), *flags],
                 stdin=None,
                 stdout=errlog,
                 stderr=errlog,

@@ -150,7 +150,7 @@ def test_serving_stdio_imports_nothing_of_the_http_server() -> None:
 async def test_a_signal_ends_it_with_its_children_and_exit_code_0(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with (
-        serve_http(write_http_config(tmp_path, {"counting": counting(log)})) as served,
+        serve_http(write_http_config(tmp_path, {"counting": counting(log)}), own_process=True) as served,
         served.client() as session,
     ):
         await session.value("return (await MCP.counting.$api()).kind")
@@ -168,7 +168,7 @@ async def test_open_calls_of_both_eras_may_end_within_the_grace(tmp_path: Path) 
     config = write_http_config(tmp_path, servers, store=IN_MEMORY, shutdownGraceMs=60_000)
     program = "await MCP.counting.hold({ name: 'x' }); return 'in time'"
     async with AsyncExitStack() as stack:
-        served = await stack.enter_async_context(serve_http(config))
+        served = await stack.enter_async_context(serve_http(config, own_process=True))
         sessions = [await stack.enter_async_context(served.client(mode)) for mode in ERAS]
         group = await stack.enter_async_context(anyio.create_task_group())
         values = []
@@ -205,7 +205,7 @@ async def test_where_a_store_keeps_them_open_programs_are_suspended_and_the_next
         "await MCP.counting.count({ name: 'once' }); await new Promise(done => setTimeout(done, 3000)); return 'there'"
     )
     answers: list[Answer] = []
-    async with serve_http(config) as served, served.client() as session:
+    async with serve_http(config, own_process=True) as served, served.client() as session:
         suspended = await session.exec(f"await yield_control(); {program}")
 
         async def call(answer: Callable[[], Awaitable[Answer]]) -> None:
@@ -218,7 +218,7 @@ async def test_where_a_store_keeps_them_open_programs_are_suspended_and_the_next
             with anyio.fail_after(ENDS_WITHIN):
                 assert await served.end() == 0
     assert [answer.status for answer in answers] == ["waiting"] * 2, "it does not wait for what programs wait for"
-    async with serve_http(config) as served, served.client() as session:
+    async with serve_http(config, own_process=True) as served, served.client() as session:
         assert [(await session.finish(answer)).value for answer in answers] == ["there"] * 2
     assert events(log) == ["call once"] * 2
 
@@ -227,7 +227,7 @@ async def test_where_a_store_keeps_them_open_programs_are_suspended_and_the_next
 async def test_signals_that_come_together_are_one_and_a_later_one_means_now(tmp_path: Path) -> None:
     log = tmp_path / "log"
     config = write_http_config(tmp_path, {"counting": counting(log)}, store=IN_MEMORY, shutdownGraceMs=600_000)
-    async with serve_http(config) as served, anyio.create_task_group() as group:
+    async with serve_http(config, own_process=True) as served, anyio.create_task_group() as group:
 
         async def call() -> None:
             with suppress(httpx2.TransportError):
@@ -253,7 +253,11 @@ async def test_an_open_call_to_a_server_that_ignores_everything_does_not_keep_it
     servers = {"counting": counting(log), "stubborn": other("raw_server.py", "stubborn", f"pid={pid_file}")}
     program = "const open = MCP.stubborn.hang({}); await MCP.counting.count({ name: 'x' }); await open"
     config = write_http_config(tmp_path, servers, store=IN_MEMORY)
-    async with serve_http(config) as served, served.client() as session, anyio.create_task_group() as group:
+    async with (
+        serve_http(config, own_process=True) as served,
+        served.client() as session,
+        anyio.create_task_group() as group,
+    ):
         codes = []
 
         async def call() -> None:
@@ -269,7 +273,7 @@ async def test_an_open_call_to_a_server_that_ignores_everything_does_not_keep_it
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
 async def test_idle_connections_and_streams_do_not_keep_it_from_ending(tmp_path: Path) -> None:
-    async with serve_http(write_http_config(tmp_path)) as served, served.client("legacy") as session:
+    async with serve_http(write_http_config(tmp_path), own_process=True) as served, served.client("legacy") as session:
         await session.value("return 1")
         with served.connect() as idle, served.connect() as half:
             half.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1")

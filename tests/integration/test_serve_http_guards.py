@@ -346,7 +346,7 @@ async def test_idle_sessions_end(tmp_path: Path) -> None:
 
 
 async def test_half_sent_bodies_of_one_principal_take_little_memory_and_no_room_of_others(tmp_path: Path) -> None:
-    async with serve_http(write_http_config(tmp_path, requestReadMs=300_000, **TWO_TOKENS)) as served:
+    async with serve_http(write_http_config(tmp_path, requestReadMs=300_000, **TWO_TOKENS), own_process=True) as served:
         assert (await served.request(token=ALICE)).status_code == 200
         before = resident(served.process.pid)
         half = b" " * (3 * 1024 * 1024)

@@ -136,7 +136,7 @@ async def replicas(folder: Path, url: str, **http: Any) -> AsyncIterator[tuple[B
     config = folder / "config.json"
     config.write_text(json.dumps(said), "utf-8")
     async with AsyncExitStack() as stack:
-        opened = [await stack.enter_async_context(serve_http(config)) for _ in range(2)]
+        opened = [await stack.enter_async_context(serve_http(config, own_process=True)) for _ in range(2)]
         listener = await stack.enter_async_context(await anyio.create_tcp_listener(local_host="127.0.0.1"))
         port = listener.extra(SocketAttribute.local_port)
         balancer = Balancer([each.port for each in opened], f"http://127.0.0.1:{port}/mcp")

@@ -263,7 +263,7 @@ async def test_the_proxy_takes_changes_as_well_and_every_session_over_http_is_to
     modes = ["legacy", "legacy", "auto"]
     ears = [Ear(mode) for mode in modes]
     seen = [anyio.Event() for _ in modes]
-    async with serve_http(config) as served:
+    async with serve_http(config, own_process=True) as served:
 
         async def hear(mode: str, ear: Ear, ready: anyio.Event, heard: anyio.Event) -> None:
             async with (

@@ -144,7 +144,7 @@ async def test_finished_calls_of_a_failed_program_are_loaded_by_its_owner_alone_
     store = {"kind": "sqlite", "path": str(tmp_path / "runs.sqlite3")}
     config = write(tmp_path, {"one": entry}, http=TWO_TOKENS, store=store)
     async with (
-        serve_http(config) as served,
+        serve_http(config, own_process=True) as served,
         served.client("auto", ALICE) as alice,
         served.client("auto", BOB) as bob,
     ):
