@@ -65,7 +65,10 @@ class StreamTransport:
         return await self._incoming.receive()
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        await self._outgoing.send(message)
+        try:
+            self._outgoing.send_nowait(message)  # `send` would let requests that are written directly come first
+        except anyio.WouldBlock:
+            await self._outgoing.send(message)
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ import anyio
 from benchmarks.agents.arms import ARMS, Result, Toolbox, connected, opened
 from benchmarks.agents.task import Task, camel, is_right, tool_at
 from benchmarks.agents.worlds import Row
-from codemode_mcp.audit.sizes import size
+from codemode_mcp.base.text import utf8_size
 from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.server.descriptions import prompt_bytes
 
@@ -117,8 +117,8 @@ class Script:
         self._read += self._prompt + self._results + self._written
         results = [await self._box.call(name, arguments) for name, arguments in calls]
         self._calls += len(calls)
-        self._written += sum(size(name) + size(compact_json(arguments)) for name, arguments in calls)
-        self._results += sum(size(result.text) for result in results)
+        self._written += sum(utf8_size(name) + utf8_size(compact_json(arguments)) for name, arguments in calls)
+        self._results += sum(utf8_size(result.text) for result in results)
         return results
 
     def cost(self) -> Cost:

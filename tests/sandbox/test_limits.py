@@ -14,6 +14,13 @@ IN_TIME = 5.0
 """Seconds of processor time. A program is stopped 1.5 s after its deadline at the latest."""
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the engine's own check time to end a program, on a machine that seldom runs this process."""
+    monkeypatch.setattr(sandbox_guest, "EPOCH_GRACE_SECONDS", 2 * IN_TIME)
+    monkeypatch.setattr(sandbox_guest, "COLLECT_SECONDS", 2 * IN_TIME)
+
+
 def ends_in_time(run: RunCode, code: str) -> Told:
     """Return the end of a program that had 50 ms. Check that another guest works afterwards."""
     began = time.process_time()
@@ -102,6 +109,7 @@ LOOPS = {
 """JavaScript's own loops, which the engine's interrupt check ends."""
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("code", LOOPS.values(), ids=LOOPS.keys())
 def test_an_endless_loop_is_stopped_wherever_it_is(run: RunCode, code: str) -> None:
     told = ends_in_time(run, code)
@@ -147,6 +155,7 @@ def test_a_native_loop_is_stopped_too(run: RunCode, code: str, monkeypatch: pyte
     assert told.texts == ["before"]
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("timer", ["setTimeout", "setInterval"])
 def test_a_loop_in_a_timer_is_stopped(cell: OpenCell, timer: str) -> None:
     guest = cell()
@@ -155,6 +164,7 @@ def test_a_loop_in_a_timer_is_stopped(cell: OpenCell, timer: str) -> None:
     assert (told.stopped, told.texts) == ("time", ["in it"])
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(
     "end", ["await MCP.files.readFile({}); for (;;);", "MCP.files.readFile({}).then(() => { for (;;); })"]
 )
