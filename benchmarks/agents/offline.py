@@ -22,8 +22,8 @@ import anyio
 from benchmarks.agents.arms import ARMS, Result, Toolbox, connected, opened
 from benchmarks.agents.task import Task, camel, is_right, tool_at
 from benchmarks.agents.worlds import Row
-from codemode_mcp.base.text import utf8_size
 from codemode_mcp.base.strict_json import compact_json
+from codemode_mcp.base.text import utf8_size
 from codemode_mcp.server.descriptions import prompt_bytes
 
 
