@@ -37,34 +37,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from declarations import kinds
+from declarations import kinds, typetree
 from declarations.jsdoc import MAX_PROPERTY_TEXT, property_doc
-from declarations.typetree import (
-    ANY_OBJECT,
-    BOOLEAN,
-    INTEGER,
-    MAX_ALTERNATIVES,
-    NEVER,
-    NULL,
-    NUMBER,
-    STRING,
-    UNKNOWN,
-    ArrayOf,
-    Constant,
-    Definition,
-    ObjectOf,
-    Openness,
-    Property,
-    Ref,
-    SchemaType,
-    TupleOf,
-    Type,
-    intersection,
-    is_beyond,
-    number_constant,
-    string_literal,
-    union,
-)
 
 MAX_NODES: Final = 5_000
 """Maximum number of schemas that are read. Long constants count as more than one."""
@@ -73,12 +47,17 @@ MAX_DEFINITIONS: Final = 300
 MAX_TUPLE: Final = 64
 """Maximum number of elements of a tuple. A longer one becomes an array."""
 
-_SCALARS: Final = {"null": NULL, "boolean": BOOLEAN, "string": STRING}
+_SCALARS: Final = {"null": typetree.NULL, "boolean": typetree.BOOLEAN, "string": typetree.STRING}
 _NUMBERS: Final = frozenset({"number", "integer"})
 _SMALL: Final = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
 _LARGE: Final = frozenset({"int64", "uint64", "int128", "uint128"})
 """Formats of integers, in OpenAPI and of generators."""
-_SCALAR_BITS: Final = ((kinds.STRING, STRING), (kinds.NUMBER, NUMBER), (kinds.BOOLEAN, BOOLEAN), (kinds.NULL, NULL))
+_SCALAR_BITS: Final = (
+    (kinds.STRING, typetree.STRING),
+    (kinds.NUMBER, typetree.NUMBER),
+    (kinds.BOOLEAN, typetree.BOOLEAN),
+    (kinds.NULL, typetree.NULL),
+)
 
 _NOT_PLAIN: Final = (
     kinds.COMBINING | kinds.CONDITIONAL | {"const", "enum", "nullable", "$id", "$dynamicRef", "$recursiveRef"}
@@ -96,7 +75,7 @@ _EVALUATING: Final = kinds.COMBINING | kinds.CONDITIONAL | {"$dynamicRef", "$rec
 
 def compile_schema(
     schema: object, name: str = "Root", max_doc: int = MAX_PROPERTY_TEXT, *, of_input: bool = False
-) -> SchemaType:
+) -> typetree.SchemaType:
     """Return the type of `schema`, which may be any JSON value. This function never raises an error.
 
     Args:
@@ -127,41 +106,41 @@ class _Compiler:
         # chain of definitions does not count as depth.
         self._names: dict[int, str] = {}
         self._queue: list[tuple[str, kinds.Place]] = []
-        self._definitions: dict[str, Definition] = {}
+        self._definitions: dict[str, typetree.Definition] = {}
         self._kinds = kinds.CombinedKinds(self._document)
 
-    def compile(self) -> SchemaType:
+    def compile(self) -> typetree.SchemaType:
         root = self._type(self._schema, kinds.ANY, 0)
         done = 0
         while done < len(self._queue):
             name, place = self._queue[done]
             done += 1
             self._base = place.base
-            self._definitions[name] = Definition(
+            self._definitions[name] = typetree.Definition(
                 self._type(place.schema, kinds.ANY, 0), property_doc(place.schema, name, self._max_doc)
             )
         if not self._definitions:
-            return SchemaType(root)
+            return typetree.SchemaType(root)
         if id(self._root) in self._names:  # the root refers to itself, so it has a definition too
-            root = Ref(self._names[id(self._root)])
+            root = typetree.Ref(self._names[id(self._root)])
         return kinds.inline_definitions(root, self._definitions)
 
-    def _type(self, schema: object, context: int, depth: int) -> Type:
+    def _type(self, schema: object, context: int, depth: int) -> typetree.Type:
         if schema is False:
-            return NEVER
+            return typetree.NEVER
         if not isinstance(schema, Mapping):
-            return UNKNOWN
+            return typetree.UNKNOWN
         self._nodes -= 1
         if depth > kinds.MAX_DEPTH or self._nodes < 0:
-            return UNKNOWN
+            return typetree.UNKNOWN
         if _NOT_PLAIN.isdisjoint(schema):  # the fast way for most schemas
             declared = schema.get("type")
             if isinstance(declared, str):
                 scalar = self._number(schema) if declared in _NUMBERS else _SCALARS.get(declared)
                 if scalar is not None:
-                    return scalar if kinds.KIND_BITS[declared] & context else NEVER
+                    return scalar if kinds.KIND_BITS[declared] & context else typetree.NEVER
             if declared is None and not schema:
-                return UNKNOWN
+                return typetree.UNKNOWN
             return self._of_kinds(schema, kinds.restrict(context, *kinds.own_bits(schema)), depth)
         # A schema with an `$id` is a resource of its own: references in it are relative to it.
         if isinstance(schema.get("$id"), str) and not schema["$id"].startswith("#"):
@@ -172,90 +151,90 @@ class _Compiler:
                 self._base = outer
         return self._combined(schema, context, depth)
 
-    def _combined(self, schema: Mapping[str, Any], context: int, depth: int) -> Type:
+    def _combined(self, schema: Mapping[str, Any], context: int, depth: int) -> typetree.Type:
         type_ = self._without_null(schema, context, depth)
         if schema.get("nullable") is True and context & kinds.NULL:  # OpenAPI 3.0
-            return union([type_, NULL])
+            return typetree.union([type_, typetree.NULL])
         return type_
 
-    def _without_null(self, schema: Mapping[str, Any], context: int, depth: int) -> Type:
+    def _without_null(self, schema: Mapping[str, Any], context: int, depth: int) -> typetree.Type:
         reference = schema.get("$ref")
-        result: Type = UNKNOWN
+        result: typetree.Type = typetree.UNKNOWN
         if isinstance(reference, str):
             result = self._reference(reference)
             if not self._siblings_of_ref_count or _NOT_TYPING.issuperset(schema):
                 return result
         elif "$dynamicRef" in schema or "$recursiveRef" in schema:
-            return UNKNOWN  # the target depends on the references that have led here
+            return typetree.UNKNOWN  # the target depends on the references that have led here
         own, own_stated = kinds.own_bits(schema)
         theirs, theirs_stated = self._kinds.combined(schema, self._base, depth)
         bits = kinds.restrict(context, *kinds.combine(own, own_stated, theirs, theirs_stated))
         # Values are narrower than all other keywords beside them, so these are not read.
         if "const" in schema:
-            return intersection(result, self._values([schema["const"]], bits, depth))
+            return typetree.intersection(result, self._values([schema["const"]], bits, depth))
         if isinstance(schema.get("enum"), list):
-            return intersection(result, self._values(schema["enum"], bits, depth))
+            return typetree.intersection(result, self._values(schema["enum"], bits, depth))
         for keyword in ("allOf", "anyOf", "oneOf"):
             branches = schema.get(keyword)
             if not isinstance(branches, list) or not branches:
                 continue
             if keyword == "allOf":
                 for branch in branches[: kinds.MAX_CONJUNCTS]:
-                    result = intersection(result, self._type(branch, bits, depth + 1))
-            elif len(branches) <= MAX_ALTERNATIVES:
-                alternatives = union([self._type(branch, bits, depth + 1) for branch in branches])
-                result = intersection(result, alternatives)
+                    result = typetree.intersection(result, self._type(branch, bits, depth + 1))
+            elif len(branches) <= typetree.MAX_ALTERNATIVES:
+                alternatives = typetree.union([self._type(branch, bits, depth + 1) for branch in branches])
+                result = typetree.intersection(result, alternatives)
         # The schema's own keywords count if they describe objects or arrays. A `type` without such keywords counts only
         # if the combined schemas do not state the same kinds already.
         if not kinds.STRUCTURAL.isdisjoint(schema) or (own_stated and not (theirs_stated and theirs & own == theirs)):
-            result = intersection(self._of_kinds(schema, bits, depth), result)
+            result = typetree.intersection(self._of_kinds(schema, bits, depth), result)
         # A target outside the document may declare any property.
         if isinstance(reference, str) and self._document.resolve(reference, self._base) is None:
             return kinds.add_names(result, None)
         return kinds.add_names(result, kinds.conditional_names(schema))
 
-    def _of_kinds(self, schema: Mapping[str, Any], bits: int, depth: int) -> Type:
+    def _of_kinds(self, schema: Mapping[str, Any], bits: int, depth: int) -> typetree.Type:
         if bits == kinds.OBJECT:
             return self._object(schema, depth)
         if bits == kinds.ARRAY:
             return self._array(schema, depth)
         if bits == kinds.ANY:
-            return UNKNOWN
-        members: list[Type] = [
+            return typetree.UNKNOWN
+        members: list[typetree.Type] = [
             self._number(schema) if bit == kinds.NUMBER else scalar for bit, scalar in _SCALAR_BITS if bits & bit
         ]
         if bits & kinds.ARRAY:
             members.insert(0, self._array(schema, depth))
         if bits & kinds.OBJECT:
             members.insert(0, self._object(schema, depth))
-        return union(members)
+        return typetree.union(members)
 
-    def _number(self, schema: Mapping[str, Any]) -> Type:
+    def _number(self, schema: Mapping[str, Any]) -> typetree.Type:
         form, declared = schema.get("format"), schema.get("type")
         if isinstance(form, str) and form in _SMALL:
-            return NUMBER
+            return typetree.NUMBER
         lower, upper = (_bound(schema, *each) for each in _BOUNDS)
-        if lower is not None and upper is not None and not (is_beyond(lower) or is_beyond(upper)):
-            return NUMBER
-        if (isinstance(form, str) and form in _LARGE) or is_beyond(lower) or is_beyond(upper):
-            return INTEGER
+        if lower is not None and upper is not None and not (typetree.is_beyond(lower) or typetree.is_beyond(upper)):
+            return typetree.NUMBER
+        if (isinstance(form, str) and form in _LARGE) or typetree.is_beyond(lower) or typetree.is_beyond(upper):
+            return typetree.INTEGER
         names = declared if isinstance(declared, list) else [declared]
-        return INTEGER if self._of_input and "integer" in names and "number" not in names else NUMBER
+        return typetree.INTEGER if self._of_input and "integer" in names and "number" not in names else typetree.NUMBER
 
     # References
 
-    def _reference(self, reference: str) -> Type:
+    def _reference(self, reference: str) -> typetree.Type:
         place = self._document.resolve(reference, self._base)
         if place is None or place.schema is True:
-            return UNKNOWN
+            return typetree.UNKNOWN
         if place.schema is False:
-            return NEVER
+            return typetree.NEVER
         if not isinstance(place.schema, Mapping) or not place.schema:
-            return UNKNOWN
+            return typetree.UNKNOWN
         name = self._names.get(id(place.schema))
         if name is None:
             if len(self._names) >= MAX_DEFINITIONS:
-                return UNKNOWN
+                return typetree.UNKNOWN
             name = self._root_name if place.schema is self._root else reference.rpartition("/")[2].lstrip("#")[:100]
             used = set(self._names.values())
             if place.schema is not self._root:
@@ -265,50 +244,54 @@ class _Compiler:
                 name, number = f"{base}_{number}", number + 1
             self._names[id(place.schema)] = name
             self._queue.append((name, place))
-        return Ref(name)
+        return typetree.Ref(name)
 
     # Values
 
-    def _values(self, values: Sequence[object], bits: int, depth: int) -> Type:
+    def _values(self, values: Sequence[object], bits: int, depth: int) -> typetree.Type:
         """Return the type of a choice of JSON values; if there are too many, the type of their kinds."""
-        few = values[: 2 * MAX_ALTERNATIVES]
+        few = values[: 2 * typetree.MAX_ALTERNATIVES]
         types = [self._value(value, depth) for value in few if bits & kinds.value_bits(value)]
         # Text costs nodes, so that the size of the whole declaration stays bounded.
-        self._nodes -= sum(len(type_.text) for type_ in types if isinstance(type_, Constant)) // 16
+        self._nodes -= sum(len(type_.text) for type_ in types if isinstance(type_, typetree.Constant)) // 16
         if len(few) == len(values) and self._nodes >= 0:
-            return union(types)
+            return typetree.union(types)
         found = 0
         for value in values:
             found |= kinds.value_bits(value)
         largest = max((abs(value) for value in values if isinstance(value, int)), default=0)
         return self._of_kinds({"maximum": largest}, bits & found, depth)
 
-    def _value(self, value: object, depth: int) -> Type:
+    def _value(self, value: object, depth: int) -> typetree.Type:
         if value is None:
-            return NULL
+            return typetree.NULL
         if isinstance(value, bool):
-            return Constant("boolean", "true" if value else "false")
+            return typetree.Constant("boolean", "true" if value else "false")
         if isinstance(value, str):
-            return STRING if len(value) > kinds.MAX_LITERAL else Constant("string", string_literal(value))
+            return (
+                typetree.STRING
+                if len(value) > kinds.MAX_LITERAL
+                else typetree.Constant("string", typetree.string_literal(value))
+            )
         if isinstance(value, (int, float)):
-            return number_constant(value) or (INTEGER if isinstance(value, int) else NUMBER)
+            return typetree.number_constant(value) or (typetree.INTEGER if isinstance(value, int) else typetree.NUMBER)
         self._nodes -= 1
         if self._nodes < 0 or depth > kinds.MAX_DEPTH:
-            return UNKNOWN
+            return typetree.UNKNOWN
         if isinstance(value, list):
             if len(value) > MAX_TUPLE:
-                return ArrayOf(UNKNOWN)
-            return TupleOf(tuple(self._value(element, depth + 1) for element in value), len(value), None)
-        if not isinstance(value, Mapping) or len(value) > MAX_ALTERNATIVES:
-            return UNKNOWN
+                return typetree.ArrayOf(typetree.UNKNOWN)
+            return typetree.TupleOf(tuple(self._value(element, depth + 1) for element in value), len(value), None)
+        if not isinstance(value, Mapping) or len(value) > typetree.MAX_ALTERNATIVES:
+            return typetree.UNKNOWN
         if any(not isinstance(key, str) or len(key) > kinds.MAX_LITERAL for key in value):
-            return ANY_OBJECT
-        members = [Property(key, self._value(member, depth + 1), True) for key, member in value.items()]
-        return ObjectOf(tuple(members), "closed")
+            return typetree.ANY_OBJECT
+        members = [typetree.Property(key, self._value(member, depth + 1), True) for key, member in value.items()]
+        return typetree.ObjectOf(tuple(members), "closed")
 
     # Arrays
 
-    def _array(self, schema: Mapping[str, Any], depth: int) -> Type:
+    def _array(self, schema: Mapping[str, Any], depth: int) -> typetree.Type:
         items = schema.get("items")
         minimum = _count(schema.get("minItems")) or 0
         maximum = _count(schema.get("maxItems"))
@@ -316,26 +299,26 @@ class _Compiler:
         if isinstance(items, list):  # a tuple of draft-07
             prefix, others = items, schema.get("additionalItems")
         if maximum is not None and minimum > maximum:
-            return NEVER
+            return typetree.NEVER
         if not isinstance(prefix, list) or not prefix:
             if others is False and minimum:
-                return NEVER
+                return typetree.NEVER
             if others is False or maximum == 0:
-                return TupleOf((), 0, None)
-            return ArrayOf(self._type(others, kinds.ANY, depth + 1), minimum, maximum)
+                return typetree.TupleOf((), 0, None)
+            return typetree.ArrayOf(self._type(others, kinds.ANY, depth + 1), minimum, maximum)
         if len(prefix) > MAX_TUPLE:
-            return ArrayOf(UNKNOWN)
+            return typetree.ArrayOf(typetree.UNKNOWN)
         if maximum is not None and maximum <= len(prefix):
             prefix, others = prefix[:maximum], False
         if others is False and minimum > len(prefix):
-            return NEVER
+            return typetree.NEVER
         rest = None if others is False else self._type(others, kinds.ANY, depth + 1)
         elements = tuple([self._type(element, kinds.ANY, depth + 1) for element in prefix])
-        return TupleOf(elements, min(minimum, len(elements)), rest)
+        return typetree.TupleOf(elements, min(minimum, len(elements)), rest)
 
     # Objects
 
-    def _object(self, schema: Mapping[str, Any], depth: int) -> Type:
+    def _object(self, schema: Mapping[str, Any], depth: int) -> typetree.Type:
         declared = schema.get("properties")
         listed = schema.get("required")
         required = (
@@ -343,8 +326,8 @@ class _Compiler:
             if isinstance(listed, list)
             else set()
         )
-        openness: Openness = "silent"
-        rest: Type | None = None
+        openness: typetree.Openness = "silent"
+        rest: typetree.Type | None = None
         others = schema.get("additionalProperties")
         if others is None and _EVALUATING.isdisjoint(schema):
             others = schema.get("unevaluatedProperties")
@@ -353,45 +336,56 @@ class _Compiler:
         elif others is True or isinstance(others, Mapping):
             openness, rest = "open", self._type(others, kinds.ANY, depth + 1)
 
-        properties: list[Property] = []
+        properties: list[typetree.Property] = []
         if isinstance(declared, Mapping):
             for name, sub in declared.items():
                 if self._nodes < 0:
                     # The budget is used up: other properties are allowed and of any type.
-                    return ObjectOf(tuple(properties), "open", UNKNOWN)
+                    return typetree.ObjectOf(tuple(properties), "open", typetree.UNKNOWN)
                 if isinstance(name, str) and len(name) <= kinds.MAX_LITERAL:
                     type_ = self._type(sub, kinds.ANY, depth + 1)
-                    properties.append(Property(name, type_, name in required, property_doc(sub, name, self._max_doc)))
+                    properties.append(
+                        typetree.Property(name, type_, name in required, property_doc(sub, name, self._max_doc))
+                    )
                 else:
-                    openness, rest = "open", UNKNOWN  # the property is left out, so the type must allow any other
+                    openness, rest = (
+                        "open",
+                        typetree.UNKNOWN,
+                    )  # the property is left out, so the type must allow any other
         if "patternProperties" in schema or "propertyNames" in schema:
-            return self._with_patterns(schema, ObjectOf(tuple(properties), openness, rest), required, depth)
+            return self._with_patterns(schema, typetree.ObjectOf(tuple(properties), openness, rest), required, depth)
         if required and not required.issubset(declared if isinstance(declared, Mapping) else ()):
-            properties.extend(self._undeclared(properties, required, rest or UNKNOWN))
-        result = ObjectOf(tuple(properties), openness, rest)
+            properties.extend(self._undeclared(properties, required, rest or typetree.UNKNOWN))
+        result = typetree.ObjectOf(tuple(properties), openness, rest)
         if "dependentRequired" in schema or "dependencies" in schema:
             return kinds.apply_dependent_required(result, schema.get("dependentRequired", schema.get("dependencies")))
         return result
 
-    def _undeclared(self, properties: Sequence[Property], required: set[str], type_: Type) -> list[Property]:
+    def _undeclared(
+        self, properties: Sequence[typetree.Property], required: set[str], type_: typetree.Type
+    ) -> list[typetree.Property]:
         missing = sorted(required.difference(p.name for p in properties))
-        return [Property(name, type_, True, declared=False) for name in missing[:MAX_ALTERNATIVES]]
+        return [typetree.Property(name, type_, True, declared=False) for name in missing[: typetree.MAX_ALTERNATIVES]]
 
-    def _with_patterns(self, schema: Mapping[str, Any], plain: ObjectOf, required: set[str], depth: int) -> Type:
+    def _with_patterns(
+        self, schema: Mapping[str, Any], plain: typetree.ObjectOf, required: set[str], depth: int
+    ) -> typetree.Type:
         """Return an object with types for names that match patterns, as far as TypeScript can express them."""
         openness, rest = plain.openness, plain.rest
         given = schema.get("patternProperties")
         patterned = {
             pattern: self._type(sub, kinds.ANY, depth + 1)
-            for pattern, sub in list(given.items() if isinstance(given, Mapping) else ())[:MAX_ALTERNATIVES]
+            for pattern, sub in list(given.items() if isinstance(given, Mapping) else ())[: typetree.MAX_ALTERNATIVES]
             if isinstance(pattern, str)
         }
         if isinstance(given, Mapping) and len(given) > len(patterned):
-            openness, rest = "open", UNKNOWN
+            openness, rest = "open", typetree.UNKNOWN
         properties = list(plain.properties)
-        properties.extend(self._undeclared(properties, required, UNKNOWN if patterned else rest or UNKNOWN))
+        properties.extend(
+            self._undeclared(properties, required, typetree.UNKNOWN if patterned else rest or typetree.UNKNOWN)
+        )
         names = {p.name for p in properties}
-        templates: tuple[tuple[str, Type], ...] = ()
+        templates: tuple[tuple[str, typetree.Type], ...] = ()
         if patterned:
             template = template_of(next(iter(patterned))) if len(patterned) == 1 else None
             # TypeScript requires that a declared property which matches a template has the template's type.
@@ -399,8 +393,8 @@ class _Compiler:
                 templates = ((template, next(iter(patterned.values()))),)
             else:
                 # The names that match cannot be expressed, so other properties may have any of these types.
-                others: Type = NEVER if openness == "closed" else rest or UNKNOWN
-                openness, rest = "open", union([*patterned.values(), others])
+                others: typetree.Type = typetree.NEVER if openness == "closed" else rest or typetree.UNKNOWN
+                openness, rest = "open", typetree.union([*patterned.values(), others])
         elif openness != "closed":
             allowed = schema.get("propertyNames")
             if isinstance(allowed, Mapping) and isinstance(allowed.get("$ref"), str):
@@ -410,16 +404,16 @@ class _Compiler:
                 choice = [allowed["const"]] if "const" in allowed else allowed.get("enum")
                 pattern = allowed.get("pattern")
                 template = template_of(pattern) if isinstance(pattern, str) else None
-                if isinstance(choice, list) and len(choice) <= MAX_ALTERNATIVES:
+                if isinstance(choice, list) and len(choice) <= typetree.MAX_ALTERNATIVES:
                     free = dict.fromkeys(
                         name for name in choice if isinstance(name, str) and name not in required | names
                     )
-                    properties.extend(Property(name, rest or UNKNOWN) for name in free)
+                    properties.extend(typetree.Property(name, rest or typetree.UNKNOWN) for name in free)
                     openness, rest = "closed", None
                 elif template is not None and not any(matches(template, name) for name in names):
-                    templates = ((template, rest or UNKNOWN),)
+                    templates = ((template, rest or typetree.UNKNOWN),)
                     openness, rest = "closed", None
-        return ObjectOf(tuple(properties), openness, rest, templates)
+        return typetree.ObjectOf(tuple(properties), openness, rest, templates)
 
 
 _BOUNDS: Final = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))

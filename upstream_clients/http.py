@@ -20,14 +20,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 
-from upstream_clients.error_mapping import (
-    HttpFault,
-    is_session_refused,
-    login_needed,
-    login_trouble,
-    more_rights_needed,
-    unreachable,
-)
+from upstream_clients import error_mapping
 from upstream_clients.errors import LoginError, LoginRefused, StoreError
 from upstream_clients.fetch import same_origin
 from upstream_clients.jsonrpc import INTERNAL_ERROR, readable_error
@@ -37,8 +30,6 @@ from upstream_clients.token_store import Login, LoginStore, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
-
-    from upstream_clients.error_mapping import HttpWatch
 
 
 logger = logging.getLogger(__name__)
@@ -77,7 +68,7 @@ class _Failure:
 
     status: int
     message: str
-    fault: HttpFault
+    fault: error_mapping.HttpFault
     code: int = INTERNAL_ERROR
     headers: dict[str, str] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -98,7 +89,12 @@ class McpHttpClient(httpx2.AsyncClient):
     """
 
     def __init__(
-        self, spec: UpstreamSpec, watch: HttpWatch, bearer: Bearer | None = None, *, is_session: bool = False
+        self,
+        spec: UpstreamSpec,
+        watch: error_mapping.HttpWatch,
+        bearer: Bearer | None = None,
+        *,
+        is_session: bool = False,
     ) -> None:
         super().__init__(headers=dict(spec.headers), timeout=TIMEOUT, limits=LIMITS)
         self._bearer = bearer
@@ -155,11 +151,15 @@ class McpHttpClient(httpx2.AsyncClient):
         try:
             response = await self._send_logged_in(request, **options)
         except LoginError as error:
-            fault = HttpFault(None, sent=False)
-            return _Failure(HTTPStatus.BAD_GATEWAY, login_trouble(self._spec, error), fault).response(request)
+            fault = error_mapping.HttpFault(None, sent=False)
+            return _Failure(HTTPStatus.BAD_GATEWAY, error_mapping.login_trouble(self._spec, error), fault).response(
+                request
+            )
         except httpx2.TransportError as error:
-            fault = HttpFault(None, sent=not isinstance(error, NEVER_SENT))
-            return _Failure(HTTPStatus.BAD_GATEWAY, unreachable(self._spec, error), fault).response(request)
+            fault = error_mapping.HttpFault(None, sent=not isinstance(error, NEVER_SENT))
+            return _Failure(HTTPStatus.BAD_GATEWAY, error_mapping.unreachable(self._spec, error), fault).response(
+                request
+            )
         if response.status_code >= 400:
             self._watch.refused_status = response.status_code
             if (refusal := await self._login_refusal(response)) is not None:
@@ -206,8 +206,8 @@ class McpHttpClient(httpx2.AsyncClient):
 
     async def _login_refusal(self, response: httpx2.Response) -> _Failure | None:
         if self._watch.logged_out:
-            fault = HttpFault(HTTPStatus.UNAUTHORIZED, sent=False, login=True)
-            return _Failure(HTTPStatus.UNAUTHORIZED, login_needed(self._spec), fault)
+            fault = error_mapping.HttpFault(HTTPStatus.UNAUTHORIZED, sent=False, login=True)
+            return _Failure(HTTPStatus.UNAUTHORIZED, error_mapping.login_needed(self._spec), fault)
         if self._bearer is None or response.status_code != HTTPStatus.FORBIDDEN:
             return None
         challenge = read_challenge(response.headers.get("www-authenticate"))
@@ -217,9 +217,9 @@ class McpHttpClient(httpx2.AsyncClient):
             try:
                 await self._bearer.request_scope(challenge.scope)
             except LoginError as error:
-                logger.warning("server %r: %s", self._spec.name, login_trouble(self._spec, error))
-        fault = HttpFault(HTTPStatus.FORBIDDEN, sent=False, login=True)
-        return _Failure(HTTPStatus.FORBIDDEN, more_rights_needed(self._spec, challenge.scope), fault)
+                logger.warning("server %r: %s", self._spec.name, error_mapping.login_trouble(self._spec, error))
+        fault = error_mapping.HttpFault(HTTPStatus.FORBIDDEN, sent=False, login=True)
+        return _Failure(HTTPStatus.FORBIDDEN, error_mapping.more_rights_needed(self._spec, challenge.scope), fault)
 
 
 def _may_follow(sent: httpx2.Request, following: httpx2.Request) -> bool:
@@ -265,10 +265,10 @@ async def _read_failure(response: httpx2.Response, *, in_session: bool) -> _Fail
     # An error status without a JSON-RPC answer comes from a proxy in front of the server, which has not passed the
     # request on. With 5xx, the server itself may have failed while it handled the request.
     is_answer = "jsonrpc" in answer or error is answer.get("error")
-    session_lost = in_session and is_session_refused(
+    session_lost = in_session and error_mapping.is_session_refused(
         status, error["code"] if is_answer else None, body.decode("utf-8", "replace")
     )
-    fault = HttpFault(
+    fault = error_mapping.HttpFault(
         status,
         sent=status >= HTTPStatus.INTERNAL_SERVER_ERROR or (is_answer and not session_lost),
         answered=is_answer,

@@ -26,22 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
     from types import TracebackType
 
+    from upstream_clients import tools
     from upstream_clients.listing import ListingCache
     from upstream_clients.server_log import ServerLog
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.tools import (
-        CallOptions,
-        ItemSource,
-        JsonObject,
-        LogFn,
-        LogLevel,
-        RequestOptions,
-        ResourceListing,
-        RootsFn,
-        ToolOutcome,
-        UpdateFn,
-        UpstreamView,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +45,7 @@ class ServerStatus:
     """
 
     number: int
-    view: UpstreamView
+    view: tools.UpstreamView
     pids: tuple[int, ...]
     calls: int
     ready_seconds: float | None
@@ -124,11 +112,11 @@ class UpstreamPool:
                 await process.ended.wait()
         return None
 
-    def views(self) -> tuple[UpstreamView, ...]:
+    def views(self) -> tuple[tools.UpstreamView, ...]:
         """Return a view of every server, in the order of the specs."""
         return tuple(source.view() for source in self._sources.values())
 
-    def source(self, name: str, client: str | None = None) -> ItemSource:
+    def source(self, name: str, client: str | None = None) -> tools.ItemSource:
         """Return one server, for calls of a client; see `offer_roots`. Raises `KeyError` for an unknown name."""
         if client is None:
             return self._sources[name]
@@ -170,7 +158,7 @@ class UpstreamPool:
 
     # Clients.
 
-    def offer_roots(self, client: str | None, list_roots: RootsFn | None) -> None:
+    def offer_roots(self, client: str | None, list_roots: tools.RootsFn | None) -> None:
         """Note a connected client, before its first call; see `SharedServers.offer_roots`."""
         self._servers.offer_roots(client, list_roots)
 
@@ -328,13 +316,15 @@ class _PoolSource:
     def name(self) -> str:
         return self.use.spec.name
 
-    def view(self) -> UpstreamView:
+    def view(self) -> tools.UpstreamView:
         return self.use.view()
 
     def __repr__(self) -> str:
         return repr(self.use.server.main.upstream)
 
-    async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
+    async def call_tool(
+        self, tool: str, arguments: tools.JsonObject, **options: Unpack[tools.CallOptions]
+    ) -> tools.ToolOutcome:
         while True:
             upstream = await self._upstream()
             try:
@@ -342,7 +332,7 @@ class _PoolSource:
             except Misdirected:
                 continue
 
-    async def list_resources(self) -> ResourceListing:
+    async def list_resources(self) -> tools.ResourceListing:
         use = self.use
         if use.over is None:
             # A further process is not started as long as the list of the main one is known.
@@ -352,7 +342,7 @@ class _PoolSource:
                 return await main.list_resources()
         return await (await self._upstream()).list_resources()
 
-    async def subscribe(self, uri: str, on_update: UpdateFn) -> Callable[[], None]:
+    async def subscribe(self, uri: str, on_update: tools.UpdateFn) -> Callable[[], None]:
         remove = await (await self._upstream()).subscribe(uri, on_update)
 
         def again(use: ServerUse) -> Callable[[], None]:
@@ -362,7 +352,7 @@ class _PoolSource:
         return self._observe(remove, again)
 
     def on_log(
-        self, listener: LogFn, level: LogLevel, owner: str | None = None, *, known_only: bool = False
+        self, listener: tools.LogFn, level: tools.LogLevel, owner: str | None = None, *, known_only: bool = False
     ) -> Callable[[], None]:
         def begin(use: ServerUse) -> Callable[[], None]:
             listeners = use.server.log_listeners
@@ -377,7 +367,9 @@ class _PoolSource:
         observation.begin(self.use)
         return observation.end
 
-    async def request(self, method: str, params: JsonObject, **options: Unpack[RequestOptions]) -> JsonObject:
+    async def request(
+        self, method: str, params: tools.JsonObject, **options: Unpack[tools.RequestOptions]
+    ) -> tools.JsonObject:
         while True:
             upstream = await self._upstream()
             with suppress(Misdirected):
@@ -497,7 +489,7 @@ class SharedServers:
 
     # Clients.
 
-    def offer_roots(self, client: str | None, list_roots: RootsFn | None) -> None:
+    def offer_roots(self, client: str | None, list_roots: tools.RootsFn | None) -> None:
         """Note a connected client.
 
         Args:

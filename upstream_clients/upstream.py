@@ -16,18 +16,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
+from upstream_clients import resource_state
 from upstream_clients.direct import Answer
 from upstream_clients.error_mapping import lost_again
 from upstream_clients.errors import SessionLost, UpstreamCallError, UpstreamClientError, UpstreamUnavailable
 from upstream_clients.fair_limiter import Call, CallsInFlight, CallUser, FairLimiter, Slot
 from upstream_clients.questions import CallQuestions, send_until_result
-from upstream_clients.resource_state import (
-    AnswerCache,
-    PendingAnswer,
-    ReportedState,
-    ResourceSubscriptions,
-    StoredAnswer,
-)
 from upstream_clients.results import is_task, is_unfinished, read_outcome, without_client_fields
 from upstream_clients.server_log import LogListeners, ServerLog
 from upstream_clients.tools import Admission, ResourceListing, ToolOutcome, read_hint
@@ -79,7 +73,7 @@ class Clients(Protocol):
         ...
 
 
-class Upstream(ReportedState):
+class Upstream(resource_state.ReportedState):
     """An upstream as a `tools.ItemSource`.
 
     Attributes:
@@ -110,8 +104,8 @@ class Upstream(ReportedState):
         """
         super().__init__(spec, on_change, log, clock)
         self.calls = CallsInFlight(clock)
-        self.answers = AnswerCache()
-        self.subscriptions = ResourceSubscriptions(spec.name, self._wake)
+        self.answers = resource_state.AnswerCache()
+        self.subscriptions = resource_state.ResourceSubscriptions(spec.name, self._wake)
         self._logins: LoginStore | None = None
         self._limiter = limiter or FairLimiter(spec.max_concurrent_calls)
         self._clients = clients
@@ -373,10 +367,10 @@ class Upstream(ReportedState):
         """Note that a modern server is asked. Return a function that takes the result."""
         return partial(self._store, self.answers.begin(method, params, self.login_stamp()))
 
-    def _store(self, pending: PendingAnswer, result: JsonObject) -> None:
+    def _store(self, pending: resource_state.PendingAnswer, result: JsonObject) -> None:
         self.answers.end(pending, result, self.clock(), self.login_stamp())
 
-    def _find_answer(self, method: str, params: JsonObject) -> StoredAnswer | None:
+    def _find_answer(self, method: str, params: JsonObject) -> resource_state.StoredAnswer | None:
         return self.answers.find(method, params, self.clock(), self.login_stamp()) if self.answers else None
 
     def login_stamp(self) -> Stamp:

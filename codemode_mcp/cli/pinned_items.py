@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from codemode_mcp.base.display import counted, plain
 from codemode_mcp.cli.messages import say_line, stop, stop_line, suggestion
+from codemode_mcp.rules.trust import pins_file
 from codemode_mcp.rules.trust.comparison import Acceptance, Listing, Mode, ServerPins, Stale, accept, compare, reject
 from codemode_mcp.rules.trust.findings import new_findings, tools_of_others
 from codemode_mcp.rules.trust.items import (
@@ -28,15 +29,6 @@ from codemode_mcp.rules.trust.items import (
     items_of,
     parse_reference,
     reference,
-)
-from codemode_mcp.rules.trust.pins_file import (
-    KINDS,
-    LockFile,
-    LockFileError,
-    PinsFolder,
-    PinsUnavailable,
-    lock_path,
-    read_lock_file,
 )
 from codemode_mcp.rules.trust.text_diff import differences_of
 from declarations.untrusted_text import escape_line
@@ -70,7 +62,7 @@ class PinnedServer:
     name: str
     mode: Mode
     pins: ServerPins
-    folder: PinsFolder
+    folder: pins_file.PinsFolder
     other_tools: frozenset[str] = frozenset()
 
     @cached_property
@@ -142,7 +134,7 @@ def find_items(config: str | None, item: str | None) -> PinnedItems:
     path, modes = read_modes(config)
     if not modes:
         say_line("no server is configured: see codemode-mcp import and add, or name a configuration with --config")
-    folder = PinsFolder(pins_folder(), path)
+    folder = pins_file.PinsFolder(pins_folder(), path)
     selected = None if item is None else parse_reference(item, modes)
     if item is not None and selected is None:
         stop(2, f"there is no server for {plain(item)!r}; {suggestion(item.partition('.')[0], modes)}")
@@ -151,7 +143,7 @@ def find_items(config: str | None, item: str | None) -> PinnedItems:
     for name in modes:
         try:
             loaded[name] = folder.load(name) or ServerPins(name)
-        except PinsUnavailable as error:
+        except pins_file.PinsUnavailable as error:
             problems.append(str(error))
     listed = [(name, tuple(pins.present.items)) for name, pins in loaded.items()]
     servers = [
@@ -201,7 +193,7 @@ def decide(server: PinnedServer, verb: Verb, reports: Collection[ItemReport], co
 
     try:
         after = server.folder.update(server.name, change)
-    except (Stale, PinsUnavailable) as error:
+    except (Stale, pins_file.PinsUnavailable) as error:
         stop_line(1, f"nothing of {server.name} was {verb}ed: {error}")
     if config is not None:
         _record(config, before, after)
@@ -302,10 +294,10 @@ def path_of(config: Path | None) -> Path:
     """Return the path of the lock file. End the command if there is no configuration file."""
     if config is None:
         stop_line(2, "a lock file stands beside a configuration file, and there is none; name one with --config FILE")
-    return lock_path(config)
+    return pins_file.lock_path(config)
 
 
-def lock_of(found: PinnedItems) -> tuple[LockFile, list[str], list[str]]:
+def lock_of(found: PinnedItems) -> tuple[pins_file.LockFile, list[str], list[str]]:
     """Return the lock file for all accepted items, sentences about what is missing in it, and about what is held."""
     servers: dict[str, Mapping[Key, Item]] = {}
     missing, held = [], []
@@ -331,9 +323,13 @@ def lock_of(found: PinnedItems) -> tuple[LockFile, list[str], list[str]]:
                     f"{counted(count, 'item')} of {server.name} held: the lock file has only what was accepted; look "
                     f"with codemode-mcp trust diff {server.name}"
                 )
-    folder = PinsFolder(pins_folder(), found.config)
+    folder = pins_file.PinsFolder(pins_folder(), found.config)
     names = folder.server_names([server.name for server in found.servers])
-    return LockFile(servers, names, {server.name: server.pins.names for server in found.servers}), missing, held
+    return (
+        pins_file.LockFile(servers, names, {server.name: server.pins.names for server in found.servers}),
+        missing,
+        held,
+    )
 
 
 def check_servers(config: str | None) -> tuple[Path, list[Difference]]:
@@ -345,8 +341,8 @@ def check_servers(config: str | None) -> tuple[Path, list[Difference]]:
     loaded = load(config, "warning", None)
     path = path_of(loaded.path)
     try:
-        lock = read_lock_file(path)
-    except LockFileError as error:
+        lock = pins_file.read_lock_file(path)
+    except pins_file.LockFileError as error:
         stop_line(2, error.problems[0])
     with logging_of(loaded, level="error"), plugins_on_stderr():
         views = anyio.run(_views_of, loaded)
@@ -362,7 +358,9 @@ async def _views_of(config: Config) -> list[UpstreamView]:
         return list(pool.views())
 
 
-def _differences(lock: LockFile, views: list[UpstreamView], written: Mapping[str, JsonObject]) -> Iterator[Difference]:
+def _differences(
+    lock: pins_file.LockFile, views: list[UpstreamView], written: Mapping[str, JsonObject]
+) -> Iterator[Difference]:
     configured = {view.name for view in views}
     for name in lock.servers:
         if name not in configured:
@@ -372,7 +370,7 @@ def _differences(lock: LockFile, views: list[UpstreamView], written: Mapping[str
         complete = _complete(view)
         if locked is None:
             yield Difference(view.name, "unlocked")
-        elif view.state != "ready" or complete != KINDS - {ENTRY_KEY[0]}:
+        elif view.state != "ready" or complete != pins_file.KINDS - {ENTRY_KEY[0]}:
             failed = (problem for problem in view.problems if problem.startswith(("prompts/", "resources/")))
             yield Difference(view.name, "unreachable", view.error or next(failed, "it has not answered in time"))
         else:

@@ -9,16 +9,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.audit.recordings.format import (
-    MAX_BYTES,
-    Answer,
-    NotReadable,
-    Opening,
-    Requests,
-    decode,
-    read_recording,
-    requested,
-)
+from codemode_mcp.audit.recordings import format as recorded
 from codemode_mcp.audit.recordings.masking import masked_names
 from codemode_mcp.audit.recordings.recordings import SUFFIX
 from codemode_mcp.cli.messages import say, say_line, stop, stop_line
@@ -27,7 +18,6 @@ from codemode_mcp.cli.serving_processes import find_run, recording_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.audit.recordings.format import Recording
     from codemode_mcp.server.control.endpoints import Endpoint
 
 
@@ -43,14 +33,14 @@ def make_way(path: Path) -> None:
         stop(2, f"there is no folder {path.parent}; create it, or name another file for the recording")
     try:
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            first = file.readline(MAX_BYTES)
+            first = file.readline(recorded.MAX_BYTES)
     except FileNotFoundError:
         return
     except OSError as error:
         stop(1, f"cannot replace {path}: {error.strerror or error}; name another file for the recording")
     try:
-        is_recording = isinstance(decode(first), Opening)
-    except NotReadable:
+        is_recording = isinstance(recorded.decode(first), recorded.Opening)
+    except recorded.NotReadable:
         is_recording = False
     if not is_recording:
         stop(2, f"{path} exists and is not a recording, so it is not replaced; name another file")
@@ -107,19 +97,19 @@ def write_private(path: Path, data: bytes) -> None:
 
 def describe(path: Path) -> None:
     try:
-        found = read_recording(path)
+        found = recorded.read_recording(path)
         masked = masked_names(path.read_text("utf-8", "surrogatepass"))
-    except (NotReadable, OSError) as error:
+    except (recorded.NotReadable, OSError) as error:
         stop_line(1, f"{path} cannot be read again: {error}")
     for line in described(found, masked):
         say_line(line)
 
 
-def described(recording: Recording, masked: list[str]) -> list[str]:
+def described(recording: recorded.Recording, masked: list[str]) -> list[str]:
     """Return sentences about what is in a recording. `masked`: the names of the secrets that were masked."""
-    calls = requested(recording)
-    answers = sum(isinstance(step, Answer) for step in recording.steps)
-    looked = sum(len(step.requests) for step in recording.steps if isinstance(step, Requests)) - calls
+    calls = recorded.requested(recording)
+    answers = sum(isinstance(step, recorded.Answer) for step in recording.steps)
+    looked = sum(len(step.requests) for step in recording.steps if isinstance(step, recorded.Requests)) - calls
     parts = [
         f"the program ({recording.opening.language}, {len(recording.opening.source)} characters)",
         f"the definitions of {_tools(recording)} tools",
@@ -144,7 +134,7 @@ def described(recording: Recording, masked: list[str]) -> list[str]:
     ]
 
 
-def _tools(recording: Recording) -> int:
+def _tools(recording: recorded.Recording) -> int:
     try:
         servers = json.loads(recording.catalog.text)["servers"]
         return sum(len(each["tools"]) for each in servers)

@@ -34,25 +34,8 @@ from codemode_mcp.base.settings import (
     keys_of,
     setting,
 )
+from codemode_mcp.config import nodes
 from codemode_mcp.config.expand import Expander, Reading
-from codemode_mcp.config.nodes import (
-    ANNOTATION_TESTS,
-    Node,
-    Report,
-    array_of,
-    describe,
-    id_pattern,
-    is_resource_url,
-    is_safe_url,
-    missing_reasons,
-    nearest,
-    quote,
-    read_fields,
-    readers_of,
-    scope,
-    section,
-    text_that,
-)
 from codemode_mcp.config.secret_values import SecretValues
 from codemode_mcp.config.servers import ROOT_KEYS, read_servers
 from codemode_mcp.config.source import FileState, SourceError, file_states, parse, read_file
@@ -188,11 +171,11 @@ def load_config(
     (file_state,) = file_states((path,))
     value = _read(path, admit)
     if not isinstance(value, dict):
-        raise ConfigError((f"{printable(path)} contains {describe(value, secret=True)}; expected an object",))
+        raise ConfigError((f"{printable(path)} contains {nodes.describe(value, secret=True)}; expected an object",))
 
     check_kind(path, value)
-    report, secrets = Report(), SecretValues()
-    fields = Node(value, "", report).fields(_KEYS, foreign=FOREIGN_KEYS)
+    report, secrets = nodes.Report(), SecretValues()
+    fields = nodes.Node(value, "", report).fields(_KEYS, foreign=FOREIGN_KEYS)
     expander = Expander(environ, path.parent, reading or Reading())
     lock = None
     if locked:
@@ -204,11 +187,11 @@ def load_config(
     servers = read_servers(roots, expander, secrets, sets_aside=True)
     tools = read_tools(fields["tools"], expander) if "tools" in fields else ToolSettings()
     # Null stands for the defaults here, as a missing key does.
-    given = {key: fields.get(key) or Node(None, key, report) for key in _KEYS}
+    given = {key: fields.get(key) or nodes.Node(None, key, report) for key in _KEYS}
     tools = replace(tools, clients=read_clients(given["clients"]), expose=read_expose(given["expose"]))
-    log = section(given["log"], LogSettings, file=expander.unexpanded_path)
-    instance = section(given["instance"], InstanceSettings)
-    ui = section(given["ui"], UiSettings)
+    log = nodes.section(given["log"], LogSettings, file=expander.unexpanded_path)
+    instance = nodes.section(given["instance"], InstanceSettings)
+    ui = nodes.section(given["ui"], UiSettings)
     audit = _audit(given["audit"], expander)
     http, store = HttpSection(), StoreSection()
     http.read(given["http"], expander, secrets)
@@ -260,9 +243,11 @@ def _read(path: Path, admit: Admit | None) -> Any:
 
 def check_kind(path: Path, value: Mapping[str, Any]) -> None:
     """Refuse the settings file of an MCP client: it has servers and many other keys. Raises `ConfigError`."""
-    unknown = [key for key in value if key not in _KEYS and key not in FOREIGN_KEYS and nearest(key, _KEYS) is None]
+    unknown = [
+        key for key in value if key not in _KEYS and key not in FOREIGN_KEYS and nodes.nearest(key, _KEYS) is None
+    ]
     if len(unknown) > 1 and any(key in value for key in ROOT_KEYS):
-        shown = ", ".join(map(quote, unknown[:3])) + (", ..." if len(unknown) > 3 else "")
+        shown = ", ".join(map(nodes.quote, unknown[:3])) + (", ..." if len(unknown) > 3 else "")
         raise ConfigError(
             (
                 f"{printable(path)} looks like the settings of an MCP client: besides servers, it has {shown}; "
@@ -286,8 +271,8 @@ def load_store(path: Path | None, *, environ: Mapping[str, str], admit: Admit | 
     value = _read(path, admit)
     if not isinstance(value, dict) or "store" not in value:
         return None
-    report, secrets, store = Report(), SecretValues(), StoreSection()
-    store.read(Node(value["store"], "store", report), Expander(environ, path.parent), secrets)
+    report, secrets, store = nodes.Report(), SecretValues(), StoreSection()
+    store.read(nodes.Node(value["store"], "store", report), Expander(environ, path.parent), secrets)
     report.raise_problems()
     secrets.run()
     report.raise_problems()
@@ -302,18 +287,18 @@ def load_audit(path: Path, *, admit: Admit | None = None) -> AuditSettings:
     """
     path = Path(os.path.abspath(path))
     value = _read(path, admit)
-    report = Report()
+    report = nodes.Report()
     given = value.get("audit") if isinstance(value, dict) else None
-    settings = _audit(Node(given, "audit", report), Expander({}, path.parent))
+    settings = _audit(nodes.Node(given, "audit", report), Expander({}, path.parent))
     report.raise_problems()
     return settings
 
 
-def _audit(node: Node, expander: Expander) -> AuditSettings:
-    def file(node: Node) -> str | None:
+def _audit(node: nodes.Node, expander: Expander) -> AuditSettings:
+    def file(node: nodes.Node) -> str | None:
         return None if node.value is None else expander.unexpanded_path(node)
 
-    return section(node, AuditSettings, trajectory=file, recordings=file)
+    return nodes.section(node, AuditSettings, trajectory=file, recordings=file)
 
 
 # The sections `store`, `http` and `plugins`.
@@ -345,7 +330,7 @@ class StoreSection:
     settings: StoreSettings | None = None
     secrets: list[str] = field(default_factory=list)
 
-    def read(self, node: Node, expander: Expander, secrets: SecretValues) -> None:
+    def read(self, node: nodes.Node, expander: Expander, secrets: SecretValues) -> None:
         if node.value is None:
             return
         fields = node.fields(keys_of(StoreSettings))
@@ -376,7 +361,7 @@ class StoreSection:
             for item in key.items() if isinstance(key.value, list) else (key,):
                 secrets.read(item, expander, self._take_key)
 
-    def _read_path(self, node: Node, expander: Expander, kind: StoreKind) -> None:
+    def _read_path(self, node: nodes.Node, expander: Expander, kind: StoreKind) -> None:
         if kind != "sqlite":
             node.fail(f'is only for "sqlite"; "{kind}" has no file')
             return
@@ -386,7 +371,7 @@ class StoreSection:
         elif node.valid:
             self.settings = StoreSettings(kind, path=str(expander.path(node)))
 
-    def _take_url(self, node: Node, text: str) -> None:
+    def _take_url(self, node: nodes.Node, text: str) -> None:
         # Most configurations have no such address, so most processes do not import this module.
         from codemode_mcp.stores.schema import BadAddress, address
 
@@ -403,7 +388,7 @@ class StoreSection:
         assert self.settings is not None
         self.settings = replace(self.settings, url=text)
 
-    def _take_key(self, node: Node, text: str) -> None:
+    def _take_key(self, node: nodes.Node, text: str) -> None:
         text = text.strip()
         key = key_of(text)
         if key is None:
@@ -447,10 +432,10 @@ MIN_TOKEN = 16
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _AUTHORITY = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:[0-9]{1,5})?"
-_HOST = text_that(
+_HOST = nodes.text_that(
     re.compile(_AUTHORITY).fullmatch, 'expected "host" or "host:port", without wildcards, a scheme or a path'
 )
-_ORIGIN = text_that(
+_ORIGIN = nodes.text_that(
     re.compile(f"https?://{_AUTHORITY}").fullmatch,
     'expected an origin such as "https://app.example", without wildcards or a path',
 )
@@ -462,21 +447,21 @@ class HttpSection:
 
     settings: HttpSettings = field(default_factory=HttpSettings)
 
-    def read(self, node: Node, expander: Expander, secrets: SecretValues) -> None:
+    def read(self, node: nodes.Node, expander: Expander, secrets: SecretValues) -> None:
         if node.value is None:
             return
         lists = {
-            "allowed_hosts": array_of(_HOST),
-            "allowed_origins": array_of(_ORIGIN),
-            "trusted_proxies": array_of(_network),
+            "allowed_hosts": nodes.array_of(_HOST),
+            "allowed_origins": nodes.array_of(_ORIGIN),
+            "trusted_proxies": nodes.array_of(_network),
         }
-        given = node.settings(readers_of(HttpSettings, oauth=lambda node: node, **lists))
+        given = node.settings(nodes.readers_of(HttpSettings, oauth=lambda node: node, **lists))
         auth = given.pop("auth", None)
         self.settings = HttpSettings(**given)
         if auth is not None and auth.value is not None:
             self._read_auth(replace(auth, secret=True), expander, secrets)
 
-    def _read_auth(self, node: Node, expander: Expander, secrets: SecretValues) -> None:
+    def _read_auth(self, node: nodes.Node, expander: Expander, secrets: SecretValues) -> None:
         fields = node.fields(("tokens", *keys_of(IssuerSettings)))
         oauth = {key: fields[key] for key in keys_of(IssuerSettings) if key in fields}
         if "tokens" in fields and oauth:
@@ -486,7 +471,7 @@ class HttpSection:
         elif oauth:
             self._read_oauth(node, oauth, expander)
 
-    def _read_tokens(self, node: Node, expander: Expander, secrets: SecretValues) -> None:
+    def _read_tokens(self, node: nodes.Node, expander: Expander, secrets: SecretValues) -> None:
         if not isinstance(node.value, list) or not node.value:
             node.fail_type('a non-empty array of {"name": ..., "token": ...}')
             return
@@ -503,12 +488,16 @@ class HttpSection:
                 fields["name"].fail("another token has this name; give each token its own name")
             names.add(name)
             # Messages quote nothing of `auth` except groups, which are not secret.
-            groups = array_of(Node.nonblank)(replace(fields["groups"], secret=False)) if "groups" in fields else ()
+            groups = (
+                nodes.array_of(nodes.Node.nonblank)(replace(fields["groups"], secret=False))
+                if "groups" in fields
+                else ()
+            )
             secrets.read(
                 fields["token"], expander, partial(self._add, StaticToken(name, b"", tuple(dict.fromkeys(groups))))
             )
 
-    def _add(self, principal: StaticToken, node: Node, token: str) -> None:
+    def _add(self, principal: StaticToken, node: nodes.Node, token: str) -> None:
         if len(token) < MIN_TOKEN:
             node.fail(f"a token needs at least {MIN_TOKEN} characters; make one with `openssl rand -hex 32`")
         elif not _TOKEN.fullmatch(token):
@@ -520,27 +509,27 @@ class HttpSection:
             tokens = (*self.settings.tokens, replace(principal, digest=digest))
             self.settings = replace(self.settings, tokens=tokens)
 
-    def _read_oauth(self, node: Node, fields: Mapping[str, Node], expander: Expander) -> None:
+    def _read_oauth(self, node: nodes.Node, fields: Mapping[str, nodes.Node], expander: Expander) -> None:
         for key in ("issuer", "audience"):
             if key not in fields:
                 node.fail(f"needs `{key}` too")
-        given = read_fields(
+        given = nodes.read_fields(
             fields,
             {
                 **dict.fromkeys(("issuer", "resource", "jwksUrl"), expander.text),
                 "audience": expander.nonblank,
-                "scopes": array_of(scope),
-                "groupsClaim": Node.nonblank,
+                "scopes": nodes.array_of(nodes.scope),
+                "groupsClaim": nodes.Node.nonblank,
             },
         )
         if not node.valid:
             return
         for key, field_name in (("issuer", "issuer"), ("jwksUrl", "jwks_url")):
-            if key in fields and fields[key].valid and not is_safe_url(given[field_name]):
+            if key in fields and fields[key].valid and not nodes.is_safe_url(given[field_name]):
                 fields[key].fail("expected a URL with https; http is allowed for localhost only")
         resource = fields.get("resource", fields["audience"])
         given.setdefault("resource", given["audience"])
-        if resource.valid and not is_resource_url(given["resource"]):
+        if resource.valid and not nodes.is_resource_url(given["resource"]):
             resource.fail(
                 "expected the URL that clients use for this server"
                 if "resource" in fields
@@ -549,7 +538,7 @@ class HttpSection:
         self.settings = replace(self.settings, oauth=IssuerSettings(**given))
 
 
-def _network(node: Node) -> str:
+def _network(node: nodes.Node) -> str:
     text = node.text()
     try:
         return str(ipaddress.ip_network(text))
@@ -564,33 +553,33 @@ _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _DEFAULT_ATTRIBUTE = "register"
 
 
-def read_plugins(node: Node, expander: Expander) -> tuple[PluginSettings, ...]:
+def read_plugins(node: nodes.Node, expander: Expander) -> tuple[PluginSettings, ...]:
     """Return the plugins in the order of the file, including disabled ones."""
     if node.value is None:
         return ()
     return tuple(_plugin(name, replace(entry, secret=True), expander.fresh()) for name, entry in node.entries().items())
 
 
-def _plugin(name: str, node: Node, expander: Expander) -> PluginSettings:
+def _plugin(name: str, node: nodes.Node, expander: Expander) -> PluginSettings:
     if not _NAME.fullmatch(name):
         node.fail("the name of a plugin must begin with a letter, and have at most 64 letters, digits, `_` and `-`")
     missing: dict[str, dict[str, None]] = {}
     node = replace(node, report=replace(node.report, missing=missing))
     given = node.settings(
-        readers_of(
+        nodes.readers_of(
             PluginSettings,
             module=lambda node: None if node.value is None else _module(node),
             config=lambda node: _config(node, expander),
-            hooks=array_of(_grant),
-            middleware=array_of(_grant),
+            hooks=nodes.array_of(_grant),
+            middleware=nodes.array_of(_grant),
         )
     )
     if "config" in given:
         given["secrets"] = (*expander.used, *_secrets(given["config"]))
-    return PluginSettings(name, **given, unusable=missing_reasons(missing))
+    return PluginSettings(name, **given, unusable=nodes.missing_reasons(missing))
 
 
-def _config(node: Node, expander: Expander) -> dict[str, Any]:
+def _config(node: nodes.Node, expander: Expander) -> dict[str, Any]:
     if not isinstance(node.value, dict):
         node.fail_type("an object with settings of the plugin")
         return {}
@@ -610,7 +599,7 @@ def _secrets(value: Any, *, is_secret: bool = False) -> Iterator[str]:
                 yield from _secrets(item, is_secret=is_secret)
 
 
-def _module(node: Node) -> str | None:
+def _module(node: nodes.Node) -> str | None:
     """Return `module:attribute` or `path/file.py:attribute`, with `register` as the default attribute."""
     text = node.nonblank().strip()
     if not node.valid:
@@ -619,12 +608,12 @@ def _module(node: Node) -> str | None:
     if text.endswith(".py") or not colon:
         module, attribute = text, _DEFAULT_ATTRIBUTE
     if not _MODULE.fullmatch(attribute) or not (module.endswith(".py") or _MODULE.fullmatch(module)):
-        node.fail(f'{quote(text)} is neither "package.module:function" nor "folder/file.py:function"')
+        node.fail(f'{nodes.quote(text)} is neither "package.module:function" nor "folder/file.py:function"')
     return f"{module}:{attribute}"
 
 
-def _grant(node: Node) -> str:
-    pattern = id_pattern(node)
-    if pattern in ANNOTATION_TESTS:
-        node.fail(f"{quote(pattern)} is an annotation test; grants are ids or globs of ids")
+def _grant(node: nodes.Node) -> str:
+    pattern = nodes.id_pattern(node)
+    if pattern in nodes.ANNOTATION_TESTS:
+        node.fail(f"{nodes.quote(pattern)} is an annotation test; grants are ids or globs of ids")
     return pattern

@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from codemode_mcp.base.settings import keys_of, ranges, setting, whole
+from codemode_mcp.config import nodes
 from codemode_mcp.config.expand import Expander, read_env_file
 from codemode_mcp.config.literals import secret_args
-from codemode_mcp.config.nodes import (
-    Node,
-    array_of,
-    describe,
-    is_http_url,
-    missing_reasons,
-    nearest,
-    read_fields,
-    readers_of,
-)
 from codemode_mcp.config.server_auth import HEADER_NAME, NOT_IN_A_HEADER, AuthReader, ServerAuth
 from codemode_mcp.rules.trust.comparison import Mode  # noqa: TC001 - the types of fields are read
 from upstream_clients.environment import plain_values, secrets_passed_on
@@ -39,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from codemode_mcp.config.nodes import Readers
     from codemode_mcp.config.secret_values import SecretValues
 
 
@@ -130,14 +120,14 @@ _MAX_TIME = 10**9
 _NOT_IN_A_VARIABLE = re.compile("[=\0\ud800-\udfff]")
 
 
-def _positive(node: Node) -> int:
+def _positive(node: nodes.Node) -> int:
     return node.integer("a positive integer", lowest=1)
 
 
-_LIMITS: Readers = {
+_LIMITS: nodes.Readers = {
     "timeoutMs": _positive,
-    "description": Node.text,
-    **{key: readers_of(EntryKeys)[key] for key in ("start", "share")},
+    "description": nodes.Node.text,
+    **{key: nodes.readers_of(EntryKeys)[key] for key in ("start", "share")},
     "idleSeconds": lambda node: min(node.integer("an integer of 0 or more", lowest=0), _MAX_TIME),
     "maxConcurrentCalls": _positive,
 }
@@ -154,8 +144,8 @@ class EntryReader:
     """
 
     name: str
-    node: Node
-    fields: Mapping[str, Node]
+    node: nodes.Node
+    fields: Mapping[str, nodes.Node]
     expander: Expander
     secrets: SecretValues
     set_value: Callable[[Table, str, str], None]
@@ -173,7 +163,7 @@ class EntryReader:
         url = self._url() if api is None else api.base_url
         headers = self._table("headers")
         auth = self._auth(is_api=api is not None)
-        limits = read_fields(fields, _LIMITS)
+        limits = nodes.read_fields(fields, _LIMITS)
         if api is not None:
             limits["refresh_seconds"] = api.refresh_seconds
         if "connectTimeoutMs" in fields:
@@ -226,20 +216,20 @@ class EntryReader:
             self._refuse(("headers", "auth"), "url")
             for each, kind in declared:
                 if kind != "stdio":
-                    each.fail(f'{describe(each.value)} contradicts `command`; allowed: "stdio"')
+                    each.fail(f'{nodes.describe(each.value)} contradicts `command`; allowed: "stdio"')
             return "stdio"
         elif api:
             self._refuse(_PROCESS_KEYS, "command")
             for each, kind in declared:
                 if kind != "openapi":
-                    each.fail(f'{describe(each.value)} contradicts `openapi`; allowed: "openapi"')
+                    each.fail(f'{nodes.describe(each.value)} contradicts `openapi`; allowed: "openapi"')
             return "openapi"
         elif remote:
             self._refuse(_PROCESS_KEYS, "command")
             for each, kind in declared:
                 if kind in ("stdio", "openapi"):
-                    each.fail(f'{describe(each.value)} contradicts `url`; allowed: "http", "sse"')
-        elif not any(nearest(key, KEYS) in ("command", "url", "serverUrl", "openapi") for key in self.node.value):
+                    each.fail(f'{nodes.describe(each.value)} contradicts `url`; allowed: "http", "sse"')
+        elif not any(nodes.nearest(key, KEYS) in ("command", "url", "serverUrl", "openapi") for key in self.node.value):
             self.node.fail("needs `command` for a local server, `url` for a remote server, or `openapi` for an API")
         return declared[0][1] if declared else "auto"
 
@@ -249,7 +239,7 @@ class EntryReader:
                 self.fields[key].fail(f"`{key}` is only for a server with `{owner}`")
 
     def _command_line(self) -> tuple[str | None, tuple[str, ...]]:
-        args = array_of(self.expander.text)(self.fields["args"]) if "args" in self.fields else ()
+        args = nodes.array_of(self.expander.text)(self.fields["args"]) if "args" in self.fields else ()
         if "command" not in self.fields:
             return None, args
         command = self.expander.nonblank(self.fields["command"])
@@ -262,7 +252,7 @@ class EntryReader:
         if len(set(urls.values())) > 1 and all(self.fields[key].valid for key in urls):
             self.node.fail("`url` and `serverUrl` differ; keep one")
         for key, url in urls.items():
-            if self.fields[key].valid and not is_http_url(url):
+            if self.fields[key].valid and not nodes.is_http_url(url):
                 self.fields[key].refuse("expected a URL like https://host/path; allowed: http and https")
         return next(iter(urls.values()), None)
 
@@ -288,11 +278,11 @@ class EntryReader:
         members = given.items() if isinstance(given, dict) else ()
         return frozenset(key for key, value in members if value is None)
 
-    def _read_secret(self, node: Node, table: Table, key: str, values: dict[str, Any]) -> None:
+    def _read_secret(self, node: nodes.Node, table: Table, key: str, values: dict[str, Any]) -> None:
         """Add a value to `values`, or pass it to `set_value` later if a program or the keyring has it."""
         is_literal = isinstance(node.value, str)
 
-        def take(node: Node, value: str) -> None:
+        def take(node: nodes.Node, value: str) -> None:
             if table == "headers" and NOT_IN_A_HEADER.search(value):
                 node.refuse("the value has a character that is not allowed in headers, such as a line break")
             elif is_literal:
@@ -318,7 +308,7 @@ def unusable_spec(name: str, transport: TransportKind, missing: Mapping[str, Map
     Args:
         missing: messages by the path of their key.
     """
-    return UpstreamSpec(name, transport, unusable=f"server {name!r} is disabled: {missing_reasons(missing)}")
+    return UpstreamSpec(name, transport, unusable=f"server {name!r} is disabled: {nodes.missing_reasons(missing)}")
 
 
 _LAUNCHERS = frozenset(
@@ -389,7 +379,7 @@ class ApiDocument:
     other_origins: tuple[str, ...]
 
 
-def read_api_document(fields: Mapping[str, Node], expander: Expander) -> ApiDocument | None:
+def read_api_document(fields: Mapping[str, nodes.Node], expander: Expander) -> ApiDocument | None:
     """Return the place of a document; None if the entry has none. Report problems."""
     if "openapi" not in fields:
         for key in ("baseUrl", "otherOrigins", "refreshSeconds"):
@@ -401,7 +391,7 @@ def read_api_document(fields: Mapping[str, Node], expander: Expander) -> ApiDocu
     if not node.valid:
         pass
     elif is_url(document):
-        if not is_http_url(document):
+        if not nodes.is_http_url(document):
             node.refuse("expected a file or a URL like https://host/openapi.json")
     elif "://" in document:
         node.refuse("expected a file or a URL like https://host/openapi.json; allowed: http and https")
@@ -417,7 +407,7 @@ def read_api_document(fields: Mapping[str, Node], expander: Expander) -> ApiDocu
         refresh_seconds = float(refresh.clamped(ranges(EntryKeys)["refreshSeconds"]))
         if node.valid and not is_url(document):
             refresh.note("has no effect, because the document is a file, which is read when it changes")
-    read_origins = array_of(lambda node: _origin(node, expander))
+    read_origins = nodes.array_of(lambda node: _origin(node, expander))
     origins = read_origins(fields["otherOrigins"]) if "otherOrigins" in fields else ()
     return ApiDocument(document, version, base_url, refresh_seconds, origins)
 
@@ -430,11 +420,11 @@ def _version(path: Path) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_size
 
 
-def _base_url(node: Node, expander: Expander) -> str:
+def _base_url(node: nodes.Node, expander: Expander) -> str:
     url = expander.text(node)
     if not node.valid:
         return url
-    if not is_http_url(url):
+    if not nodes.is_http_url(url):
         node.refuse("expected a URL like https://host/path; allowed: http and https")
         return url
     parts = urlsplit(url)
@@ -447,8 +437,8 @@ def _base_url(node: Node, expander: Expander) -> str:
     return url
 
 
-def _origin(node: Node, expander: Expander) -> str:
+def _origin(node: nodes.Node, expander: Expander) -> str:
     text = expander.text(node)
-    if node.valid and not (_ORIGIN.fullmatch(text) and is_http_url(text)):
+    if node.valid and not (_ORIGIN.fullmatch(text) and nodes.is_http_url(text)):
         node.refuse('expected an origin like "https://upload.example", without wildcards or a path')
     return text.removesuffix("/")

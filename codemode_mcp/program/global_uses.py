@@ -8,23 +8,8 @@ from typing import TYPE_CHECKING, Final
 from codemode_mcp.base.did_you_mean import nearest
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.text import listed
+from codemode_mcp.program import syntax
 from codemode_mcp.program.inspection import CELL_FILES, ProgramCall
-from codemode_mcp.program.syntax import (
-    MEMBER_ACCESS,
-    PATTERNS,
-    TRANSPARENT,
-    Scope,
-    is_callee,
-    is_target,
-    literal_of,
-    member_of,
-    name_of,
-    operator_of,
-    outermost,
-    span_of,
-    text_of,
-    words,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -34,15 +19,15 @@ if TYPE_CHECKING:
     from codemode_mcp.base.settings import Language
 
 
-LOADERS = words("require define System module")
+LOADERS = syntax.words("require define System module")
 """Names of module loaders. Every read is refused unless the program declares the name itself."""
 
-_LOADER_CALLS = words("require createRequire importScripts")
+_LOADER_CALLS = syntax.words("require createRequire importScripts")
 
 _LOADER_MEMBERS: dict[str, frozenset[str]] = {
-    "require": words("resolve cache main extensions"),
-    "module": words("exports require createRequire"),
-    "process": words("binding getBuiltinModule mainModule"),
+    "require": syntax.words("resolve cache main extensions"),
+    "module": syntax.words("exports require createRequire"),
+    "process": syntax.words("binding getBuiltinModule mainModule"),
 }
 
 _STRAY_IMPORT = re.compile(r"""import\s*(?:[({*"']|\.\s*meta\b|[\w$]+\s*(?:from\b|[,=]))""")
@@ -51,7 +36,7 @@ _STRAY_EXPORT = re.compile(
     r"export\s*(?:[{*=]|(?:default|const|let|var|function|class|async|type|interface|enum|abstract|declare)\b)"
 )
 
-_NO_READ = words("ERROR nested_identifier type_predicate asserts import_alias")
+_NO_READ = syntax.words("ERROR nested_identifier type_predicate asserts import_alias")
 """Types of parents of names that are not values. In text that does not parse, a word may be anything."""
 
 _SYNTAX = {"import_statement": "`import`", "call_expression": "`import()`", "meta_property": "`import.meta`"}
@@ -81,12 +66,12 @@ class ModuleAccess:
         reads = [read for read in self._reads if read[1] == "require" or read[1] not in self._tested]
         return sorted(self._loads + reads)
 
-    def add_syntax(self, path: list[Node], scope: Scope) -> None:
+    def add_syntax(self, path: list[Node], scope: syntax.Scope) -> None:
         """Add an `import` or `export`, unless it exports from a TypeScript namespace."""
         leaf, parent = path[-1], path[-2].type
         if parent == "import":  # the keyword as an expression is a node of its own
             parent = path[-3].type
-        start = span_of(leaf).start
+        start = syntax.span_of(leaf).start
         wording = _SYNTAX.get(parent, f"`{leaf.type}`")
         if parent in ("export_statement", "import_alias"):
             if scope.namespace and path[-2].child_by_field_name("source") is None:
@@ -109,13 +94,13 @@ class ModuleAccess:
             True if the program assigns to the name of a loader, which then is its own.
         """
         leaf, parent = path[-1], path[-2]
-        at = span_of(leaf).start
+        at = syntax.span_of(leaf).start
         if name == "exports":
             # `exports.x = 1`: member access and assignment both begin with the name.
-            inner, outer = parent.type in MEMBER_ACCESS, path[-3].type == "assignment_expression"
+            inner, outer = parent.type in syntax.MEMBER_ACCESS, path[-3].type == "assignment_expression"
             if inner and outer and parent.start_byte == path[-3].start_byte == leaf.start_byte:
                 self.add_load(at, name, name)
-        elif name in _LOADER_CALLS and is_callee(leaf, parent):
+        elif name in _LOADER_CALLS and syntax.is_callee(leaf, parent):
             self.add_load(at, name, f"{name}()")
         elif member is not None and member in _LOADER_MEMBERS.get(name, ()):
             self.add_load(at, name, f"{name}.{member}")
@@ -126,16 +111,18 @@ class ModuleAccess:
     def _add_loader(self, path: list[Node], name: str, member: str | None) -> bool:
         parent = path[-2]
         if name != "require" and (
-            (parent.type == "assignment_expression" and is_target(path, len(path) - 1))
+            (parent.type == "assignment_expression" and syntax.is_target(path, len(path) - 1))
             or (parent.type == "for_in_statement" and parent.child_by_field_name("left") == path[-1])
         ):
             return True
-        around = path[outermost(path, len(path) - 1, TRANSPARENT) - 1]
-        if operator_of(around) == "typeof":
+        around = path[syntax.outermost(path, len(path) - 1, syntax.TRANSPARENT) - 1]
+        if syntax.operator_of(around) == "typeof":
             self._tested.add(name)
-        elif parent.type not in _NO_READ and parent.type not in PATTERNS:
-            wording = f"{name}()" if is_callee(path[-1], parent) else name if member is None else f"{name}.{member}"
-            self.add_read(span_of(path[-1]).start, name, wording)
+        elif parent.type not in _NO_READ and parent.type not in syntax.PATTERNS:
+            wording = (
+                f"{name}()" if syntax.is_callee(path[-1], parent) else name if member is None else f"{name}.{member}"
+            )
+            self.add_read(syntax.span_of(path[-1]).start, name, wording)
         return False
 
 
@@ -160,23 +147,23 @@ class ProgramUses:
         self._inspected = False
         """True if the program lists the names, or passes them on."""
 
-    def add_reference(self, path: list[Node], at: int, scope: Scope) -> None:
+    def add_reference(self, path: list[Node], at: int, scope: syntax.Scope) -> None:
         parent = path[-2]
-        if parent.type in MEMBER_ACCESS and parent.start_byte == path[-1].start_byte:
-            name = member_of(self._units, parent)
+        if parent.type in syntax.MEMBER_ACCESS and parent.start_byte == path[-1].start_byte:
+            name = syntax.member_of(self._units, parent)
             if name is None:
                 self._inspected = True
-            elif is_callee(path[-2], path[-3]) and not _is_optional(parent) and not _is_optional(path[-3]):
+            elif syntax.is_callee(path[-2], path[-3]) and not _is_optional(parent) and not _is_optional(path[-3]):
                 if not scope.caught:
                     self._calls.append((at, name))
             else:
                 self._probed.add(name)
-        elif operator_of(parent) == "in":
-            tested = literal_of(self._units, parent.children[0])
+        elif syntax.operator_of(parent) == "in":
+            tested = syntax.literal_of(self._units, parent.children[0])
             self._inspected = self._inspected or tested is None
             if tested is not None:
                 self._probed.add(tested)
-        elif operator_of(parent) != "typeof":
+        elif syntax.operator_of(parent) != "typeof":
             self._inspected = True
 
     def calls(self, position: Callable[[int], tuple[int, int]]) -> tuple[ProgramCall, ...]:
@@ -237,7 +224,7 @@ def _is_optional(node: Node) -> bool:
 # `globalThis["In" + "tl"]`, is not found, and is refused there.
 
 
-METHODS: Final = words(
+METHODS: Final = syntax.words(
     "toLocaleString toLocaleDateString toLocaleTimeString localeCompare toLocaleUpperCase toLocaleLowerCase"
 )
 """Methods that take locales."""
@@ -266,14 +253,14 @@ def is_beyond_prelude(units: str, path: list[Node]) -> bool:
     Args:
         path: the path to the name, which is `Intl` or one of `METHODS`.
     """
-    name, access = name_of(units, path[-1]), path[-2]
+    name, access = syntax.name_of(units, path[-1]), path[-2]
     if name == "Intl":
         return True
     if access.type != "member_expression":
         # A pattern takes the method from its object. Otherwise the program defines a member with this name.
         return "pattern" in access.type or "pattern" in path[-1].type
     call = path[-3]
-    arguments = call.child_by_field_name("arguments") if is_callee(access, call) else None
+    arguments = call.child_by_field_name("arguments") if syntax.is_callee(access, call) else None
     if arguments is None:
         return True
     given = [node for node in arguments.named_children if node.type != "comment"]
@@ -281,12 +268,12 @@ def is_beyond_prelude(units: str, path: list[Node]) -> bool:
         return not all(_is_usual(units, node) for node in given[1:])
     if not given:
         return False
-    options = [node for node in given[1:] if text_of(units, node) != "undefined"]
+    options = [node for node in given[1:] if syntax.text_of(units, node) != "undefined"]
     return not _is_usual(units, given[0]) or not all(_is_light(units, name, node) for node in options)
 
 
 def _is_usual(units: str, locale: Node) -> bool:
-    return text_of(units, locale) == "undefined" or literal_of(units, locale) in {"en-US", "en"}
+    return syntax.text_of(units, locale) == "undefined" or syntax.literal_of(units, locale) in {"en-US", "en"}
 
 
 def _is_light(units: str, method: str, options: Node) -> bool:
@@ -301,7 +288,7 @@ def _is_light(units: str, method: str, options: Node) -> bool:
         if (
             key is None
             or member.type not in {"pair", "shorthand_property_identifier"}
-            or text_of(units, key) not in known
+            or syntax.text_of(units, key) not in known
         ):
             return False
     return True

@@ -9,20 +9,8 @@ from typing import TYPE_CHECKING
 from codemode_mcp.base.did_you_mean import nearest, normalize_name
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.text import listed
+from codemode_mcp.program import syntax
 from codemode_mcp.program.inspection import CELL_FILES, MemberCall, Preflight
-from codemode_mcp.program.syntax import (
-    MEMBER_ACCESS,
-    TRANSPARENT,
-    is_callee,
-    is_target,
-    literal_of,
-    member_of,
-    operator_of,
-    outermost,
-    span_of,
-    text_of,
-    words,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -30,12 +18,11 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
     from codemode_mcp.base.settings import Language
-    from codemode_mcp.program.syntax import Scope
 
 
 _TESTING_OPERATORS = frozenset(("&&", "||", "??", "==", "===", "!=", "!==", "instanceof"))
-_CONDITIONAL_STATEMENTS = words("if_statement while_statement do_statement")
-_PASSES_MEMBERS = words("arguments spread_element for_in_statement")
+_CONDITIONAL_STATEMENTS = syntax.words("if_statement while_statement do_statement")
+_PASSES_MEMBERS = syntax.words("arguments spread_element for_in_statement")
 _NON_NULL = frozenset(("non_null_expression",))
 
 
@@ -106,36 +93,36 @@ class McpUses:
         """Add a use of a server, or of an unknown one, that does not rely on its existence."""
         self._uses.append(_Use(at, server))
 
-    def add_reference(self, path: list[Node], scope: Scope) -> None:
-        at, parent = span_of(path[-1]).start, path[-2]
-        if parent.type in MEMBER_ACCESS and parent.start_byte == path[-1].start_byte:
-            server = member_of(self._units, parent)
+    def add_reference(self, path: list[Node], scope: syntax.Scope) -> None:
+        at, parent = syntax.span_of(path[-1]).start, path[-2]
+        if parent.type in syntax.MEMBER_ACCESS and parent.start_byte == path[-1].start_byte:
+            server = syntax.member_of(self._units, parent)
             if server is None or server == "$api" or server in OBJECT_PROTOTYPE:
                 self.add(at, None)
             else:
                 self._add_server(path, scope, at, server)
         elif parent.type == "variable_declarator":
             self._add_destructured(parent, at, scope)
-        elif operator_of(parent) == "in":
-            server = literal_of(self._units, parent.children[0])
+        elif syntax.operator_of(parent) == "in":
+            server = syntax.literal_of(self._units, parent.children[0])
             self.add(at, server)
             if server is not None:
                 self._probed.add((server, None))
-        elif operator_of(parent) != "typeof":
+        elif syntax.operator_of(parent) != "typeof":
             self.add(at, None)
 
-    def _add_server(self, path: list[Node], scope: Scope, at: int, server: str) -> None:
-        index = outermost(path, len(path) - 2, _NON_NULL)
+    def _add_server(self, path: list[Node], scope: syntax.Scope, at: int, server: str) -> None:
+        index = syntax.outermost(path, len(path) - 2, _NON_NULL)
         optional = _is_optional(path[-2])
         user = path[index - 1]
         named = member = None
-        if user.type in MEMBER_ACCESS and user.start_byte == path[index].start_byte:
+        if user.type in syntax.MEMBER_ACCESS and user.start_byte == path[index].start_byte:
             optional = optional or _is_optional(user)
-            named = member = member_of(self._units, user)
-            index = outermost(path, index - 1, _NON_NULL)
+            named = member = syntax.member_of(self._units, user)
+            index = syntax.outermost(path, index - 1, _NON_NULL)
             if member in GROUPS and self._add_operation(path, scope, at, (server, member), index, optional):
                 return
-            if is_callee(path[index], path[index - 1]):
+            if syntax.is_callee(path[index], path[index - 1]):
                 guarded = optional or _is_optional(path[index - 1])
             else:
                 guarded = optional or self._is_guarded(path, index)
@@ -144,9 +131,9 @@ class McpUses:
                 member = None
         else:
             guarded = optional or self._is_guarded(path, index)
-            if operator_of(user) == "in":
+            if syntax.operator_of(user) == "in":
                 guarded = True
-                tested = literal_of(self._units, user.children[0])
+                tested = syntax.literal_of(self._units, user.children[0])
                 if tested is None:
                     self._inspected.add(server)
                 else:
@@ -160,7 +147,7 @@ class McpUses:
         self._uses.append(_Use(at, server, member, checked=not (guarded or scope.caught), named=named))
 
     def _add_operation(
-        self, path: list[Node], scope: Scope, at: int, group: tuple[str, str], index: int, optional: bool
+        self, path: list[Node], scope: syntax.Scope, at: int, group: tuple[str, str], index: int, optional: bool
     ) -> bool:
         """Add a read of `MCP.<server>.resources` or `.prompts`, if one of its members is called or tested for.
 
@@ -169,23 +156,23 @@ class McpUses:
         """
         user = path[index - 1]
         server, member = group
-        if operator_of(user) == "in" and user.start_byte != path[index].start_byte:
-            tested = literal_of(self._units, user.children[0])
+        if syntax.operator_of(user) == "in" and user.start_byte != path[index].start_byte:
+            tested = syntax.literal_of(self._units, user.children[0])
             self._probed.add((server, member if tested is None else f"{member}.{tested}"))
             self._probed.add((server, member))
             self.add(at, server)
             return True
-        if user.type not in MEMBER_ACCESS or user.start_byte != path[index].start_byte:
+        if user.type not in syntax.MEMBER_ACCESS or user.start_byte != path[index].start_byte:
             return False
         guarded = optional or _is_optional(user)
         if guarded:
             self._probed.add(group)
         if optional:
             self._probed.add((server, None))
-        operation = member_of(self._units, user)
+        operation = syntax.member_of(self._units, user)
         named = None if operation is None else f"{member}.{operation}"
-        index = outermost(path, index - 1, _NON_NULL)
-        if is_callee(path[index], path[index - 1]):
+        index = syntax.outermost(path, index - 1, _NON_NULL)
+        if syntax.is_callee(path[index], path[index - 1]):
             guarded = guarded or _is_optional(path[index - 1])
         elif self._is_guarded(path, index):
             guarded = True
@@ -196,7 +183,7 @@ class McpUses:
         self._uses.append(_Use(at, server, member, operation, not (guarded or scope.caught), named))
         return True
 
-    def _add_destructured(self, declarator: Node, at: int, scope: Scope) -> None:
+    def _add_destructured(self, declarator: Node, at: int, scope: syntax.Scope) -> None:
         """Add `const { github } = MCP`."""
         pattern = declarator.child_by_field_name("name")
         if pattern is None or pattern.type != "object_pattern":
@@ -207,13 +194,13 @@ class McpUses:
             has_default = False
             match part.type:
                 case "shorthand_property_identifier_pattern":
-                    name = text_of(self._units, part)
+                    name = syntax.text_of(self._units, part)
                 case "object_assignment_pattern":
-                    name, has_default = text_of(self._units, part.children[0]), True
+                    name, has_default = syntax.text_of(self._units, part.children[0]), True
                 case "pair_pattern":
                     key, value = part.children[0], part.child_by_field_name("value")
                     is_name = key.type == "property_identifier"
-                    name = text_of(self._units, key) if is_name else literal_of(self._units, key)
+                    name = syntax.text_of(self._units, key) if is_name else syntax.literal_of(self._units, key)
                     has_default = value is not None and value.type == "assignment_pattern"
                 case "comment":
                     continue
@@ -223,15 +210,15 @@ class McpUses:
 
     def _is_guarded(self, path: list[Node], index: int) -> bool:
         """Return True if the expression at `path[index]` is only tested, or assigned to."""
-        if is_target(path, index):
+        if syntax.is_target(path, index):
             return True
-        index = outermost(path, index, TRANSPARENT)
+        index = syntax.outermost(path, index, syntax.TRANSPARENT)
         node, user = path[index], path[index - 1]
         match user.type:
             case "unary_expression":
-                return operator_of(user) in {"!", "typeof", "delete"}
+                return syntax.operator_of(user) in {"!", "typeof", "delete"}
             case "binary_expression":
-                return operator_of(user) in _TESTING_OPERATORS
+                return syntax.operator_of(user) in _TESTING_OPERATORS
             case "ternary_expression":
                 return user.start_byte == node.start_byte
         return user.type in _CONDITIONAL_STATEMENTS
@@ -312,7 +299,7 @@ def contested_names(found: Preflight, contested: Mapping[str, str]) -> list[str]
 _MAX_CONTESTED = 3
 
 
-OBJECT_PROTOTYPE = words(
+OBJECT_PROTOTYPE = syntax.words(
     "constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf __proto__ "
     "__defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__"
 )
@@ -358,7 +345,7 @@ def _unknown_member(call: MemberCall, members: Mapping[str, Collection[str] | No
     return f"{text} {_suggest(member, known, f'{_expression(call.server)} has')} {_read_advice(call.server)}"
 
 
-_CALLERS = words("call callTool call_tool execute invoke request run tool")
+_CALLERS = syntax.words("call callTool call_tool execute invoke request run tool")
 """Names of functions by which other systems call any tool."""
 
 

@@ -16,29 +16,11 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from codemode_mcp.base.errors import ProgramError
-from codemode_mcp.program import global_uses
+from codemode_mcp.program import global_uses, syntax
 from codemode_mcp.program.global_uses import LOADERS, WORDS, ModuleAccess, ProgramUses
 from codemode_mcp.program.inspection import CELL_FILES, RETURN, Called, Insertion, Preflight, returned_span
 from codemode_mcp.program.mcp_uses import McpUses
 from codemode_mcp.program.program_form import CALL, whole_function
-from codemode_mcp.program.syntax import (
-    MEMBER_ACCESS,
-    Lines,
-    Scope,
-    Span,
-    from_utf16_units,
-    is_target,
-    leaves,
-    literal_of,
-    member_of,
-    name_of,
-    parameters,
-    parse,
-    span_of,
-    unescaped,
-    utf16_units,
-    words,
-)
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Tree
@@ -54,7 +36,7 @@ _LONE_RETURN = re.compile("\r(?!\n)")
 
 def parse_program(units: str) -> Tree | None:
     """Parse a program that `utf16_units` has returned, with white space that the parser does not know."""
-    return parse(_ODD_SPACE.sub(" ", _LONE_RETURN.sub("\n", units)))
+    return syntax.parse(_ODD_SPACE.sub(" ", _LONE_RETURN.sub("\n", units)))
 
 
 def inspect(source: str, language: Language) -> Preflight:
@@ -63,7 +45,7 @@ def inspect(source: str, language: Language) -> Preflight:
     Raises:
         ProgramError: `module_access_denied` with the position of the first access to a module.
     """
-    units = utf16_units(source)
+    units = syntax.utf16_units(source)
     tree = parse_program(units)
     if tree is None:
         return Preflight(source, None, None, (), broken=True, intl=WORDS.search(units) is not None)
@@ -77,7 +59,7 @@ def inspect(source: str, language: Language) -> Preflight:
         returning = f"{units[: span.start]}{RETURN}{units[span.start : span.end]}){units[span.end :]}"
     return Preflight(
         source=source,
-        returning=None if returning is None else from_utf16_units(returning),
+        returning=None if returning is None else syntax.from_utf16_units(returning),
         servers=finder.servers(),
         member_calls=finder.member_calls(),
         returned_at=None if span is None else finder.position(span.start),
@@ -110,7 +92,7 @@ def _rounded(finder: UseFinder, file: str) -> str:
 def uses_intl(source: str) -> bool:
     if WORDS.search(source) is None:
         return False
-    units = utf16_units(source)
+    units = syntax.utf16_units(source)
     tree = parse_program(units)
     if tree is None:
         return True
@@ -126,8 +108,8 @@ def _called(units: str, root: Node, finder: UseFinder) -> Called | None:
         return None
     finder.bind_globals(found.node)
     return Called(
-        text=from_utf16_units(found.called(units)),
-        plain=from_utf16_units(found.plain(units)),
+        text=syntax.from_utf16_units(found.called(units)),
+        plain=syntax.from_utf16_units(found.plain(units)),
         inserted=Insertion(*finder.position(found.value.start), len(CALL)),
         note=found.note,
     )
@@ -147,8 +129,10 @@ _MAX_DIGITS = 300
 """Digits beyond which every integer counts as rounded: longer ones are infinite."""
 _LONG_INTEGER = re.compile(r"(?<![\w$.])[1-9](?:_?[0-9]){15,}(?![\w$.])")
 
-_REACHES_MCP = words("MCP API eval Function")
-_NAMES = words("identifier property_identifier shorthand_property_identifier shorthand_property_identifier_pattern")
+_REACHES_MCP = syntax.words("MCP API eval Function")
+_NAMES = syntax.words(
+    "identifier property_identifier shorthand_property_identifier shorthand_property_identifier_pattern"
+)
 """Types of leaves that are names of values."""
 
 _DECLARATION_FILE = re.compile(r"mcp/([^/]+)\.d\.ts")
@@ -175,13 +159,15 @@ class UseFinder:
         self._modules = ModuleAccess(units)
         self._mcp = McpUses(units, functools.partial(self._is_shadowed, "MCP"))
         self._programs = ProgramUses(units, functools.partial(self._is_shadowed, "programs"))
-        self._declared: dict[str, list[Span]] = {}
+        self._declared: dict[str, list[syntax.Span]] = {}
 
     def read(self, tree: Tree) -> None:
         """Collect the uses in a tree. Called once, before the results are read."""
         hits = [match.start() for match in _WORDS.finditer(self._units)]
         if "\\u" in self._units:
-            escaped = (match for match in _ESCAPED.finditer(self._units) if _WORDS.fullmatch(unescaped(match[0])))
+            escaped = (
+                match for match in _ESCAPED.finditer(self._units) if _WORDS.fullmatch(syntax.unescaped(match[0]))
+            )
             hits = sorted({*hits, *(match.start() for match in escaped)})
         long = {match.start(): match[0] for match in _LONG_INTEGER.finditer(self._units)}
         if long:
@@ -192,15 +178,15 @@ class UseFinder:
             hits = sorted({*hits, *locales})
         if not hits:
             return
-        for path, scope in leaves(tree.root_node, hits):
+        for path, scope in syntax.leaves(tree.root_node, hits):
             leaf = path[-1]
             if locales and not self.intl and leaf.type in _NAMES and global_uses.WORDS.fullmatch(self._name(leaf)):
                 self.intl = global_uses.is_beyond_prelude(self._units, path)
             match leaf.type:
                 case "return":
                     self.returns = self.returns or scope.function is None
-                case "number" if _is_rounded(written := long.get(span_of(leaf).start, "0")):
-                    self.rounded.append((written, span_of(leaf).start))
+                case "number" if _is_rounded(written := long.get(syntax.span_of(leaf).start, "0")):
+                    self.rounded.append((written, syntax.span_of(leaf).start))
                 case "import" | "export":
                     self._modules.add_syntax(path, scope)
                 case "identifier" | "type_identifier" | "shorthand_property_identifier_pattern":
@@ -209,9 +195,9 @@ class UseFinder:
                     elif leaf.type == "identifier":
                         self._add_reference(path, scope)
                 case "shorthand_property_identifier" if self._name(leaf) in _REACHES_MCP:
-                    self._mcp.add(span_of(leaf).start, None)
+                    self._mcp.add(syntax.span_of(leaf).start, None)
                 case "shorthand_property_identifier" if self._name(leaf) in LOADERS:
-                    self._modules.add_read(span_of(leaf).start, self._name(leaf), self._name(leaf))
+                    self._modules.add_read(syntax.span_of(leaf).start, self._name(leaf), self._name(leaf))
 
     # results
 
@@ -245,7 +231,7 @@ class UseFinder:
 
         A parameter such as `{ MCP }` then names the global itself, so it does not shadow it.
         """
-        pattern = next(iter(parameters(function)), None)
+        pattern = next(iter(syntax.parameters(function)), None)
         if pattern is None:
             return
         parts = pattern.named_children if pattern.type == "object_pattern" else [pattern]
@@ -254,8 +240,8 @@ class UseFinder:
                 case "shorthand_property_identifier_pattern" | "object_assignment_pattern":
                     name = part if part.type == "shorthand_property_identifier_pattern" else part.children[0]
                     spans = self._declared.get("MCP", [])
-                    if self._name(name) == "MCP" and span_of(function) in spans:
-                        spans.remove(span_of(function))
+                    if self._name(name) == "MCP" and syntax.span_of(function) in spans:
+                        spans.remove(syntax.span_of(function))
                 case "comment":
                     continue
                 case "pair_pattern" if self._name(part.children[0]) not in _REACHES_MCP:
@@ -283,8 +269,8 @@ class UseFinder:
         return self._lines.position(at)
 
     @functools.cached_property
-    def _lines(self) -> Lines:
-        return Lines(self._units)
+    def _lines(self) -> syntax.Lines:
+        return syntax.Lines(self._units)
 
     def _is_shadowed(self, name: str, at: int) -> bool:
         spans = self._shadows.get(name)
@@ -294,11 +280,11 @@ class UseFinder:
         return nearest >= 0 and at < spans[nearest].end
 
     @functools.cached_property
-    def _shadows(self) -> dict[str, list[Span]]:
+    def _shadows(self) -> dict[str, list[syntax.Span]]:
         """The outermost spans in which each declared name hides the global one, sorted."""
-        merged: dict[str, list[Span]] = {}
+        merged: dict[str, list[syntax.Span]] = {}
         for name, spans in self._declared.items():
-            outermost: list[Span] = []
+            outermost: list[syntax.Span] = []
             for span in sorted(spans, key=lambda span: (span.start, -span.end)):
                 if not outermost or span.start >= outermost[-1].end:
                     outermost.append(span)
@@ -307,11 +293,11 @@ class UseFinder:
 
     # references
 
-    def _add_reference(self, path: list[Node], scope: Scope) -> None:
+    def _add_reference(self, path: list[Node], scope: syntax.Scope) -> None:
         leaf, parent = path[-1], path[-2]
-        name, at = self._name(leaf), span_of(leaf).start
-        is_object = parent.type in MEMBER_ACCESS and parent.start_byte == leaf.start_byte
-        member = member_of(self._units, parent) if is_object else None
+        name, at = self._name(leaf), syntax.span_of(leaf).start
+        is_object = parent.type in syntax.MEMBER_ACCESS and parent.start_byte == leaf.start_byte
+        member = syntax.member_of(self._units, parent) if is_object else None
         match name:
             case "MCP":
                 self._mcp.add_reference(path, scope)
@@ -326,11 +312,11 @@ class UseFinder:
                     self._mcp.add(at, None)
                 elif member == "require":
                     self._modules.add_load(at, name, "require")
-                elif member in LOADERS and is_target(path, len(path) - 2):
-                    self._declared.setdefault(member, []).append(span_of(path[0]))
+                elif member in LOADERS and syntax.is_target(path, len(path) - 2):
+                    self._declared.setdefault(member, []).append(syntax.span_of(path[0]))
             case _ if self._modules.add_reference(path, name, member):
                 # Assigning to the name of a loader declares it.
-                self._declared.setdefault(name, []).append(span_of(path[0]))
+                self._declared.setdefault(name, []).append(syntax.span_of(path[0]))
 
     def _server_of_read(self, path: list[Node]) -> str | None:
         """Return the server whose declarations `API.read("mcp/x.d.ts")` reads; None for the index and unknown files."""
@@ -338,12 +324,12 @@ class UseFinder:
         arguments = call.child_by_field_name("arguments") if call.type == "call_expression" else None
         if arguments is None or arguments.named_child_count != 1:
             return None
-        literal = literal_of(self._units, arguments.named_children[0])
+        literal = syntax.literal_of(self._units, arguments.named_children[0])
         file = _DECLARATION_FILE.fullmatch(literal) if literal is not None else None
         return file[1] if file is not None and file[1] != "index" else None
 
     def _name(self, node: Node) -> str:
-        return name_of(self._units, node)
+        return syntax.name_of(self._units, node)
 
 
 def _is_rounded(written: str) -> bool:

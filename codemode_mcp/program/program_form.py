@@ -16,17 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from codemode_mcp.base.errors import ProgramError
-from codemode_mcp.program.syntax import (
-    LINE_END,
-    TRANSPARENT,
-    Span,
-    parameters,
-    parse,
-    span_of,
-    text_of,
-    utf16_units,
-    words,
-)
+from codemode_mcp.program import syntax
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -52,9 +42,9 @@ FENCE = "```"
 _FENCE = re.compile(r"^\ufeff?[ \t]*+(?P<ticks>`{3,})[ \t]*+(?P<info>[^`\n]*+)$", re.MULTILINE)
 _LABEL = re.compile(r"\{?\.?(?P<label>[A-Za-z][\w+#.-]*+)?+[ \t]*+(?:\{.*|\}|[\w-]+=.*)?")
 """The language, with attributes that some renderers take: `js {1,3}`, `{.js}`, `ts title="main.ts"`."""
-_TYPESCRIPT = words("ts typescript tsx mts cts")
-_PYTHON_LABELS = words("py python python3")
-_SHELL = words("bash sh shell zsh console powershell")
+_TYPESCRIPT = syntax.words("ts typescript tsx mts cts")
+_PYTHON_LABELS = syntax.words("py python python3")
+_SHELL = syntax.words("bash sh shell zsh console powershell")
 
 _FENCED = "The program was in a Markdown fence; only the code in it was run."
 _AMID_TEXT = "The program was in a Markdown fence with text around it; only the code in the fence was run."
@@ -120,10 +110,10 @@ def _is_prose(source: str, at: int) -> bool:
     """Return True if a fence at `at` is not part of a comment, a string or a template of a program."""
     if source[:at].replace("\\`", "").count("`") % 2:
         return False
-    tree = parse(utf16_units(source))
+    tree = syntax.parse(syntax.utf16_units(source))
     if tree is None:
         return False
-    start = 2 * len(utf16_units(source[:at]))
+    start = 2 * len(syntax.utf16_units(source[:at]))
     node = tree.root_node.descendant_for_byte_range(start, start + 2)
     return node is None or node.type not in {"comment", "html_comment", "string", "string_fragment", "escape_sequence"}
 
@@ -152,9 +142,9 @@ CALL = "return ("
 """The text before the function in the program that is run."""
 
 _GLOBALS = "globalThis"
-_FUNCTION_VALUES = words("arrow_function function_expression")
-_NO_CODE = words("comment html_comment empty_statement hash_bang_line")
-_TYPES = words("type_alias_declaration interface_declaration ambient_declaration function_signature")
+_FUNCTION_VALUES = syntax.words("arrow_function function_expression")
+_NO_CODE = syntax.words("comment html_comment empty_statement hash_bang_line")
+_TYPES = syntax.words("type_alias_declaration interface_declaration ambient_declaration function_signature")
 _EXPORTS = re.compile(r"(?:module\s*\.\s*exports|exports\s*\.\s*default|module\s*\.\s*exports\s*\.\s*default)")
 
 _CALLED = "The program was one function; it was called for you"
@@ -176,7 +166,7 @@ class WholeFunction:
     """
 
     statement: int
-    value: Span
+    value: syntax.Span
     node: Node
     exported: str | None
     note: str
@@ -189,7 +179,7 @@ class WholeFunction:
         """Return the program with a call of the function. The end of the call is on a new last line."""
         start, end = self.value
         before = f"{units[: self.statement]}{_blank(units[self.statement : start])}"
-        argument = _GLOBALS if parameters(self.node) else ""
+        argument = _GLOBALS if syntax.parameters(self.node) else ""
         return f"{before}{CALL}{units[start:end]}{_blank(units[end:])}\n)({argument});"
 
 
@@ -218,10 +208,10 @@ def _of_expression(units: str, before: list[Node], statement: Node) -> WholeFunc
     expression = statement.children[0]
     if expression.type == "assignment_expression":
         left, right = expression.child_by_field_name("left"), expression.child_by_field_name("right")
-        if left is None or right is None or _EXPORTS.fullmatch(text_of(units, left)) is None:
+        if left is None or right is None or _EXPORTS.fullmatch(syntax.text_of(units, left)) is None:
             return None
         function = _function(units, before, right)
-        name = "module" if text_of(units, left).startswith("module") else "exports"
+        name = "module" if syntax.text_of(units, left).startswith("module") else "exports"
         return None if function is None else _found(statement, right, function, name, _EXPORTED)
     function = _function(units, [], expression)
     note = _CALLED if _declares_only_types(before) else _LAST
@@ -241,13 +231,13 @@ def _of_export(units: str, before: list[Node], statement: Node) -> WholeFunction
 
 
 def _found(statement: Node, value: Node, function: Node, exported: str | None, note: str) -> WholeFunction:
-    note += _WITH_GLOBALS if parameters(function) else "."
-    return WholeFunction(span_of(statement).start, span_of(value), function, exported, note)
+    note += _WITH_GLOBALS if syntax.parameters(function) else "."
+    return WholeFunction(syntax.span_of(statement).start, syntax.span_of(value), function, exported, note)
 
 
 def _function(units: str, before: list[Node], value: Node) -> Node | None:
     """Return the function that an expression is, or that it names and a statement in `before` declares."""
-    while value.type in TRANSPARENT and value.named_children:
+    while value.type in syntax.TRANSPARENT and value.named_children:
         inside = next((child for child in value.named_children if child.type not in _NO_CODE), None)
         if inside is None:
             return None
@@ -257,7 +247,12 @@ def _function(units: str, before: list[Node], value: Node) -> Node | None:
     if value.type != "identifier":
         return None
     return next(
-        (function for name, function in _functions(before) if text_of(units, name) == text_of(units, value)), None
+        (
+            function
+            for name, function in _functions(before)
+            if syntax.text_of(units, name) == syntax.text_of(units, value)
+        ),
+        None,
     )
 
 
@@ -382,7 +377,7 @@ _PYTHON = re.compile(
     re.MULTILINE,
 )
 PYTHON = "this looks like Python; exec runs JavaScript or TypeScript"
-_RESERVED = words(
+_RESERVED = syntax.words(
     "break case catch class const continue debugger default delete do else enum export extends false finally for "
     "function if import in instanceof new null return super switch this throw true try typeof var void while with"
 )
@@ -430,7 +425,7 @@ def syntax_hint(source: str, line: int, column: int, message: str) -> str:
         return " (this is JSON, not a program; write return (...) around it)"
     if looks_like_python(source):
         return f" ({PYTHON})"
-    lines = LINE_END.split(source)
+    lines = syntax.LINE_END.split(source)
     text = lines[line - 1] if line <= len(lines) else ""
     word = re.match(r"\w*", text[column - 1 :])
     if message == "unexpected character" and len(text) >= column:

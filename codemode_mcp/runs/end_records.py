@@ -13,18 +13,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
+from codemode_mcp.base import strict_json
 from codemode_mcp.base.errors import ErrorCode, Exceeded, ProgramError
-from codemode_mcp.base.strict_json import (
-    AnyForm,
-    Form,
-    Integer,
-    Number,
-    ascii_json,
-    convert_versioned,
-    form_from,
-    parse_json,
-    rejecting_damage,
-)
 from codemode_mcp.runs.calls.outcome import (
     CallRecord,
     CallStatus,
@@ -48,7 +38,7 @@ FORMAT: Final = 1
 CallerKind = Literal["stdio", "http"]
 
 
-class CallForm(Form, rename={"ended": "took", "read_only": "readOnly"}):
+class CallForm(strict_json.Form, rename={"ended": "took", "read_only": "readOnly"}):
     """The stored form of a `CallRecord`.
 
     Attributes:
@@ -56,25 +46,27 @@ class CallForm(Form, rename={"ended": "took", "read_only": "readOnly"}):
         ended: seconds from `began`; None if the call has not ended.
     """
 
-    id: Integer
+    id: strict_json.Integer
     tool: str
-    began: Number
-    ended: Number | None
+    began: strict_json.Number
+    ended: strict_json.Number | None
     status: CallStatus
-    size: Integer
+    size: strict_json.Integer
     dispatched: bool
     repeatable: bool
     read_only: bool
     path: str
     watched: bool
-    seen: dict[str, Integer]
+    seen: dict[str, strict_json.Integer]
 
 
-def stored_text(form: Form) -> str:
-    return f'{{"format":{FORMAT},{ascii_json(form)[1:]}'
+def stored_text(form: strict_json.Form) -> str:
+    return f'{{"format":{FORMAT},{strict_json.ascii_json(form)[1:]}'
 
 
-def read_stored(text: str, form: type[AnyForm], parse: Callable[[str], Any] = parse_json) -> AnyForm:
+def read_stored(
+    text: str, form: type[strict_json.AnyForm], parse: Callable[[str], Any] = strict_json.parse_json
+) -> strict_json.AnyForm:
     """Return the content of a stored text.
 
     Args:
@@ -83,14 +75,14 @@ def read_stored(text: str, form: type[AnyForm], parse: Callable[[str], Any] = pa
     Raises:
         ProgramError: `snapshot_restore_failed`: the text is damaged, or of another version.
     """
-    with rejecting_damage(not_restorable):
-        return convert_versioned(parse(text), form, FORMAT, not_restorable)
+    with strict_json.rejecting_damage(not_restorable):
+        return strict_json.convert_versioned(parse(text), form, FORMAT, not_restorable)
 
 
 def call_form(record: CallRecord, zero: float) -> CallForm:
     """Return the form of a record. `zero`: the time at which the run began, on the clock of the record."""
     ended = None if record.ended is None else record.ended - record.began
-    return form_from(CallForm, record, began=record.began - zero, ended=ended)
+    return strict_json.form_from(CallForm, record, began=record.began - zero, ended=ended)
 
 
 def call_record_of(form: CallForm, zero: float) -> CallRecord:
@@ -113,43 +105,43 @@ def not_restorable(why: str) -> ProgramError:
 # A field of a form has the name of the attribute from which it is filled.
 
 
-class _SnapshotUse(Form, rename=None):
-    size: Integer
+class _SnapshotUse(strict_json.Form, rename=None):
+    size: strict_json.Integer
     store: str
-    restored: Integer
+    restored: strict_json.Integer
     taken_over: bool
 
 
-class _Exceeded(Form):
+class _Exceeded(strict_json.Form):
     cap: str
-    figure: Integer
-    limit: Integer
+    figure: strict_json.Integer
+    limit: strict_json.Integer
 
 
-class _Usage(Form):
-    catalog_size: Integer
-    sources: dict[str, Integer]
-    execs: Integer
-    waits: Integer
-    searches: Integer
-    describes: Integer
-    call_count: Integer
+class _Usage(strict_json.Form):
+    catalog_size: strict_json.Integer
+    sources: dict[str, strict_json.Integer]
+    execs: strict_json.Integer
+    waits: strict_json.Integer
+    searches: strict_json.Integer
+    describes: strict_json.Integer
+    call_count: strict_json.Integer
     calls: list[CallForm]
-    snapshots: Integer
-    ms: Integer
+    snapshots: strict_json.Integer
+    ms: strict_json.Integer
     snapshot: _SnapshotUse | UnsetType = UNSET
     exceeded: _Exceeded | UnsetType = UNSET
 
 
-class _PendingCall(Form, array_like=True):
+class _PendingCall(strict_json.Form, array_like=True):
     id: str
     tool: str
     status: PendingStatus
-    elapsed_ms: Integer
+    elapsed_ms: strict_json.Integer
 
 
 class _Outcome(
-    Form,
+    strict_json.Form,
     omit_defaults=True,
     rename={"run_id": "run", "pending_total": "pendingTotal", "unanswerable": "nobodyAnswers"},
 ):
@@ -159,20 +151,20 @@ class _Outcome(
     usage: _Usage
     outputs: list[dict[str, Any]]
     notes: tuple[str, ...]
-    dropped: Integer
+    dropped: strict_json.Integer
     value: Any
     error: str
     code: ErrorCode
     reason: WaitingReason
     pending: list[_PendingCall]
-    pending_total: Integer
+    pending_total: strict_json.Integer
     yielded: str | None
     unanswerable: bool
     challenges: tuple[str, ...] = ()
     made: tuple[MadeCall, ...] = ()
 
 
-class _Answered(Form):
+class _Answered(strict_json.Form):
     """The last answer: either a whole outcome, or its differences from the outcome of the run.
 
     Attributes:
@@ -181,32 +173,34 @@ class _Answered(Form):
         whole: the last answer, if it differs in more than these.
     """
 
-    told: Integer | UnsetType = UNSET
-    dropped: Integer | UnsetType = UNSET
+    told: strict_json.Integer | UnsetType = UNSET
+    dropped: strict_json.Integer | UnsetType = UNSET
     whole: _Outcome | UnsetType = UNSET
 
 
-class _End(Form):
+class _End(strict_json.Form):
     whole: _Outcome
     answered: _Answered
 
 
-class _View(Form, rename={"age_ms": "age", "ended_ms": "ended", "expires_ms": "expires", "call_count": "calls"}):
+class _View(
+    strict_json.Form, rename={"age_ms": "age", "ended_ms": "ended", "expires_ms": "expires", "call_count": "calls"}
+):
     id: str
     state: RunState
     kind: CallerKind
     principal: str | None
-    age_ms: Integer
-    ended_ms: Integer | None
-    expires_ms: Integer | None
+    age_ms: strict_json.Integer
+    ended_ms: strict_json.Integer | None
+    expires_ms: strict_json.Integer | None
     observed: bool
     code: str | None
-    waits: Integer
-    snapshots: Integer
-    approvals: Integer
-    questions: Integer
-    timers: Integer
-    call_count: Integer
+    waits: strict_json.Integer
+    snapshots: strict_json.Integer
+    approvals: strict_json.Integer
+    questions: strict_json.Integer
+    timers: strict_json.Integer
+    call_count: strict_json.Integer
     made: tuple[MadeCall, ...] | UnsetType = UNSET
     """Absent in views of earlier versions."""
 
@@ -230,7 +224,7 @@ def outcome_text(pair: tuple[Outcome, Outcome], *, now: float | None = None) -> 
 def outcome_of(text: str) -> tuple[Outcome, Outcome]:
     """Return the outcomes of a text of `outcome_text`. Raises `ProgramError`, `snapshot_restore_failed`."""
     end = read_stored(text, _End)
-    with rejecting_damage(not_restorable):
+    with strict_json.rejecting_damage(not_restorable):
         whole, answered = _outcome(end.whole), end.answered
         if answered.whole is not UNSET:
             return _outcome(answered.whole), whole
@@ -241,16 +235,16 @@ def outcome_of(text: str) -> tuple[Outcome, Outcome]:
 
 def _outcome_form(outcome: Outcome, now: float | None) -> _Outcome:
     used = outcome.usage
-    usage = form_from(
+    usage = strict_json.form_from(
         _Usage,
         used,
         # Monotonic seconds mean nothing in another process. Only the durations are kept, from the time 0.
         calls=[call_form(_ended(record, now), record.began) for record in used.calls],
-        snapshot=UNSET if used.snapshot is None else form_from(_SnapshotUse, used.snapshot),
-        exceeded=UNSET if used.exceeded is None else form_from(_Exceeded, used.exceeded),
+        snapshot=UNSET if used.snapshot is None else strict_json.form_from(_SnapshotUse, used.snapshot),
+        exceeded=UNSET if used.exceeded is None else strict_json.form_from(_Exceeded, used.exceeded),
     )
-    return form_from(
-        _Outcome, outcome, usage=usage, pending=[form_from(_PendingCall, each) for each in outcome.pending]
+    return strict_json.form_from(
+        _Outcome, outcome, usage=usage, pending=[strict_json.form_from(_PendingCall, each) for each in outcome.pending]
     )
 
 
@@ -276,7 +270,7 @@ def _outcome(form: _Outcome) -> Outcome:
 
 def view_text(view: RunView) -> str:
     """Return a view as text, without its calls."""
-    return stored_text(form_from(_View, view, made=UNSET if view.made is None else view.made))
+    return stored_text(strict_json.form_from(_View, view, made=UNSET if view.made is None else view.made))
 
 
 def view_of(text: str) -> RunView:

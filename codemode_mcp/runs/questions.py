@@ -23,14 +23,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 
-from codemode_mcp.rules.policy.approval import (
-    ApprovalQuestion,
-    Verdict,
-    ask_for,
-    can_be_remembered,
-    is_cancel,
-    verdict_of,
-)
+from codemode_mcp.rules.policy import approval
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import QuestionRefused
 
@@ -38,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from codemode_mcp.base.settings import Via
-    from codemode_mcp.rules.policy.approval import ApprovalRequest, Remember
     from upstream_clients.tools import JsonObject, Question, QuestionMethod
 
     OnAnswer = Callable[[JsonObject | QuestionRefused, float | None], None]
@@ -120,9 +112,9 @@ class Client(Protocol):
         """Report progress of the open request. A message replaces an earlier unsent message of the same source."""
         ...
 
-    def way(self, question: Question | ApprovalQuestion) -> Way: ...
+    def way(self, question: Question | approval.ApprovalQuestion) -> Way: ...
 
-    async def ask(self, question: Question | ApprovalQuestion) -> JsonObject:
+    async def ask(self, question: Question | approval.ApprovalQuestion) -> JsonObject:
         """Ask a question whose way is "ask", and return the MCP result.
 
         Raises:
@@ -148,7 +140,7 @@ class OpenQuestion:
     """
 
     key: str
-    question: Question | ApprovalQuestion
+    question: Question | approval.ApprovalQuestion
     call: int | None
     began: float
     on_answer: OnAnswer | None = None
@@ -162,7 +154,7 @@ class OpenQuestion:
     @property
     def title(self) -> str:
         """The kind of question and its server, for the log."""
-        if isinstance(self.question, ApprovalQuestion):
+        if isinstance(self.question, approval.ApprovalQuestion):
             return "a question for approval"
         return f"a question of server {self.question.server!r}"
 
@@ -224,7 +216,7 @@ class Questions:
             return []
         return [each for each in self._open.values() if _way(each, client) == "return"]
 
-    def hand_out(self, client: Client | None) -> tuple[tuple[str, Question | ApprovalQuestion], ...]:
+    def hand_out(self, client: Client | None) -> tuple[tuple[str, Question | approval.ApprovalQuestion], ...]:
         """Return the questions for the answer to the client's request, by key, and mark them as shown."""
         found = self.returned_to(client)
         for each in found:
@@ -236,7 +228,7 @@ class Questions:
         """Return True if the client gets a question with its next request."""
         return client is not None and any(_way(each, client) == "later" for each in self._open.values())
 
-    async def put(self, call: int, question: Question | ApprovalQuestion, now: float) -> JsonObject:
+    async def put(self, call: int, question: Question | approval.ApprovalQuestion, now: float) -> JsonObject:
         """Put a question and wait for its answer. Cancelling withdraws the question.
 
         Raises:
@@ -270,7 +262,7 @@ class Questions:
     def show(
         self,
         key: str,
-        question: ApprovalQuestion,
+        question: approval.ApprovalQuestion,
         now: float,
         on_answer: OnAnswer,
     ) -> None:
@@ -364,9 +356,11 @@ class Questions:
                 each.asking.cancel()
 
 
-def _to_user_by_program(question: Question | ApprovalQuestion) -> bool:
+def _to_user_by_program(question: Question | approval.ApprovalQuestion) -> bool:
     return (
-        not isinstance(question, ApprovalQuestion) and question.by_program and question.method == "elicitation/create"
+        not isinstance(question, approval.ApprovalQuestion)
+        and question.by_program
+        and question.method == "elicitation/create"
     )
 
 
@@ -402,10 +396,10 @@ ask until a person gives in."""
 class _Waiting:
     """One waiting call. `since`: monotonic seconds."""
 
-    request: ApprovalRequest
+    request: approval.ApprovalRequest
     since: float
     decided: anyio.Event = field(default_factory=anyio.Event)
-    verdict: Verdict | None = None
+    verdict: approval.Verdict | None = None
 
 
 class Approvals:
@@ -452,7 +446,7 @@ class Approvals:
         return self._waiting.keys()
 
     @property
-    def requests(self) -> tuple[ApprovalRequest, ...]:
+    def requests(self) -> tuple[approval.ApprovalRequest, ...]:
         """The requests of the waiting calls, the oldest first."""
         return tuple(waiting.request for waiting in self._waiting.values())
 
@@ -482,18 +476,20 @@ class Approvals:
             return "The client dismissed the question without asking a person, so nothing is decided."
         return None
 
-    def known(self, request: ApprovalRequest) -> Verdict | None:
+    def known(self, request: approval.ApprovalRequest) -> approval.Verdict | None:
         """Return the verdict on a call for which no person has to be asked; None if a person has to be asked."""
         if request.tool in self._approved:
-            return Verdict(approved=True, remember="run", by="remembered")
+            return approval.Verdict(approved=True, remember="run", by="remembered")
         if self._over:
-            return Verdict(approved=False, why="its program was over before a person could be asked", by="nobody")
+            return approval.Verdict(
+                approved=False, why="its program was over before a person could be asked", by="nobody"
+            )
         if self._denied >= MAX_DENIED:
             why = f"no person is asked after {MAX_DENIED} denials in this program"
-            return Verdict(approved=False, why=why, by="nobody")
+            return approval.Verdict(approved=False, why=why, by="nobody")
         return None
 
-    async def wait(self, request: ApprovalRequest, now: float) -> Verdict:
+    async def wait(self, request: approval.ApprovalRequest, now: float) -> approval.Verdict:
         """Wait for the verdict on a call. Cancelling ends the wait of the call."""
         waiting = self._waiting[request.call] = _Waiting(request, now)
         self._on_change()
@@ -534,7 +530,7 @@ class Approvals:
             return
         every = tuple(self._waiting.values())
         remember = self._remember_of(each.request.tool for each in every)
-        question, count = ask_for([each.request for each in every], remember=remember)
+        question, count = approval.ask_for([each.request for each in every], remember=remember)
         self._asked = every[:count]
         log.info("a person is asked about %d call%s of run %s", count, "" if count == 1 else "s", self._run_id[:8])
         key = self._key_of(question)
@@ -546,7 +542,7 @@ class Approvals:
         self._key = key
         self._questions.show(key, question, self._asked[0].since, partial(self._answered, remember))
 
-    def _key_of(self, question: ApprovalQuestion) -> str:
+    def _key_of(self, question: approval.ApprovalQuestion) -> str:
         """Return the key of a question. Every process that continues the run makes the same key for the same question.
 
         Different questions have different keys, because the numbers of the calls are part of the message.
@@ -554,12 +550,12 @@ class Approvals:
         shown = f"{self._run_id}\n{','.join(question.remember)}\n{question.message}".encode("utf-8", "surrogatepass")
         return "approval-" + hmac.new(self._secret.encode(), shown, hashlib.sha256).hexdigest()[:32]
 
-    def _remember_of(self, tools: Iterable[str]) -> tuple[Remember, ...]:
-        lasting = self._operated and self._remember is not None and all(map(can_be_remembered, tools))
+    def _remember_of(self, tools: Iterable[str]) -> tuple[approval.Remember, ...]:
+        lasting = self._operated and self._remember is not None and all(map(approval.can_be_remembered, tools))
         return ("run", "always") if lasting else ("run",)
 
     def _answered(
-        self, remember: tuple[Remember, ...], answer: JsonObject | QuestionRefused, seconds: float | None
+        self, remember: tuple[approval.Remember, ...], answer: JsonObject | QuestionRefused, seconds: float | None
     ) -> None:
         """Decide the calls of the question.
 
@@ -567,22 +563,22 @@ class Approvals:
             seconds: the time for which the client had the question; None if unknown.
         """
         asked, self._asked, self._key = self._asked, (), None
-        if self._via == "auto" and seconds is not None and seconds < MIN_DISMISS_SECONDS and is_cancel(answer):
+        if self._via == "auto" and seconds is not None and seconds < MIN_DISMISS_SECONDS and approval.is_cancel(answer):
             # Nothing is decided. The calls wait for a decision in a terminal.
             self._dismissed = True
             log.info("the client of run %s dismissed a question without asking a person", self._run_id[:8])
             self._on_change()
             return
         if isinstance(answer, QuestionRefused):
-            verdict = Verdict(approved=False, why=str(answer))
+            verdict = approval.Verdict(approved=False, why=str(answer))
         else:
-            verdict = verdict_of(answer, remember)
+            verdict = approval.verdict_of(answer, remember)
         self._denied = 0 if verdict.approved else self._denied + 1
         self._decide(asked, verdict, "the client's user")
 
     # deciding
 
-    def decide(self, calls: Collection[int] | None, verdict: Verdict, by: str) -> list[int]:
+    def decide(self, calls: Collection[int] | None, verdict: approval.Verdict, by: str) -> list[int]:
         """Decide waiting calls, and return their numbers. Calls that do not wait are ignored.
 
         Args:
@@ -594,13 +590,13 @@ class Approvals:
         """
         chosen = [each for call, each in self._waiting.items() if calls is None or call in calls]
         if verdict.remember == "always" and not (
-            self._remember is not None and all(can_be_remembered(each.request.tool) for each in chosen)
+            self._remember is not None and all(approval.can_be_remembered(each.request.tool) for each in chosen)
         ):
             raise ValueError("these approvals cannot be remembered for later programs; use --remember run")
         self._decide(chosen, verdict, by)
         return [each.request.call for each in chosen]
 
-    def _decide(self, chosen: Collection[_Waiting], verdict: Verdict, by: str) -> None:
+    def _decide(self, chosen: Collection[_Waiting], verdict: approval.Verdict, by: str) -> None:
         tools = dict.fromkeys(each.request.tool for each in chosen)
         if verdict.approved and verdict.remember != "no":
             # Other waiting calls of the same tools are approved with these.

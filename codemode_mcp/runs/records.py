@@ -16,48 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from codemode_mcp.base import strict_json
 from codemode_mcp.base.errors import ProgramError
-from codemode_mcp.base.strict_json import (
-    Form,
-    Integer,
-    Number,
-    ascii_json,
-    convert_versioned,
-    first_element,
-    form_from,
-    json_text,
-    parse_json,
-    rejecting_damage,
-)
 from codemode_mcp.program.positions import Positions
 from codemode_mcp.rules.policy.policy import Caller
+from codemode_mcp.runs import end_records
 from codemode_mcp.runs.calls.outcome import CallContext, CallRecord, Counts, MadeCall
-from codemode_mcp.runs.end_records import (
-    FORMAT,
-    CallerKind,
-    CallForm,
-    call_form,
-    call_record_of,
-    check_outputs,
-    not_restorable,
-    read_stored,
-    stored_text,
-)
 from codemode_mcp.runs.live_call import LiveCall, is_program
 from codemode_mcp.runs.run import RECENT_CALLS, Run, SettledQueue
 from codemode_mcp.runs.store import Executor, StoredCall, StoredStatus, is_bearer
 from codemode_mcp.runs.views import Ledger, added, stored_outcome
-from codemode_mcp.sandbox.messages import (
-    Answered,
-    Completion,
-    GuestError,
-    NamespaceCall,
-    RequestMessage,
-    Through,
-    ToolCall,
-    message_of,
-    request_of,
-)
+from codemode_mcp.sandbox import messages
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -71,26 +40,26 @@ if TYPE_CHECKING:
 # Times are as in `records`. A text that does not have the exact form is rejected with `snapshot_restore_failed`.
 
 
-class _PendingCall(Form):
+class _PendingCall(strict_json.Form):
     """The form of a call that has not ended. `request` is None if the call must not be sent again."""
 
-    began: Number
+    began: strict_json.Number
     path: str
     digest: str
-    request: RequestMessage | None
+    request: messages.RequestMessage | None
 
 
-class _StoredTask(Form):
+class _StoredTask(strict_json.Form):
     """The form of the task of a call. `request` is the request of the program, for middleware of plugins."""
 
     handle: str
-    request: RequestMessage
+    request: messages.RequestMessage
 
 
-class CompletionForm(Form):
+class CompletionForm(strict_json.Form):
     """The form of a `Completion`. The parts of an error are its message, name, code and data."""
 
-    id: Integer
+    id: strict_json.Integer
     value: str
     error: tuple[str, str, str, str] | None
     call: bool
@@ -124,31 +93,33 @@ def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
     # A call that must not be sent again is stored without its request.
     sent = record.dispatched and not record.repeatable
     asked = call if call.through is None or call.through.request is None else call.through.request
-    body = _PendingCall(record.began - now + wall, record.path, digest(call), None if sent else message_of(asked))
-    text, task = stored_text(body), task_text(live)
+    body = _PendingCall(
+        record.began - now + wall, record.path, digest(call), None if sent else messages.message_of(asked)
+    )
+    text, task = end_records.stored_text(body), task_text(live)
     return StoredCall(call.id, record.tool, status, record.repeatable, text, executor=executor, task=task)
 
 
 def task_text(live: LiveCall) -> str:
-    return stored_text(_StoredTask(live.task, message_of(live.call))) if live.task else ""
+    return end_records.stored_text(_StoredTask(live.task, messages.message_of(live.call))) if live.task else ""
 
 
-def task_of(stored: StoredCall) -> tuple[ToolCall, str]:
+def task_of(stored: StoredCall) -> tuple[messages.ToolCall, str]:
     """Return a call whose task has to be followed, and the handle of the task. Raises as `call_of`."""
-    with rejecting_damage(not_restorable):
-        form = read_stored(stored.task, _StoredTask)
-        asked = request_of(form.request)
-        if not isinstance(asked, ToolCall) or asked.id != stored.id:
+    with strict_json.rejecting_damage(end_records.not_restorable):
+        form = end_records.read_stored(stored.task, _StoredTask)
+        asked = messages.request_of(form.request)
+        if not isinstance(asked, messages.ToolCall) or asked.id != stored.id:
             raise TypeError
         return asked, form.handle
 
 
-def digest(call: ToolCall) -> str:
+def digest(call: messages.ToolCall) -> str:
     whole = f"{call.target}\0{call.input or ''}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(whole).hexdigest()[:32]
 
 
-def call_of(stored: StoredCall, namespaces: OpenNamespaces) -> ToolCall:
+def call_of(stored: StoredCall, namespaces: OpenNamespaces) -> messages.ToolCall:
     """Return the call to send. If it must not be sent, return a call that is refused.
 
     Raises:
@@ -156,16 +127,16 @@ def call_of(stored: StoredCall, namespaces: OpenNamespaces) -> ToolCall:
     """
     body = _body(stored)
     if body is not None and body.request is not None:
-        with rejecting_damage(not_restorable):
-            match asked := request_of(body.request):
-                case ToolCall() if asked.id == stored.id:
+        with strict_json.rejecting_damage(end_records.not_restorable):
+            match asked := messages.request_of(body.request):
+                case messages.ToolCall() if asked.id == stored.id:
                     return asked
-                case NamespaceCall() if asked.id == stored.id:
+                case messages.NamespaceCall() if asked.id == stored.id:
                     return namespaces.tool_call(asked)
             raise TypeError
     path = "" if body is None else body.path
     why = f"{escape_line(path or stored.tool)}: the call may have been sent already, and is not sent again"
-    return ToolCall(stored.id, stored.tool, count=0, through=Through(path, refusal=why))
+    return messages.ToolCall(stored.id, stored.tool, count=0, through=messages.Through(path, refusal=why))
 
 
 def began_of(stored: StoredCall, *, now: float, wall: float) -> float:
@@ -175,17 +146,19 @@ def began_of(stored: StoredCall, *, now: float, wall: float) -> float:
 
 
 def _body(stored: StoredCall) -> _PendingCall | None:
-    return read_stored(stored.body, _PendingCall) if stored.body else None
+    return end_records.read_stored(stored.body, _PendingCall) if stored.body else None
 
 
-def unknown_outcome(stored: StoredCall) -> Completion:
+def unknown_outcome(stored: StoredCall) -> messages.Completion:
     """Return the end of a call that must not be sent again and whose executor is dead."""
     message = (
         f"{escape_line(stored.tool)}: the process that sent this call ended before the answer arrived, so it is "
         "unknown whether the tool has acted. Find that out before you make the call again"
     )
     data = {"tool": stored.tool, "dispatched": True, "repeatable": stored.repeatable, "outcome": "unknown"}
-    return Completion(stored.id, error=GuestError(message, name="ToolCallError", data=json_text(data)))
+    return messages.Completion(
+        stored.id, error=messages.GuestError(message, name="ToolCallError", data=strict_json.json_text(data))
+    )
 
 
 def made_of_stored(made: tuple[MadeCall, ...] | None, calls: Iterable[StoredCall]) -> tuple[MadeCall, ...] | None:
@@ -205,54 +178,56 @@ def made_of_stored(made: tuple[MadeCall, ...] | None, calls: Iterable[StoredCall
     return None if made is None else added(made, zip((each.tool for each in sent), outcomes, strict=True))
 
 
-def completion_text(completion: Completion) -> str:
-    return stored_text(completion_form(completion))
+def completion_text(completion: messages.Completion) -> str:
+    return end_records.stored_text(completion_form(completion))
 
 
-def completion_of(text: str) -> Completion:
+def completion_of(text: str) -> messages.Completion:
     """Return the completion of a text of `completion_text`. Raises `ProgramError`, `snapshot_restore_failed`."""
-    with rejecting_damage(not_restorable):
-        return completion_in(read_stored(text, CompletionForm))
+    with strict_json.rejecting_damage(end_records.not_restorable):
+        return completion_in(end_records.read_stored(text, CompletionForm))
 
 
-def completion_form(completion: Completion) -> CompletionForm:
+def completion_form(completion: messages.Completion) -> CompletionForm:
     error = None if completion.error is None else astuple(completion.error)
     return CompletionForm(completion.id, completion.value, error, completion.of_call)
 
 
-def completion_in(form: CompletionForm) -> Completion:
+def completion_in(form: CompletionForm) -> messages.Completion:
     """Return the completion of a form. Raises `ValueError` if a part is not valid JSON."""
-    error = None if form.error is None else GuestError(*form.error)
+    error = None if form.error is None else messages.GuestError(*form.error)
     for text in (form.value, *(() if error is None else (error.data,))):
-        parse_json(text)  # checked here, because it becomes part of messages to the program without being parsed
-    return Completion(form.id, form.value, error, form.call)
+        strict_json.parse_json(
+            text
+        )  # checked here, because it becomes part of messages to the program without being parsed
+    return messages.Completion(form.id, form.value, error, form.call)
 
 
-class _Caller(Form, omit_defaults=True):
+class _Caller(strict_json.Form, omit_defaults=True):
     """The caller of a run.
 
     The last two fields were added later. They are written only if they restrict the run: an earlier version, which does
     not know the restriction, rejects such a record.
     """
 
-    kind: CallerKind
+    kind: end_records.CallerKind
     principal: str | None
     groups: list[str]
     read_only: bool = False
     context: str | None = None
 
 
-class _Head(Form):
+class _Head(strict_json.Form):
     """The part of a record that is needed before the `Run` can be made."""
 
     run: str
     caller: _Caller
-    counts: tuple[Integer, Integer, Integer, Integer]
+    counts: tuple[strict_json.Integer, strict_json.Integer, strict_json.Integer, strict_json.Integer]
     namespaces: list[str]
-    memory_limit: Integer
+    memory_limit: strict_json.Integer
 
 
-class _Rest(Form):
+class _Rest(strict_json.Form):
     """The other part of a record.
 
     Attributes:
@@ -264,32 +239,32 @@ class _Rest(Form):
         programs: the calls of saved programs that have begun in the guest, if there are any.
     """
 
-    began: Number
+    began: strict_json.Number
     positions: Positions | None
-    printed: Integer
-    untold: Integer
-    dropped: Integer
-    timers: list[tuple[Integer, Number, Number]]
+    printed: strict_json.Integer
+    untold: strict_json.Integer
+    dropped: strict_json.Integer
+    timers: list[tuple[strict_json.Integer, strict_json.Number, strict_json.Number]]
     timer_was_last: bool
-    yields: list[Integer]
+    yields: list[strict_json.Integer]
     yield_reason: str | None
-    asked: list[RequestMessage]
+    asked: list[messages.RequestMessage]
     settled: list[CompletionForm]
-    last_call: Integer
-    refused: Integer
-    looking_up: Number
-    recent: list[CallForm]
-    total: Integer
-    waits: Integer
-    snapshots: Integer
+    last_call: strict_json.Integer
+    refused: strict_json.Integer
+    looking_up: strict_json.Number
+    recent: list[end_records.CallForm]
+    total: strict_json.Integer
+    waits: strict_json.Integer
+    snapshots: strict_json.Integer
     notes: list[str]
     noted: list[str]
     approved: list[str]
-    denied: Integer
+    denied: strict_json.Integer
     approval_secret: str
-    questions: Integer
-    turned_down: Integer
-    programs: list[CallForm] | msgspec.UnsetType = msgspec.UNSET
+    questions: strict_json.Integer
+    turned_down: strict_json.Integer
+    programs: list[end_records.CallForm] | msgspec.UnsetType = msgspec.UNSET
 
 
 _SAME_IN_RUN = (
@@ -318,7 +293,7 @@ def record_of(run: Run, *, now: float, wall: float, reports_output: bool = False
         namespaces=list(run.namespaces.ids),
         memory_limit=run.memory_limit,
     )
-    rest = form_from(
+    rest = strict_json.form_from(
         _Rest,
         run,
         began=run.began - now + wall,
@@ -328,9 +303,9 @@ def record_of(run: Run, *, now: float, wall: float, reports_output: bool = False
             (timer, due - now + wall, run.timers_began.get(timer, now) - now + wall)
             for timer, due in run.timers.items()
         ],
-        asked=[message_of(each) for each in run.requests],
+        asked=[messages.message_of(each) for each in run.requests],
         settled=[completion_form(each) for each in run.settled if not each.of_call],
-        recent=[call_form(record, run.began) for record in run.recent],
+        recent=[end_records.call_form(record, run.began) for record in run.recent],
         total=run.track.total,
         notes=[] if reports_output else list(notes),
         noted=sorted(noted),
@@ -339,9 +314,9 @@ def record_of(run: Run, *, now: float, wall: float, reports_output: bool = False
         approval_secret=secret,
         questions=questions,
         turned_down=turned_down,
-        programs=[call_form(record, run.began) for record in run.programs.records] or msgspec.UNSET,
+        programs=[end_records.call_form(record, run.began) for record in run.programs.records] or msgspec.UNSET,
     )
-    return f"[{stored_text(head)},{ascii_json(rest)}]"
+    return f"[{end_records.stored_text(head)},{strict_json.ascii_json(rest)}]"
 
 
 def printed_of(run: Run) -> str:
@@ -351,7 +326,7 @@ def printed_of(run: Run) -> str:
         ProgramError: `snapshot_limit_exceeded`: an output is nested too deep.
     """
     new = run.history[run.stored_outputs :]
-    return ascii_json(new) if new else ""
+    return strict_json.ascii_json(new) if new else ""
 
 
 def caller_in(record: str, owner: str) -> Caller:
@@ -381,12 +356,12 @@ def counts_in(record: str) -> Counts:
 
 def programs_in(record: str, run: Run) -> list[CallRecord]:
     """Return the calls of saved programs that had begun in the guest of a restored run. Raises as `caller_in`."""
-    with rejecting_damage(not_restorable):
-        forms = msgspec.convert(parse_json(record)[1], _Rest).programs
+    with strict_json.rejecting_damage(end_records.not_restorable):
+        forms = msgspec.convert(strict_json.parse_json(record)[1], _Rest).programs
         if forms is msgspec.UNSET:
             return []
         recent = {each.id: each for each in run.recent}  # which answers list, until they have ended
-        return [recent.get(each.id) or call_record_of(each, run.began) for each in forms]
+        return [recent.get(each.id) or end_records.call_record_of(each, run.began) for each in forms]
 
 
 def memory_limit_in(record: str) -> int:
@@ -395,7 +370,7 @@ def memory_limit_in(record: str) -> int:
 
 
 def _head(record: str) -> _Head:
-    return read_stored(record, _Head, first_element)
+    return end_records.read_stored(record, _Head, strict_json.first_element)
 
 
 def restore(
@@ -417,11 +392,14 @@ def restore(
     Raises:
         ProgramError: `snapshot_restore_failed`.
     """
-    with rejecting_damage(not_restorable):
-        first, second = parse_json(record)
-        head, rest = convert_versioned(first, _Head, FORMAT, not_restorable), msgspec.convert(second, _Rest)
+    with strict_json.rejecting_damage(end_records.not_restorable):
+        first, second = strict_json.parse_json(record)
+        head, rest = (
+            strict_json.convert_versioned(first, _Head, end_records.FORMAT, end_records.not_restorable),
+            msgspec.convert(second, _Rest),
+        )
         if head.run != context.run_id:
-            raise not_restorable("its record is that of another program")
+            raise end_records.not_restorable("its record is that of another program")
         # The run began before now, even if the clock was set back since.
         began = min(rest.began - wall, 0.0) + now
         run = Run(context, manifest, began, ledger, remember, memory_limit=head.memory_limit)
@@ -430,10 +408,12 @@ def restore(
             setattr(run, name, getattr(rest, name))
         run.positions = rest.positions
         for each in printed:
-            run.history += check_outputs(msgspec.convert(parse_json(each), list[dict[str, Any]]))
+            run.history += end_records.check_outputs(
+                msgspec.convert(strict_json.parse_json(each), list[dict[str, Any]])
+            )
         run.stored_outputs = rest.printed
         if run.stored_outputs != len(run.history):
-            raise not_restorable("some of its output is missing")
+            raise end_records.not_restorable("some of its output is missing")
         if not 0 <= rest.untold <= len(run.history):
             raise ValueError
         run.outputs = run.history[len(run.history) - rest.untold :]
@@ -445,7 +425,7 @@ def restore(
         heapq.heapify(run.timer_heap)
         run.requests = deque(map(_request, rest.asked))
         run.settled = SettledQueue(map(completion_in, rest.settled))
-        recent = [call_record_of(each, run.began) for each in rest.recent]
+        recent = [end_records.call_record_of(each, run.began) for each in rest.recent]
         run.recent = deque(recent, maxlen=RECENT_CALLS)
         run.track.restore(rest.total, recent)
         run.restore_notes(rest.notes, rest.noted)
@@ -457,7 +437,7 @@ def restore(
 # forms
 
 
-def _request(message: RequestMessage) -> Answered:
-    if not isinstance(message, Answered):
+def _request(message: messages.RequestMessage) -> messages.Answered:
+    if not isinstance(message, messages.Answered):
         raise TypeError
     return message

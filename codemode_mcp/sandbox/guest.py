@@ -9,17 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from codemode_mcp.base.errors import InternalError, ProgramError
-from codemode_mcp.sandbox import clock, snapshot
+from codemode_mcp.sandbox import clock, images, snapshot
 from codemode_mcp.sandbox.binary import PAGE
-from codemode_mcp.sandbox.images import (
-    IMAGE_SLACK_BYTES,
-    MAIL,
-    MAIL_OFFSET,
-    STOP_OFFSET,
-    Image,
-    blank_scratch,
-    load_image,
-)
 from codemode_mcp.sandbox.instance import GuestTrap, Instance
 
 if TYPE_CHECKING:
@@ -81,17 +72,19 @@ class Guest:
         ProgramError: `snapshot_restore_failed`, or `memory_limit_exceeded` if the image alone is over the limit.
     """
 
-    def __init__(self, engine: Engine, image: Image, *, memory_limit: int, suspended: bytes | None = None) -> None:
+    def __init__(
+        self, engine: Engine, image: images.Image, *, memory_limit: int, suspended: bytes | None = None
+    ) -> None:
         self._engine = engine
         self._image = image
         self._memory_limit = memory_limit + image.beside
         self._lock = threading.Lock()
         self._closed = False
-        ceiling = self._memory_limit + IMAGE_SLACK_BYTES
+        ceiling = self._memory_limit + images.IMAGE_SLACK_BYTES
         patches = None if suspended is None else snapshot.decode(suspended, image, max_bytes=ceiling)
         self._instance = Instance(engine.modules, ceiling)
         try:
-            if not load_image(self._instance, image):
+            if not images.load_image(self._instance, image):
                 raise ProgramError(
                     "memory_limit_exceeded",
                     f"memoryLimitBytes is {memory_limit}, but the names of the tools alone take "
@@ -102,7 +95,7 @@ class Guest:
                 for offset, block in patches.blocks:
                     self._instance.write(offset, block)
             self._instance.call("JS_SetMemoryLimit", image.entries.rt, self._memory_limit)
-            self._instance.watch(image.entries.scratch + STOP_OFFSET)
+            self._instance.watch(image.entries.scratch + images.STOP_OFFSET)
         except BaseException:
             self._instance.close()
             raise
@@ -191,7 +184,7 @@ class Guest:
         self._instance.glue("release")
         # An interruption applies to this guest, not to restored ones, so only the copy is cleared.
         memory = self._instance.image()
-        blank_scratch(memory, self._image.entries)
+        images.blank_scratch(memory, self._image.entries)
         return snapshot.encode(memory, self._image)
 
     def stack_pointer(self) -> int:
@@ -203,11 +196,11 @@ class Guest:
         budget = max(0.0, seconds)
         grace = _nanoseconds(COLLECT_SECONDS)
         raw = message.encode("utf-8", "surrogatepass") + b"\0"
-        is_long = len(raw) > MAIL
+        is_long = len(raw) > images.MAIL
         try:
             with self._engine.ticking():
                 instance.limit(budget + EPOCH_GRACE_SECONDS)
-                at = instance.call("malloc", len(raw)) & 0xFFFFFFFF if is_long else entries.scratch + MAIL_OFFSET
+                at = instance.call("malloc", len(raw)) & 0xFFFFFFFF if is_long else entries.scratch + images.MAIL_OFFSET
                 if at == 0:
                     return Turn(None, "memory")
                 instance.write(at, raw)
@@ -252,7 +245,7 @@ class Guest:
         """Return the report after another attempt, or one with more memory: the program may have used up its own."""
         instance = self._instance
         entries = self._image.entries
-        for extra in (0, IMAGE_SLACK_BYTES // 2):
+        for extra in (0, images.IMAGE_SLACK_BYTES // 2):
             if extra:
                 instance.call("JS_SetMemoryLimit", entries.rt, self._memory_limit + extra)
             began = time.monotonic()

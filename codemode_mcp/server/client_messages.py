@@ -20,22 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 
-from upstream_clients.jsonrpc import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    JsonRpcError,
-    is_id,
-    readable_error,
-    with_whole_id,
-)
+from upstream_clients import jsonrpc
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from pydantic import ValidationError
 
-    from upstream_clients.jsonrpc import Message
 
 log = logging.getLogger("codemode_mcp.server")
 
@@ -57,14 +48,14 @@ class Refused(NamedTuple):
             expects no answer.
     """
 
-    error: JsonRpcError
+    error: jsonrpc.JsonRpcError
     ids: tuple[Any, ...] = (None,)
 
-    def answers(self) -> list[Message]:
+    def answers(self) -> list[jsonrpc.Message]:
         return [{"jsonrpc": "2.0", "id": each, "error": self.error.as_json()} for each in self.ids]
 
 
-async def read_or_refuse(line: str, send: Callable[[bytes], Awaitable[None]]) -> Message | None:
+async def read_or_refuse(line: str, send: Callable[[bytes], Awaitable[None]]) -> jsonrpc.Message | None:
     """Return the message in a line. If it has none, send the errors that answer it, and return None."""
     if not line.strip():
         return None
@@ -78,12 +69,12 @@ async def read_or_refuse(line: str, send: Callable[[bytes], Awaitable[None]]) ->
     return None
 
 
-def read_message(text: str) -> Message | Refused:
+def read_message(text: str) -> jsonrpc.Message | Refused:
     value = _value_of(text)
     return value if isinstance(value, Refused) else _usual_message(value)
 
 
-def read_body(body: bytes) -> tuple[bytes, Message] | Refused:
+def read_body(body: bytes) -> tuple[bytes, jsonrpc.Message] | Refused:
     """Return the body of a request over HTTP in the usual form, and its message."""
     body = body.removeprefix(BOM_UTF8)
     value = _value_of(body)
@@ -97,19 +88,19 @@ def _value_of(text: str | bytes) -> Any:
     try:
         return json.loads(text if isinstance(text, str) else text.decode())
     except RecursionError:
-        return Refused(JsonRpcError(PARSE_ERROR, "Parse error: the message is nested too deeply"))
+        return Refused(jsonrpc.JsonRpcError(jsonrpc.PARSE_ERROR, "Parse error: the message is nested too deeply"))
     except ValueError as error:
         found = f": {error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
-        return Refused(JsonRpcError(PARSE_ERROR, f"Parse error: the message is not JSON{found}"))
+        return Refused(jsonrpc.JsonRpcError(jsonrpc.PARSE_ERROR, f"Parse error: the message is not JSON{found}"))
 
 
-def _usual_message(value: Any) -> Message | Refused:
+def _usual_message(value: Any) -> jsonrpc.Message | Refused:
     """Return a JSON value as a message: the value itself, or a copy in the usual form."""
     if isinstance(value, list):
         return _refused_batch(value)
     if not isinstance(value, dict):
         return _refused("a message must be an object", None)
-    message: Message = with_whole_id(value)
+    message: jsonrpc.Message = jsonrpc.with_whole_id(value)
     if "method" not in message and not message.keys().isdisjoint(("result", "error")):
         return _usual_answer(message)
     is_request, number = "id" in message, message.get("id")
@@ -119,29 +110,29 @@ def _usual_message(value: Any) -> Message | Refused:
         return _refused(why, *(ids or (None,)))
     if message.get("jsonrpc") != "2.0":
         return _refused('"jsonrpc" must be "2.0"', *ids)
-    if is_request and not is_id(number):
+    if is_request and not jsonrpc.is_id(number):
         return _refused('"id" must be a string or an integer', *ids)
     if not isinstance(message.get("params"), dict | None):
         return _refused('"params" must be an object', *ids)
     return message
 
 
-def _usual_answer(answer: Message) -> Message | Refused:
+def _usual_answer(answer: jsonrpc.Message) -> jsonrpc.Message | Refused:
     """Return an answer in the usual form, so that a question of ours does not wait for another one."""
-    if not is_id(answer.get("id")):
+    if not jsonrpc.is_id(answer.get("id")):
         return _refused('an answer has no "id"')
     if isinstance(answer.get("result"), dict):
         return answer if answer.get("jsonrpc") == "2.0" else {**answer, "jsonrpc": "2.0"}
-    error = {"code": INVALID_REQUEST, "message": "the result is not an object"}
+    error = {"code": jsonrpc.INVALID_REQUEST, "message": "the result is not an object"}
     if answer.get("error") is not None:
-        error = readable_error(answer["error"])
+        error = jsonrpc.readable_error(answer["error"])
         if error is answer["error"] and answer.get("jsonrpc") == "2.0":
             return answer
     return {"jsonrpc": "2.0", "id": answer["id"], "error": error}
 
 
 def _refused_batch(batch: list[Any]) -> Refused:
-    messages = [with_whole_id(each) for each in batch if isinstance(each, dict)]
+    messages = [jsonrpc.with_whole_id(each) for each in batch if isinstance(each, dict)]
     ids = [_id_to_show(each["id"]) for each in messages if "method" in each and "id" in each]
     expects_answer = bool(ids) or not messages or len(messages) < len(batch)
     why = "batches are not supported; send each message alone"
@@ -149,12 +140,12 @@ def _refused_batch(batch: list[Any]) -> Refused:
 
 
 def _refused(why: str, *ids: Any) -> Refused:
-    return Refused(JsonRpcError(INVALID_REQUEST, f"Invalid request: {why}"), ids)
+    return Refused(jsonrpc.JsonRpcError(jsonrpc.INVALID_REQUEST, f"Invalid request: {why}"), ids)
 
 
 def _id_to_show(number: Any) -> Any:
     """Return the id of a request for the error that answers it; None if it cannot be an id in JSON-RPC."""
-    return number if is_id(number) or (isinstance(number, float) and math.isfinite(number)) else None
+    return number if jsonrpc.is_id(number) or (isinstance(number, float) and math.isfinite(number)) else None
 
 
 # The parameters of a request
@@ -163,7 +154,7 @@ def _id_to_show(number: Any) -> Any:
 NOT_INITIALIZED: Final = "Invalid request parameters: this session is not initialized; send initialize first"
 
 
-def invalid_params(error: ValidationError, params: Mapping[str, Any]) -> JsonRpcError:
+def invalid_params(error: ValidationError, params: Mapping[str, Any]) -> jsonrpc.JsonRpcError:
     """Return the error for params that the SDK's models refuse, with the names of the wrong ones."""
     problems: dict[str, str] = {}
     for each in error.errors(include_url=False, include_input=False):
@@ -176,7 +167,7 @@ def invalid_params(error: ValidationError, params: Mapping[str, Any]) -> JsonRpc
         problems[names] = what if before in (None, what) else f"{before} or {what.removeprefix('must be ')}"
     shown = [f"{names} {what}" for names, what in problems.items()][:MAX_PROBLEMS]
     more = ["..."] if len(problems) > MAX_PROBLEMS else []
-    return JsonRpcError(INVALID_PARAMS, f"Invalid request parameters: {'; '.join(shown + more)}")
+    return jsonrpc.JsonRpcError(jsonrpc.INVALID_PARAMS, f"Invalid request parameters: {'; '.join(shown + more)}")
 
 
 _PROBLEMS: Final = {

@@ -37,14 +37,7 @@ from codemode_mcp.audit.events import name_to_record, request_id
 from codemode_mcp.base.errors import CodeModeError, ShuttingDown
 from codemode_mcp.runs.rendering import why_waiting
 from codemode_mcp.server.client import McpClient, knows_tasks
-from upstream_clients.jsonrpc import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    MISSING_CLIENT_CAPABILITY,
-    TASKS_EXTENSION,
-    JsonRpcError,
-)
+from upstream_clients import jsonrpc
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -82,11 +75,11 @@ MAX_RESULT: Final = 256 * 1024
 """Maximum characters of a result that is kept."""
 
 
-def not_declared() -> JsonRpcError:
-    return JsonRpcError(
-        MISSING_CLIENT_CAPABILITY,
-        f"tasks are for clients that declare the extension {TASKS_EXTENSION} with each request",
-        {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}},
+def not_declared() -> jsonrpc.JsonRpcError:
+    return jsonrpc.JsonRpcError(
+        jsonrpc.MISSING_CLIENT_CAPABILITY,
+        f"tasks are for clients that declare the extension {jsonrpc.TASKS_EXTENSION} with each request",
+        {"requiredCapabilities": {"extensions": {jsonrpc.TASKS_EXTENSION: {}}}},
     )
 
 
@@ -130,7 +123,7 @@ class ClientTasks:
         """Return capabilities of this server with the extension, if the client may get tasks."""
         if not client.modern or exposure.mode == "search":
             return capabilities
-        return {**capabilities, "extensions": {**capabilities.get("extensions", {}), TASKS_EXTENSION: {}}}
+        return {**capabilities, "extensions": {**capabilities.get("extensions", {}), jsonrpc.TASKS_EXTENSION: {}}}
 
     def created(self, outcome: Outcome) -> dict[str, Any]:
         age, now = outcome.usage.ms / 1000, self._wall()
@@ -150,14 +143,16 @@ class ClientTasks:
             JsonRpcError: the client has not declared the extension, or there is no such task.
         """
         if not exchange.session.modern:
-            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
+            raise jsonrpc.JsonRpcError(jsonrpc.METHOD_NOT_FOUND, "Method not found", method)
         if not knows_tasks(exchange.session):
             raise not_declared()
         if self._exposure(exchange).mode == "search" or self._runs.admits_nothing(exchange.caller):
-            raise JsonRpcError(METHOD_NOT_FOUND, "you have no tool that makes tasks here", method)
+            raise jsonrpc.JsonRpcError(jsonrpc.METHOD_NOT_FOUND, "you have no tool that makes tasks here", method)
         task_id = exchange.params.get("taskId")
         if not isinstance(task_id, str) or not 0 < len(task_id) <= MAX_ID:
-            raise JsonRpcError(INVALID_PARAMS, f"taskId must be a string of at most {MAX_ID} characters")
+            raise jsonrpc.JsonRpcError(
+                jsonrpc.INVALID_PARAMS, f"taskId must be a string of at most {MAX_ID} characters"
+            )
         client = McpClient(exchange, None, rounds=0, lasting=False, polls=True)
         try:
             match method:
@@ -170,7 +165,7 @@ class ClientTasks:
         except ShuttingDown as error:
             if self._hands_over():
                 await anyio.sleep_forever()  # until the session ends: the relay asks the next process
-            raise JsonRpcError(INTERNAL_ERROR, f"{error.message}; send the request again") from None
+            raise jsonrpc.JsonRpcError(jsonrpc.INTERNAL_ERROR, f"{error.message}; send the request again") from None
         except CodeModeError as error:
             raise _request_error(error) from None
         return {"resultType": "complete"}
@@ -216,12 +211,16 @@ class ClientTasks:
         began, polling = time.monotonic(), (await self._runs.manager()).polling
         answers = exchange.params.get("inputResponses")
         if not isinstance(answers, dict) or len(answers) > MAX_RESPONSES:
-            raise JsonRpcError(INVALID_PARAMS, f"inputResponses must be an object with at most {MAX_RESPONSES} answers")
+            raise jsonrpc.JsonRpcError(
+                jsonrpc.INVALID_PARAMS, f"inputResponses must be an object with at most {MAX_RESPONSES} answers"
+            )
         valid = {key: answer for key, answer in answers.items() if _is_response(answer)}
         still_open = await polling.answer(task_id, exchange.caller.owner, exchange.caller, client, valid)
         self._report(exchange, task_id, began, "working", answers=len(valid) or None)
         if refused := sorted(still_open & (answers.keys() - valid.keys())):
-            raise JsonRpcError(INVALID_PARAMS, f"the answer to {refused[0]} is not a valid result of its request")
+            raise jsonrpc.JsonRpcError(
+                jsonrpc.INVALID_PARAMS, f"the answer to {refused[0]} is not a valid result of its request"
+            )
 
     async def _cancel(self, exchange: Exchange, task_id: str, client: McpClient) -> None:
         began, polling = time.monotonic(), (await self._runs.manager()).polling
@@ -325,13 +324,13 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _request_error(error: CodeModeError) -> JsonRpcError:
+def _request_error(error: CodeModeError) -> jsonrpc.JsonRpcError:
     match error.code:
         case "snapshot_expired":
-            return JsonRpcError(INVALID_PARAMS, f"the task has expired: {error.message}")
+            return jsonrpc.JsonRpcError(jsonrpc.INVALID_PARAMS, f"the task has expired: {error.message}")
         case "invalid_input":
-            return JsonRpcError(
-                INVALID_PARAMS,
+            return jsonrpc.JsonRpcError(
+                jsonrpc.INVALID_PARAMS,
                 "there is no task with this taskId; it was never yours, or its result was kept long enough and dropped",
             )
-    return JsonRpcError(INTERNAL_ERROR, error.message)
+    return jsonrpc.JsonRpcError(jsonrpc.INTERNAL_ERROR, error.message)

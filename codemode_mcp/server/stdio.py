@@ -21,20 +21,8 @@ from codemode_mcp.server.client_messages import NOT_INITIALIZED, invalid_params,
 from codemode_mcp.server.exchange import METHODS
 from codemode_mcp.server.line_stream import Lines, open_line_stream
 from codemode_mcp.server.profiles import ConnectedClient
+from upstream_clients import jsonrpc
 from upstream_clients.errors import QuestionRefused
-from upstream_clients.jsonrpc import (
-    CONNECTION_CLOSED,
-    HANDSHAKE_VERSIONS,
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    JsonRpcError,
-    form_of,
-    has_envelope,
-    is_id,
-    key_of,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +31,6 @@ if TYPE_CHECKING:
 
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.server.code_mode import Surface
-    from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
 
 
@@ -109,11 +96,11 @@ async def serve_surface_lines(surface: Surface, caller: Caller, lines: Lines) ->
     while handshake and (line := await lines.receive()) is not None:
         if (message := await read_or_refuse(line, lines.send)) is None:
             continue
-        is_request = form_of(message) == "request"
+        is_request = jsonrpc.form_of(message) == "request"
         if is_request or len(opening) < MAX_OPENING:
             opening.append(line)
         if is_request:
-            handshake = message["method"] == "initialize" or not has_envelope(message.get("params"))
+            handshake = message["method"] == "initialize" or not jsonrpc.has_envelope(message.get("params"))
             break
     lines.unread(opening)
     if handshake:
@@ -217,15 +204,15 @@ class HandshakeSession:
         self._lines = lines
         self._caller = caller
         self._group: TaskGroup | None = None
-        self._exchanges: dict[RequestId, _Exchange] = {}
-        self._sent_requests: dict[RequestId, _SentRequest] = {}
+        self._exchanges: dict[jsonrpc.RequestId, _Exchange] = {}
+        self._sent_requests: dict[jsonrpc.RequestId, _SentRequest] = {}
         self._last_id = 0
         self._at_end: list[Callable[[], None]] = []
         self._is_initialized = False
         self.client_name: str | None = None
         self.client_version: str | None = None
         self.capabilities: Mapping[str, Any] | None = None
-        self.protocol_version = HANDSHAKE_VERSIONS[-1]
+        self.protocol_version = jsonrpc.HANDSHAKE_VERSIONS[-1]
 
     @property
     def _is_greeted(self) -> bool:
@@ -237,7 +224,7 @@ class HandshakeSession:
                 while (line := await self._lines.receive()) is not None:
                     if (message := await read_or_refuse(line, self._lines.send)) is None:
                         continue
-                    match form_of(message):
+                    match jsonrpc.form_of(message):
                         case "request":
                             await self._take_request(message["id"], message["method"], message.get("params"))
                         case "notification":
@@ -255,10 +242,10 @@ class HandshakeSession:
 
     # Requests of the client
 
-    async def _take_request(self, request_id: RequestId, method: str, params: dict[str, Any] | None) -> None:
+    async def _take_request(self, request_id: jsonrpc.RequestId, method: str, params: dict[str, Any] | None) -> None:
         assert self._group is not None
         exchange = _Exchange(self, request_id, params or {})
-        self._exchanges[key_of(request_id)] = exchange
+        self._exchanges[jsonrpc.key_of(request_id)] = exchange
         if method == "initialize":
             # Later messages need the result. A client may send them without waiting for the answer, so no other message
             # is read before the answer is written.
@@ -272,17 +259,17 @@ class HandshakeSession:
             with exchange.scope:
                 try:
                     line = _encode_answer(exchange.request_id, result=await self._result(exchange, method))
-                except JsonRpcError as error:
+                except jsonrpc.JsonRpcError as error:
                     line = _encode_answer(exchange.request_id, error=error.as_json())
                 except Exception:
                     log.exception("a request failed in an unexpected way: %s", method[:100])
-                    fault = JsonRpcError(INTERNAL_ERROR, "Internal error")
+                    fault = jsonrpc.JsonRpcError(jsonrpc.INTERNAL_ERROR, "Internal error")
                     line = _encode_answer(exchange.request_id, error=fault.as_json())
                 finally:
                     exchange.ended = True  # no progress may follow the answer
                     # A client may have used the id again, for a request that is still open.
-                    if self._exchanges.get(key_of(exchange.request_id)) is exchange:
-                        del self._exchanges[key_of(exchange.request_id)]
+                    if self._exchanges.get(jsonrpc.key_of(exchange.request_id)) is exchange:
+                        del self._exchanges[jsonrpc.key_of(exchange.request_id)]
                 if not exchange.cancelled:
                     is_writing = True
                     await self._write(line)
@@ -290,22 +277,22 @@ class HandshakeSession:
             # The connection is closing. The client gets an error, unless a part of the answer may be written.
             if not is_writing and not exchange.cancelled:
                 with anyio.move_on_after(LAST_MESSAGE_SECONDS, shield=True):
-                    closed = JsonRpcError(CONNECTION_CLOSED, "Connection closed").as_json()
+                    closed = jsonrpc.JsonRpcError(jsonrpc.CONNECTION_CLOSED, "Connection closed").as_json()
                     await self.send({"id": exchange.request_id, "error": closed})
             raise
 
     async def _result(self, exchange: _Exchange, method: str) -> JsonObject:
         params = exchange.params
-        if method != "initialize" and has_envelope(params):
-            raise JsonRpcError(
-                INVALID_REQUEST,
+        if method != "initialize" and jsonrpc.has_envelope(params):
+            raise jsonrpc.JsonRpcError(
+                jsonrpc.INVALID_REQUEST,
                 "this connection serves the handshake protocol era; "
                 "requests carrying the 2026-07-28 envelope are not accepted on it",
             )
         if method == "initialize":
             return self._initialize(params)
         if method != "ping" and method not in METHODS:
-            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
+            raise jsonrpc.JsonRpcError(jsonrpc.METHOD_NOT_FOUND, "Method not found", method)
         is_plain = _IS_PLAIN.get(method)
         if is_plain is None or not is_plain(params):
             # As the SDK: before `initialize`, only the form of the revision is checked.
@@ -313,7 +300,7 @@ class HandshakeSession:
         if method == "ping":
             return {}
         if not self._is_greeted:
-            raise JsonRpcError(INVALID_PARAMS, NOT_INITIALIZED)
+            raise jsonrpc.JsonRpcError(jsonrpc.INVALID_PARAMS, NOT_INITIALIZED)
         # In these revisions, clients answer questions by responses. A newer client's `requestState` and
         # `inputResponses` are not sealed or checked here, so they are dropped.
         exchange.params = {
@@ -328,7 +315,7 @@ class HandshakeSession:
             params = _checked_greeting(params)
             declared = params["capabilities"]
         requested = params["protocolVersion"]
-        self.protocol_version = requested if requested in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+        self.protocol_version = requested if requested in jsonrpc.HANDSHAKE_VERSIONS else jsonrpc.HANDSHAKE_VERSIONS[-1]
         self.client_name, self.client_version = params["clientInfo"]["name"], params["clientInfo"]["version"]
         self.capabilities = declared
         surface = self._surface
@@ -346,7 +333,10 @@ class HandshakeSession:
         match method:
             case "notifications/cancelled":
                 request_id = params.get("requestId", "")
-                if is_id(request_id) and (exchange := self._exchanges.get(key_of(request_id))) is not None:
+                if (
+                    jsonrpc.is_id(request_id)
+                    and (exchange := self._exchanges.get(jsonrpc.key_of(request_id))) is not None
+                ):
                     exchange.cancelled = True
                     exchange.scope.cancel()
             case "notifications/roots/list_changed":
@@ -356,8 +346,8 @@ class HandshakeSession:
                 sees = partial(self._surface.sees, self, None, self._caller)
                 self.at_end(self._surface.announcer.add(self, sees))
 
-    def _take_response(self, request_id: RequestId, message: Mapping[str, Any]) -> None:
-        sent = self._sent_requests.get(key_of(request_id))
+    def _take_response(self, request_id: jsonrpc.RequestId, message: Mapping[str, Any]) -> None:
+        sent = self._sent_requests.get(jsonrpc.key_of(request_id))
         if sent is None:
             log.debug("the client sent a response to no open request")
             return
@@ -386,7 +376,7 @@ class HandshakeSession:
     def at_end(self, callback: Callable[[], None]) -> None:
         self._at_end.append(callback)
 
-    async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:
+    async def request(self, method: str, params: JsonObject, related: jsonrpc.RequestId | None = None) -> JsonObject:
         """Send a request; see `exchange.Session`. `related` is ignored, because all messages share one connection."""
         self._last_id += 1
         number, sent = self._last_id, _SentRequest()
@@ -411,7 +401,7 @@ class HandshakeSession:
             sent.answered.set()
 
 
-def _encode_answer(request_id: RequestId, **answer: JsonObject) -> bytes:
+def _encode_answer(request_id: jsonrpc.RequestId, **answer: JsonObject) -> bytes:
     return _encode({"id": request_id, **answer})
 
 
@@ -439,10 +429,10 @@ class _Exchange:
     log_level: Final = None
     __slots__ = ("_token", "caller", "cancelled", "ended", "params", "request_id", "scope", "session")
 
-    def __init__(self, session: HandshakeSession, request_id: RequestId, params: Mapping[str, Any]) -> None:
+    def __init__(self, session: HandshakeSession, request_id: jsonrpc.RequestId, params: Mapping[str, Any]) -> None:
         meta = params.get("_meta")
         token = meta.get("progressToken") if isinstance(meta, dict) else None
-        self._token = token if is_id(token) or isinstance(token, bool) else None  # the SDK takes these, too
+        self._token = token if jsonrpc.is_id(token) or isinstance(token, bool) else None  # the SDK takes these, too
         self.session = session
         self.caller = session._caller
         self.request_id = request_id
@@ -486,7 +476,7 @@ def _check_params(method: str, version: str, params: Mapping[str, Any], *, parse
 def _checked_greeting(params: Mapping[str, Any]) -> dict[str, Any]:
     from mcp_types import InitializeRequestParams
 
-    _check_params("initialize", HANDSHAKE_VERSIONS[-1], params)
+    _check_params("initialize", jsonrpc.HANDSHAKE_VERSIONS[-1], params)
     read = InitializeRequestParams.model_validate(params, by_name=False)
     return read.model_dump(by_alias=True, mode="json", exclude_none=True)
 

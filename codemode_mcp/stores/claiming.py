@@ -20,29 +20,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from codemode_mcp.base.errors import ProgramError
+from codemode_mcp.runs import store
 from codemode_mcp.runs.end_records import outcome_of, view_of
-from codemode_mcp.runs.store import (
-    Claim,
-    EndedRun,
-    News,
-    StoredCall,
-    StoredCatalog,
-    SuspendedRun,
-    already_observed,
-    expired_run,
-    observed_elsewhere,
-    unknown_run,
-)
 from codemode_mcp.runs.views import RunView, after_loss
-from codemode_mcp.stores.suspending import (
-    Blobs,
-    call_of_row,
-    damaged,
-    escaped,
-    seconds_left,
-    unescaped,
-    view_of_all_calls,
-)
+from codemode_mcp.stores import suspending
 from codemode_mcp.stores.work import Alive, Notify, Now, Query, Work
 
 if TYPE_CHECKING:
@@ -85,7 +66,7 @@ class ClaimedRun:
 
     token: int
     known: bool
-    claim: Claim
+    claim: store.Claim
 
 
 def claim(
@@ -93,10 +74,10 @@ def claim(
     owner: str,
     process: str,
     known_run: KnownRun | None,
-    blobs: Blobs,
+    blobs: suspending.Blobs,
     manifests: Mapping[str, str],
     age: float,
-) -> Work[ClaimedRun | EndedRun]:
+) -> Work[ClaimedRun | store.EndedRun]:
     """Implement `RunStore.claim`. Times in the result are relative to now.
 
     Args:
@@ -112,8 +93,8 @@ def claim(
         raise ProgramError(error.code, f"{error.message}; {after_loss(made)}") from None
 
 
-def _made(run_id: str, owner: str, blobs: Blobs) -> Work[tuple[MadeCall, ...] | None]:
-    view = yield from view_of_all_calls(run_id, owner, blobs)
+def _made(run_id: str, owner: str, blobs: suspending.Blobs) -> Work[tuple[MadeCall, ...] | None]:
+    view = yield from suspending.view_of_all_calls(run_id, owner, blobs)
     return None if view is None else view.made
 
 
@@ -122,11 +103,11 @@ def _claim(
     owner: str,
     process: str,
     known_run: KnownRun | None,
-    blobs: Blobs,
+    blobs: suspending.Blobs,
     manifests: Mapping[str, str],
     age: float,
-) -> Work[ClaimedRun | EndedRun]:
-    plain = escaped(run_id)
+) -> Work[ClaimedRun | store.EndedRun]:
+    plain = suspending.escaped(run_id)
     now: float = yield Now()
     rows = yield Query(
         "SELECT owner, share, state, token, holder, parker, reason, parked, ended, expires, size, catalog, manifest, "
@@ -134,27 +115,27 @@ def _claim(
         (plain,),
         locks=True,
     )
-    if not rows or rows[0][0] != escaped(owner):
-        raise unknown_run(run_id)
+    if not rows or rows[0][0] != suspending.escaped(owner):
+        raise store.unknown_run(run_id)
     _, share, state, token, holder, suspender, reason, suspended, ended = rows[0][:9]
     expires, size, catalog, manifest, view, outcome = rows[0][9:]
     shown = None if view is None else _readable_view(blobs.text_of(owner, run_id, "view", view))
     if state == "expired" and expires > now:
-        raise expired_run(run_id, ended - suspended, (yield from _made(run_id, owner, blobs)))
+        raise store.expired_run(run_id, ended - suspended, (yield from _made(run_id, owner, blobs)))
     if state != "waiting":
         if expires <= now or outcome is None:
-            raise unknown_run(run_id)
+            raise store.unknown_run(run_id)
         ends = outcome_of(blobs.text_of(owner, run_id, "outcome", outcome))
-        return EndedRun(run_id, owner, ends, size, expires - now, state, shown)
+        return store.EndedRun(run_id, owner, ends, size, expires - now, state, shown)
     if holder == process:
         # If this process does not drive the run, the answer to its earlier claim was lost. It may claim the run again.
         if known_run is not None and known_run.driving:
-            raise already_observed(run_id)
+            raise store.already_observed(run_id)
     elif holder is not None and (yield Alive(frozenset((holder,)))):
-        raise observed_elsewhere(run_id)
-    left = seconds_left(suspended, expires, now, age)
+        raise store.observed_elsewhere(run_id)
+    left = suspending.seconds_left(suspended, expires, now, age)
     if left <= 0:
-        raise expired_run(run_id, expires - suspended, (yield from _made(run_id, owner, blobs)))
+        raise store.expired_run(run_id, expires - suspended, (yield from _made(run_id, owner, blobs)))
     yield Query("UPDATE runs SET token = token + 1, version = version + 1, holder = ? WHERE id = ?", (process, plain))
     calls, others = yield from _take_calls(run_id, owner, process, known_run, blobs)
     # From now on, the copy in the process that suspended the run is outdated. Executors of its calls are fenced.
@@ -162,10 +143,10 @@ def _claim(
         yield Notify(plain)
     rows = yield Query("SELECT record, snapshot FROM snapshots WHERE run = ?", (plain,))
     if not rows:
-        raise damaged("its snapshot is missing")
+        raise suspending.damaged("its snapshot is missing")
     record, snapshot = rows[0]
     if not isinstance(manifest, str):
-        raise damaged("its manifest is missing")
+        raise suspending.damaged("its manifest is missing")
     manifest_text = manifests.get(blobs.content_hash(manifest))
     if manifest_text is None:
         manifest_text = yield from _catalog_text(manifest, blobs)
@@ -177,7 +158,7 @@ def _claim(
         if catalog is not None:
             text = yield from _catalog_text(catalog, blobs)
         printed = yield from _printed(run_id, owner, blobs)
-    run = SuspendedRun(
+    run = store.SuspendedRun(
         run_id,
         owner,
         blobs.bytes_of(owner, run_id, "snapshot", snapshot),
@@ -187,11 +168,13 @@ def _claim(
         left,
         blobs.text_of(owner, run_id, "record", record),
         calls,
-        None if catalog is None else StoredCatalog(unescaped(blobs.content_hash(catalog)), lambda: text),
+        None
+        if catalog is None
+        else store.StoredCatalog(suspending.unescaped(blobs.content_hash(catalog)), lambda: text),
         shown,
-        share=unescaped(share) or owner,
+        share=suspending.unescaped(share) or owner,
     )
-    return ClaimedRun(token + 1, known, Claim(run, catalog=text, printed=printed))
+    return ClaimedRun(token + 1, known, store.Claim(run, catalog=text, printed=printed))
 
 
 def _readable_view(text: str) -> RunView | None:
@@ -201,12 +184,12 @@ def _readable_view(text: str) -> RunView | None:
     return None
 
 
-def _printed(run_id: str, owner: str, blobs: Blobs) -> Work[tuple[str, ...]]:
-    rows = yield Query("SELECT at, body FROM outputs WHERE run = ? ORDER BY at", (escaped(run_id),))
+def _printed(run_id: str, owner: str, blobs: suspending.Blobs) -> Work[tuple[str, ...]]:
+    rows = yield Query("SELECT at, body FROM outputs WHERE run = ? ORDER BY at", (suspending.escaped(run_id),))
     return tuple(blobs.text_of(owner, run_id, f"outputs {at}", body) for at, body in rows)
 
 
-def _catalog_text(digest: str, blobs: Blobs) -> Work[str]:
+def _catalog_text(digest: str, blobs: suspending.Blobs) -> Work[str]:
     rows = yield Query("SELECT body FROM catalogs WHERE hash = ?", (digest,))
     if not rows:
         raise ProgramError(
@@ -217,8 +200,8 @@ def _catalog_text(digest: str, blobs: Blobs) -> Work[str]:
 
 
 def _take_calls(
-    run_id: str, owner: str, process: str, known_run: KnownRun | None, blobs: Blobs
-) -> Work[tuple[tuple[StoredCall, ...], bool]]:
+    run_id: str, owner: str, process: str, known_run: KnownRun | None, blobs: suspending.Blobs
+) -> Work[tuple[tuple[store.StoredCall, ...], bool]]:
     """Make this process the executor of the unsent calls of a run, and of the calls of dead executors.
 
     A call of a dead executor with a task keeps its state, and this process follows the task.
@@ -228,7 +211,7 @@ def _take_calls(
     Returns:
         All calls of the run; and True if some had other executors.
     """
-    plain = escaped(run_id)
+    plain = suspending.escaped(run_id)
     rows = yield Query(
         "SELECT id, tool, status, repeatable, carrier, body, result, task FROM calls WHERE run = ? ORDER BY id",
         (plain,),
@@ -236,9 +219,9 @@ def _take_calls(
     others = frozenset(row[4] for row in rows) - {process}
     alive = yield Alive(others)
     sent = known_run.sent if known_run is not None else set()
-    calls: list[StoredCall] = []
+    calls: list[store.StoredCall] = []
     for number, tool, status, repeatable, executor, body, result, task in rows:
-        call = call_of_row(run_id, owner, blobs, number, tool, status, repeatable, body, result)
+        call = suspending.call_of_row(run_id, owner, blobs, number, tool, status, repeatable, body, result)
         if status == "settled":
             pass
         elif status == "queued" or (executor == process and number in sent):
@@ -262,9 +245,9 @@ def _take_calls(
 
 def release(run_id: str, owner: str, token: int) -> Work[None]:
     """Release a run if it still has this token."""
-    rows = yield Query("SELECT owner, state, token FROM runs WHERE id = ?", (escaped(run_id),), locks=True)
-    if rows and tuple(rows[0]) == (escaped(owner), "waiting", token):
-        yield Query("UPDATE runs SET holder = NULL, version = version + 1 WHERE id = ?", (escaped(run_id),))
+    rows = yield Query("SELECT owner, state, token FROM runs WHERE id = ?", (suspending.escaped(run_id),), locks=True)
+    if rows and tuple(rows[0]) == (suspending.escaped(owner), "waiting", token):
+        yield Query("UPDATE runs SET holder = NULL, version = version + 1 WHERE id = ?", (suspending.escaped(run_id),))
 
 
 def release_undriven(process: str, driven: Callable[[str], bool]) -> Work[None]:
@@ -278,10 +261,10 @@ def release_undriven(process: str, driven: Callable[[str], bool]) -> Work[None]:
     """
     rows = yield Query("SELECT id FROM runs WHERE state = 'waiting' AND holder = ?", (process,))
     for (plain,) in rows:
-        if driven(unescaped(plain)):
+        if driven(suspending.unescaped(plain)):
             continue
         held = yield Query("SELECT holder FROM runs WHERE id = ? AND state = 'waiting'", (plain,), locks=True)
-        if held and held[0][0] == process and not driven(unescaped(plain)):
+        if held and held[0][0] == process and not driven(suspending.unescaped(plain)):
             yield Query("UPDATE runs SET holder = NULL, version = version + 1 WHERE id = ?", (plain,))
 
 
@@ -291,7 +274,7 @@ def dispatching(run_id: str, call: int, process: str, unsure: bool) -> Work[bool
     Args:
         unsure: True if the answer to an earlier attempt was lost. The call was not sent then.
     """
-    key = (escaped(run_id), call)
+    key = (suspending.escaped(run_id), call)
     yield Query("SELECT id FROM runs WHERE id = ?", key[:1], locks=True)
     rows = yield Query("SELECT status, repeatable, carrier FROM calls WHERE run = ? AND id = ?", key)
     if not rows:
@@ -307,24 +290,24 @@ def dispatching(run_id: str, call: int, process: str, unsure: bool) -> Work[bool
     return status == "dispatched" and (unsure or bool(repeatable))
 
 
-def note_task(run_id: str, call: int, process: str, task: str, blobs: Blobs) -> Work[bool]:
-    key = (escaped(run_id), call)
+def note_task(run_id: str, call: int, process: str, task: str, blobs: suspending.Blobs) -> Work[bool]:
+    key = (suspending.escaped(run_id), call)
     runs = yield Query("SELECT owner FROM runs WHERE id = ?", key[:1], locks=True)
     rows = yield Query("SELECT status, carrier FROM calls WHERE run = ? AND id = ?", key)
     if not runs or not rows or tuple(rows[0]) != ("dispatched", process):
         return False
-    sealed = blobs.seal(unescaped(runs[0][0]), run_id, f"task {call}", task)
+    sealed = blobs.seal(suspending.unescaped(runs[0][0]), run_id, f"task {call}", task)
     yield Query("UPDATE calls SET task = ? WHERE run = ? AND id = ?", (sealed, *key))
     return True
 
 
-def settle(run_id: str, call: int, process: str, result: str, blobs: Blobs) -> Work[bool]:
-    key = (escaped(run_id), call)
+def settle(run_id: str, call: int, process: str, result: str, blobs: suspending.Blobs) -> Work[bool]:
+    key = (suspending.escaped(run_id), call)
     runs = yield Query("SELECT owner, holder FROM runs WHERE id = ?", key[:1], locks=True)
     rows = yield Query("SELECT status, carrier, result FROM calls WHERE run = ? AND id = ?", key)
     if not runs or not rows or rows[0][1] != process:
         return False
-    owner, holder = unescaped(runs[0][0]), runs[0][1]
+    owner, holder = suspending.unescaped(runs[0][0]), runs[0][1]
     name = f"result {call}"
     if rows[0][0] == "settled":
         # With the same result, this is another attempt, because the answer to the first one was lost.
@@ -339,19 +322,19 @@ def settle(run_id: str, call: int, process: str, result: str, blobs: Blobs) -> W
     return True
 
 
-def news_of(run_id: str, process: str, known_run: KnownRun | None, blobs: Blobs) -> Work[News]:
+def news_of(run_id: str, process: str, known_run: KnownRun | None, blobs: suspending.Blobs) -> Work[store.News]:
     """Implement `RunStore.news_of`, and take over calls of dead processes."""
-    plain = escaped(run_id)
+    plain = suspending.escaped(run_id)
     rows = yield Query("SELECT owner, state, token, holder, cancel FROM runs WHERE id = ?", (plain,))
     if not rows:
-        return News(fenced=True, ended="expired")
+        return store.News(fenced=True, ended="expired")
     owner, state, token, holder, cancel = rows[0]
     fenced = known_run is None or known_run.token != token
     if state != "waiting":
-        return News(fenced=fenced, ended=state)
+        return store.News(fenced=fenced, ended=state)
     # Only the process that drives the run delivers results and takes over calls.
     if fenced or known_run is None or holder != process or not known_run.driving:
-        return News(fenced=fenced, cancelled=bool(cancel) and not fenced)
+        return store.News(fenced=fenced, cancelled=bool(cancel) and not fenced)
     calls = yield Query("SELECT id, status, carrier FROM calls WHERE run = ?", (plain,))
     calls = [
         (number, status, executor)
@@ -361,37 +344,37 @@ def news_of(run_id: str, process: str, known_run: KnownRun | None, blobs: Blobs)
         if status == "settled" or executor != process or (known_run.missed_news and number not in known_run.sent)
     ]
     if not calls:
-        return News(cancelled=bool(cancel))
+        return store.News(cancelled=bool(cancel))
     others = frozenset(executor for _, status, executor in calls if status == "dispatched" and executor != process)
     alive = yield Alive(others)
     taken_before = any(status != "settled" and executor == process for _, status, executor in calls)
     if others <= alive and not taken_before:
-        settled = yield from _settled(run_id, unescaped(owner), blobs)
-        return News(cancelled=bool(cancel), calls=settled)
+        settled = yield from _settled(run_id, suspending.unescaped(owner), blobs)
+        return store.News(cancelled=bool(cancel), calls=settled)
     # There are calls to take over. This needs the lock, and the run must still be that of the first query.
     rows = yield Query("SELECT token, holder FROM runs WHERE id = ?", (plain,), locks=True)
     if not rows or tuple(rows[0]) != (token, process):
-        return News(fenced=True)
+        return store.News(fenced=True)
     before = {
         number
         for number, status, executor in calls
         if (status == "dispatched" and executor not in alive) or (status == "queued" and executor == process)
     }
-    taken, _ = yield from _take_calls(run_id, unescaped(owner), process, known_run, blobs)
+    taken, _ = yield from _take_calls(run_id, suspending.unescaped(owner), process, known_run, blobs)
     changed = tuple(
         replace(call, executor="here") if call.status != "settled" else call
         for call in taken
         if call.status == "settled" or (call.id in before and call.executor != "elsewhere")
     )
-    return News(cancelled=bool(cancel), calls=changed)
+    return store.News(cancelled=bool(cancel), calls=changed)
 
 
-def _settled(run_id: str, owner: str, blobs: Blobs) -> Work[tuple[StoredCall, ...]]:
+def _settled(run_id: str, owner: str, blobs: suspending.Blobs) -> Work[tuple[store.StoredCall, ...]]:
     rows = yield Query(
         "SELECT id, tool, status, repeatable, NULL, result FROM calls WHERE run = ? AND status = 'settled' ORDER BY id",
-        (escaped(run_id),),
+        (suspending.escaped(run_id),),
     )
-    return tuple(call_of_row(run_id, owner, blobs, *row) for row in rows)
+    return tuple(suspending.call_of_row(run_id, owner, blobs, *row) for row in rows)
 
 
 def cancel(run_id: str, owner: str, process: str, driving: bool) -> Work[bool]:
@@ -400,9 +383,9 @@ def cancel(run_id: str, owner: str, process: str, driving: bool) -> Work[bool]:
     Args:
         driving: True if this process drives the run.
     """
-    plain = escaped(run_id)
+    plain = suspending.escaped(run_id)
     rows = yield Query("SELECT owner, state, holder FROM runs WHERE id = ?", (plain,), locks=True)
-    if not rows or rows[0][0] != escaped(owner) or rows[0][1] != "waiting" or rows[0][2] is None:
+    if not rows or rows[0][0] != suspending.escaped(owner) or rows[0][1] != "waiting" or rows[0][2] is None:
         return False
     holder = rows[0][2]
     if not (driving if holder == process else (yield Alive(frozenset((holder,))))):

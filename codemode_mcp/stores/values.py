@@ -18,21 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import anyio.to_thread
 
 from codemode_mcp.base.errors import ProgramError
-from codemode_mcp.runs.values import (
-    REF_PREFIX,
-    Get,
-    Listed,
-    ListedResult,
-    Page,
-    Put,
-    ResultForm,
-    contents_of,
-    full,
-    new_ref,
-    preview_of,
-    reserved_key,
-    size_of,
-)
+from codemode_mcp.runs import values
 from codemode_mcp.stores.seal import Refused, Seal
 from codemode_mcp.stores.suspending import escaped
 from codemode_mcp.stores.work import Database, Now, Query, Work
@@ -40,7 +26,6 @@ from codemode_mcp.stores.work import Database, Now, Query, Work
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from codemode_mcp.runs.values import Answer
 
 Result = TypeVar("Result")
 
@@ -83,29 +68,29 @@ class StoredValues:
         self._seal = seal
         self._max = max_bytes
 
-    async def execute(self, owner: str, requests: Sequence[Put | Get], room: int) -> list[Answer]:
+    async def execute(self, owner: str, requests: Sequence[values.Put | values.Get], room: int) -> list[values.Answer]:
         # Sealing takes time, so it is done before the transaction.
-        sealed: list[_Entry | Get | ProgramError] = []
+        sealed: list[_Entry | values.Get | ProgramError] = []
         for each in requests:
-            if isinstance(each, Get):
+            if isinstance(each, values.Get):
                 sealed.append(each)
-            elif each.key.startswith(REF_PREFIX):
-                sealed.append(reserved_key())
+            elif each.key.startswith(values.REF_PREFIX):
+                sealed.append(values.reserved_key())
             else:
                 sealed.append(await self._sealed(owner, each, _STORED))
         found = await self._database.execute(partial(_execute_all, escaped(owner), sealed, room, self._max))
-        answers: list[Answer] = []
+        answers: list[values.Answer] = []
         for each, answer in zip(requests, found, strict=False):
             answers.append(await self._answer(owner, each.key, answer) if isinstance(answer, _Body) else answer)
         return answers
 
     async def offload(self, owner: str, text: str) -> str | None:
-        put = Put(new_ref(), text)
+        put = values.Put(values.new_ref(), text)
         entry = await self._sealed(owner, put, _RESULT)
         return put.key if await self._database.execute(partial(_offload, escaped(owner), entry, self._max)) else None
 
     async def load(self, owner: str, key: str) -> str | None:
-        answers = await self.execute(owner, [Get(key)], 1)
+        answers = await self.execute(owner, [values.Get(key)], 1)
         if isinstance(answers[0], Exception):
             raise answers[0]
         return answers[0]
@@ -113,24 +98,24 @@ class StoredValues:
     async def remove(self, owner: str, key: str) -> None:
         await self._database.execute(partial(_remove, escaped(owner), _name(key)))
 
-    async def listed(self, owner: str, offset: int, limit: int) -> Page:
+    async def listed(self, owner: str, offset: int, limit: int) -> values.Page:
         total, rows = await self._database.execute(partial(_listed, escaped(owner), offset, limit))
-        return Page(total, tuple(self._shown(owner, *row) for row in rows))
+        return values.Page(total, tuple(self._shown(owner, *row) for row in rows))
 
-    async def results(self, owner: str, before: int | None, limit: int) -> Sequence[ListedResult]:
+    async def results(self, owner: str, before: int | None, limit: int) -> Sequence[values.ListedResult]:
         rows = await self._database.execute(partial(_results, escaped(owner), before, limit))
         return [self._listed_result(owner, *row) for row in rows]
 
     async def sweep(self) -> None:
         await self._database.execute(_sweep)
 
-    async def _sealed(self, owner: str, put: Put, kind: str) -> _Entry:
+    async def _sealed(self, owner: str, put: values.Put, kind: str) -> _Entry:
         return await _in_thread_if_large(len(put.text), partial(self._seal_entry, owner, put, kind))
 
-    def _seal_entry(self, owner: str, put: Put, kind: str) -> _Entry:
+    def _seal_entry(self, owner: str, put: values.Put, kind: str) -> _Entry:
         name = _name(put.key)
-        form = [*astuple(contents_of(put.text).form)] if kind == _RESULT else []
-        label = json.dumps([put.key, preview_of(put.text), *form]).encode()
+        form = [*astuple(values.contents_of(put.text).form)] if kind == _RESULT else []
+        label = json.dumps([put.key, values.preview_of(put.text), *form]).encode()
         return _Entry(
             put,
             name,
@@ -139,7 +124,7 @@ class StoredValues:
             self._seal.seal(put.text.encode("utf-8", "surrogatepass"), owner=owner, run=name, field="value"),
         )
 
-    async def _answer(self, owner: str, key: str, found: _Body) -> Answer:
+    async def _answer(self, owner: str, key: str, found: _Body) -> values.Answer:
         def opened() -> str:
             data = self._seal.open(found.data, owner=owner, run=_name(key), field="value")
             return data.decode("utf-8", "surrogatepass")
@@ -152,19 +137,19 @@ class StoredValues:
                 f"load({key[:100]!r}): the stored value cannot be read: {error.why}; store it again",
             )
 
-    def _shown(self, owner: str, name: str, characters: int, label: bytes) -> Listed:
+    def _shown(self, owner: str, name: str, characters: int, label: bytes) -> values.Listed:
         try:
             key, preview, *_ = self._opened_label(owner, name, label)
         except Refused as error:
-            return Listed("", characters, f"(cannot be read: {error.why})")
-        return Listed(key, characters, preview)
+            return values.Listed("", characters, f"(cannot be read: {error.why})")
+        return values.Listed(key, characters, preview)
 
-    def _listed_result(self, owner: str, name: str, number: int, label: bytes) -> ListedResult:
+    def _listed_result(self, owner: str, name: str, number: int, label: bytes) -> values.ListedResult:
         try:
             key, _, *form = self._opened_label(owner, name, label)
         except Refused:
-            return ListedResult("", number, None)
-        return ListedResult(key, number, ResultForm(*form) if form else None)
+            return values.ListedResult("", number, None)
+        return values.ListedResult(key, number, values.ResultForm(*form) if form else None)
 
     def _opened_label(self, owner: str, name: str, label: bytes) -> list[Any]:
         """Return a key, a preview, and for results of this version the members of a `ResultForm`."""
@@ -176,7 +161,7 @@ class StoredValues:
 class _Entry:
     """A sealed value to be stored."""
 
-    put: Put
+    put: values.Put
     name: str
     kind: str
     label: bytes
@@ -184,7 +169,7 @@ class _Entry:
 
     @property
     def size(self) -> int:
-        return size_of(self.put.key, self.put.text)
+        return values.size_of(self.put.key, self.put.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +200,7 @@ class _Usage:
 
 
 def _execute_all(
-    owner: str, requests: Sequence[_Entry | Get | ProgramError], room: int, limit: int
+    owner: str, requests: Sequence[_Entry | values.Get | ProgramError], room: int, limit: int
 ) -> Work[list[_Body | ProgramError | None]]:
     now = yield Now()
     usage: _Usage | None = None
@@ -228,8 +213,8 @@ def _execute_all(
                 if usage is None:
                     usage = yield from _lock_usage(owner, now)
                 kept = yield from _insert(usage, each, now, limit)
-                answers.append(None if kept else full(each.put, usage.size, limit))
-            case Get(key):
+                answers.append(None if kept else values.full(each.put, usage.size, limit))
+            case values.Get(key):
                 body = yield from _load(owner, _name(key), now)
                 room -= 0 if body is None else body.characters
                 answers.append(body)

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.catalog.saved_programs.saved_program import (
-    MAX_TEXT,
-    SUFFIXES,
-    FileProblem,
-    ProgramFileError,
-    SavedProgram,
-    digest_of,
-)
+from codemode_mcp.catalog.saved_programs import saved_program
 from upstream_clients.private_files import belongs_to_another
 
 if TYPE_CHECKING:
@@ -53,17 +46,17 @@ class Library:
         problems: the reasons why other files, or the whole folder, are not used.
     """
 
-    programs: tuple[SavedProgram, ...] = ()
-    problems: tuple[FileProblem, ...] = ()
+    programs: tuple[saved_program.SavedProgram, ...] = ()
+    problems: tuple[saved_program.FileProblem, ...] = ()
 
-    def get(self, name: str) -> SavedProgram | None:
+    def get(self, name: str) -> saved_program.SavedProgram | None:
         return next((each for each in self.programs if each.name == name), None)
 
     @property
     def broken(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(_stem(each.file) for each in self.problems if each.file))
 
-    def named_in(self, text: str) -> tuple[SavedProgram, ...]:
+    def named_in(self, text: str) -> tuple[saved_program.SavedProgram, ...]:
         """Return the programs that a text may call, and those that these may call; all if it names none."""
         if not self.programs or _WORD not in text:
             return ()
@@ -106,7 +99,7 @@ def folder_state(folder: Path) -> FolderState:
         with os.scandir(folder) as entries:
             states = []
             for entry, _ in zip(entries, range(_MAX_ENTRIES), strict=False):
-                if entry.name.endswith(tuple(SUFFIXES)):
+                if entry.name.endswith(tuple(saved_program.SUFFIXES)):
                     about = entry.stat(follow_symlinks=False)
                     states.append((entry.name, about.st_mtime_ns, about.st_ctime_ns, about.st_size, about.st_ino))
     except OSError:
@@ -135,12 +128,12 @@ def read_folder(folder: Path, previous: Library = EMPTY) -> Library:
         return EMPTY
     problem = _problem_of_folder(about)
     if problem is not None:
-        return Library(problems=(FileProblem("", 0, problem),))
+        return Library(problems=(saved_program.FileProblem("", 0, problem),))
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry, _ in zip(entries, range(_MAX_ENTRIES), strict=False)]
     except OSError as error:
-        return Library(problems=(FileProblem("", 0, f"the folder cannot be read: {error.strerror}"),))
+        return Library(problems=(saved_program.FileProblem("", 0, f"the folder cannot be read: {error.strerror}"),))
     return _read_files(folder, sorted(filter(_is_program, names)), previous)
 
 
@@ -155,31 +148,35 @@ def read_text(path: Path) -> str:
     flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     try:
         if stat.S_ISLNK(os.lstat(path).st_mode):
-            raise ProgramFileError(0, "the file is a symbolic link; put the file itself into the folder")
+            raise saved_program.ProgramFileError(0, "the file is a symbolic link; put the file itself into the folder")
         descriptor = os.open(path, flags)
     except OSError as error:
-        raise ProgramFileError(0, f"the file cannot be read: {error.strerror}") from None
+        raise saved_program.ProgramFileError(0, f"the file cannot be read: {error.strerror}") from None
     # The open file is checked: the path may lead to another file a moment later.
     with os.fdopen(descriptor, "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
-            raise ProgramFileError(0, "this is not a regular file; remove it")
+            raise saved_program.ProgramFileError(0, "this is not a regular file; remove it")
         if (problem := _exposure(about)) is not None:
-            raise ProgramFileError(0, f"the file {problem}")
-        data = file.read(MAX_TEXT + 1)
-    if len(data) > MAX_TEXT:
-        raise ProgramFileError(0, f"the file is larger than {MAX_TEXT // 1024} KiB; write a shorter program")
+            raise saved_program.ProgramFileError(0, f"the file {problem}")
+        data = file.read(saved_program.MAX_TEXT + 1)
+    if len(data) > saved_program.MAX_TEXT:
+        raise saved_program.ProgramFileError(
+            0, f"the file is larger than {saved_program.MAX_TEXT // 1024} KiB; write a shorter program"
+        )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ProgramFileError(0, f"the file is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+        raise saved_program.ProgramFileError(
+            0, f"the file is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from None
     if "\0" in text:
-        raise ProgramFileError(0, "the file has NUL bytes, so it is not text; save it as UTF-8")
+        raise saved_program.ProgramFileError(0, "the file has NUL bytes, so it is not text; save it as UTF-8")
     return text
 
 
 def _is_program(name: str) -> bool:
-    return not name.startswith(".") and not name.endswith(".d.ts") and name.endswith(tuple(SUFFIXES))
+    return not name.startswith(".") and not name.endswith(".d.ts") and name.endswith(tuple(saved_program.SUFFIXES))
 
 
 def _problem_of_folder(about: os.stat_result) -> str | None:
@@ -200,45 +197,47 @@ def _exposure(about: os.stat_result) -> str | None:
 
 
 def _read_files(folder: Path, names: Iterable[str], previous: Library) -> Library:
-    programs: list[SavedProgram] = []
-    problems: list[FileProblem] = []
+    programs: list[saved_program.SavedProgram] = []
+    problems: list[saved_program.FileProblem] = []
     by_spelling: dict[str, list[str]] = {}
     for name in names:
         by_spelling.setdefault(_stem(name).casefold(), []).append(name)
     for same in by_spelling.values():
         if len(same) > 1:
             text = f"there are {' and '.join(same)}, and names must differ in more than case; rename or remove one"
-            problems += [FileProblem(name, 0, text) for name in same]
+            problems += [saved_program.FileProblem(name, 0, text) for name in same]
             continue
         name = same[0]
         if len(programs) == MAX_PROGRAMS:
-            problems.append(FileProblem(name, 0, f"there are more than {MAX_PROGRAMS} saved programs; remove some"))
+            problems.append(
+                saved_program.FileProblem(name, 0, f"there are more than {MAX_PROGRAMS} saved programs; remove some")
+            )
             break
         try:
             programs.append(_read_file(folder / name, previous))
-        except ProgramFileError as error:
-            problems.append(FileProblem(name, error.line, error.text))
+        except saved_program.ProgramFileError as error:
+            problems.append(saved_program.FileProblem(name, error.line, error.text))
         except Exception as error:  # no file of the folder may stop the server
             text = f"the file cannot be read ({type(error).__name__}); this is a mistake of codemode-mcp"
-            problems.append(FileProblem(name, 0, text))
+            problems.append(saved_program.FileProblem(name, 0, text))
     return Library(tuple(sorted(programs, key=lambda each: each.name)), tuple(problems))
 
 
-def _read_file(path: Path, previous: Library) -> SavedProgram:
+def _read_file(path: Path, previous: Library) -> saved_program.SavedProgram:
     from codemode_mcp.catalog.saved_programs.program_file import (
         read_program,  # imported for the first file: most have none
     )
 
     text = read_text(path)
-    name, language = _stem(path.name), SUFFIXES[path.suffix]
+    name, language = _stem(path.name), saved_program.SUFFIXES[path.suffix]
     known = previous.get(name)
-    if known is not None and known.language == language and known.digest == digest_of(text):
+    if known is not None and known.language == language and known.digest == saved_program.digest_of(text):
         return known
     return read_program(name, language, text)
 
 
 def _stem(name: str) -> str:
-    return name[: -len(next(suffix for suffix in SUFFIXES if name.endswith(suffix)))]
+    return name[: -len(next(suffix for suffix in saved_program.SUFFIXES if name.endswith(suffix)))]
 
 
 # The watcher of the folder of saved programs. A changed file is read again.

@@ -18,21 +18,13 @@ from codemode_mcp.base.paths import state_dir
 from codemode_mcp.catalog.saved_programs.folder import name_of, program_files, read_text
 from codemode_mcp.catalog.saved_programs.saved_program import SUFFIXES, ProgramFileError, digest_of, file_name
 from codemode_mcp.catalog.saved_programs.versions import History, Proposal, Proposals, UsedTool, Version, settle
-from upstream_clients.private_files import (
-    locked,
-    make_private_folder,
-    open_private,
-    remove_left_files,
-    replace_file,
-    stamp_of,
-)
+from upstream_clients import private_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from codemode_mcp.base.settings import Language
-    from upstream_clients.private_files import Stamp
 
 
 FORMAT: Final = 1
@@ -82,8 +74,8 @@ class ProgramState:
         found = self.load(_history_file(name), History, History(name))
         return found if found.name == name else History(name)
 
-    def versions_stamp(self, name: str) -> Stamp:
-        return stamp_of(self.path(_history_file(name)))
+    def versions_stamp(self, name: str) -> private_files.Stamp:
+        return private_files.stamp_of(self.path(_history_file(name)))
 
     def change_history(self, name: str, change: Callable[[History], History]) -> History:
         """Change the versions of a program, and return the new ones. See `change_proposals`."""
@@ -93,7 +85,7 @@ class ProgramState:
         """Return the content of a file; `absent` if there is no file. Raises `StateUnavailable`."""
         path = self.path(file)
         try:
-            with open_private(path) as opened:
+            with private_files.open_private(path) as opened:
                 data = opened.read(MAX_FILE_BYTES + 1)
         except (FileNotFoundError, NotADirectoryError):
             return absent
@@ -110,15 +102,15 @@ class ProgramState:
         """Change the content of a file, and return the new content. See `change_proposals`."""
         path = self.path(file)
         try:
-            make_private_folder(path.parent)
-            with locked(path.with_suffix(".lock")):
+            private_files.make_private_folder(path.parent)
+            with private_files.locked(path.with_suffix(".lock")):
                 before = self.load(file, kind, absent)
                 after = change(before)
                 if after != before:
                     data = json.dumps({"format": FORMAT, **_to_json(after)}).encode()
                     if len(data) > MAX_FILE_BYTES:
                         raise StateUnavailable(f"{path} would be larger than {MAX_FILE_BYTES} bytes")
-                    replace_file(path, data)
+                    private_files.replace_file(path, data)
                 return after
         except OSError as error:
             raise StateUnavailable(f"{path} cannot be written: {error.strerror or error}") from error
@@ -246,10 +238,10 @@ def accept(
             raise Stale(f"the file of {proposal.name} has changed since it was shown; look at it again")
         path = folder / proposal.file
         try:
-            make_private_folder(folder)
+            private_files.make_private_folder(folder)
             if folder.is_symlink():
                 raise NotWritten(f"{folder} is a symbolic link; use the folder itself")
-            replace_file(path, proposal.text.encode("utf-8", "replace"))
+            private_files.replace_file(path, proposal.text.encode("utf-8", "replace"))
             if before is not None and before.path != path:
                 before.path.unlink()
         except OSError as error:
@@ -267,7 +259,7 @@ def accept(
         raise
     with suppress(StateUnavailable):  # the announced version counts too, now that the file has its text
         state.change_history(proposal.name, lambda known: known.with_version(version))
-    remove_left_files(folder, before=at - LEFT_SECONDS)
+    private_files.remove_left_files(folder, before=at - LEFT_SECONDS)
 
 
 def reject(state: ProgramState, name: str, digest: str) -> None:

@@ -15,25 +15,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.catalog.saved_programs import program_state
+from codemode_mcp.catalog.saved_programs import program_state, versions
 from codemode_mcp.catalog.saved_programs.program_state import ProgramState, StateUnavailable
-from codemode_mcp.catalog.saved_programs.versions import (
-    BY_FILE,
-    History,
-    UsedTool,
-    changes_since,
-    compare_tools,
-    is_redirected,
-    names_in,
-    used_tool,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from codemode_mcp.catalog.saved_programs.folder import Library
     from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.catalog.saved_programs.versions import Definition, DefinitionChange
     from upstream_clients.private_files import Stamp
 
 log = logging.getLogger("codemode_mcp.programs")
@@ -49,7 +38,7 @@ MAX_WARNED: Final = 5
 class Definitions(Protocol):
     """The tools of servers, as programs see them now."""
 
-    def at(self, path: str) -> Definition | None:
+    def at(self, path: str) -> versions.Definition | None:
         """Return the tool at a path such as `MCP.github.createIssue`; None if there is none."""
         ...
 
@@ -91,8 +80,8 @@ class VersionKeeper:
         self._definitions = definitions
         self._on_change = on_change
         self._clock = clock
-        self._histories: dict[str, tuple[Stamp, History]] = {}
-        self._changes: dict[str, tuple[DefinitionChange, ...]] = {}
+        self._histories: dict[str, tuple[Stamp, versions.History]] = {}
+        self._changes: dict[str, tuple[versions.DefinitionChange, ...]] = {}
         self._shown: tuple[tuple[object, ...], Library] | None = None
         """The latest result of `shown`, with the objects on which it depends."""
         self._seen_stamps: Mapping[str, Stamp] = {}
@@ -117,10 +106,10 @@ class VersionKeeper:
         version = None if known is None else known[1].of(program.digest)
         # Compared here once more, since the look at all programs comes later than the change.
         pairs = [] if version is None else [(each, self._now(each)) for each in version.tools or ()]
-        others = {before: now for before, now in pairs if now is not None and is_redirected(before, now)}
+        others = {before: now for before, now in pairs if now is not None and versions.is_redirected(before, now)}
         if not others or self.permits_other_tools:
             return program
-        named = _listed(compare_tools(others, others.get))
+        named = _listed(versions.compare_tools(others, others.get))
         target = f"{program.name}{self._option}"
         return replace(
             program,
@@ -135,26 +124,26 @@ class VersionKeeper:
                 with suppress(StateUnavailable):
                     await anyio.to_thread.run_sync(self._read, each.name)
 
-    def changes(self, name: str) -> Sequence[DefinitionChange]:
+    def changes(self, name: str) -> Sequence[versions.DefinitionChange]:
         """Return the definitions that have changed since a program was pinned, as they were seen at the latest look."""
         return self._changes.get(name, ())
 
-    async def look(self, program: SavedProgram) -> Sequence[DefinitionChange]:
+    async def look(self, program: SavedProgram) -> Sequence[versions.DefinitionChange]:
         """Return the definitions that have changed since a program was pinned. Pin a program that is not pinned yet."""
         history = await anyio.to_thread.run_sync(self._read, program.name)
         version = history.of(program.digest)
         if version is None or version.tools is None:
             await self._pin(program)
             return ()
-        return changes_since(version, self._present)
+        return versions.changes_since(version, self._present)
 
-    async def tools_now(self, program: SavedProgram) -> tuple[UsedTool, ...]:
-        names = await anyio.to_thread.run_sync(names_in, program.text)
-        return tuple(used_tool(path, self._definitions.at(path)) for path in names.paths)
+    async def tools_now(self, program: SavedProgram) -> tuple[versions.UsedTool, ...]:
+        names = await anyio.to_thread.run_sync(versions.names_in, program.text)
+        return tuple(versions.used_tool(path, self._definitions.at(path)) for path in names.paths)
 
-    async def pin_again(self, program: SavedProgram, tools: tuple[UsedTool, ...], by: str) -> None:
+    async def pin_again(self, program: SavedProgram, tools: tuple[versions.UsedTool, ...], by: str) -> None:
         """Pin a program to definitions of its tools that a person has seen. Raises `StateUnavailable`."""
-        names = await anyio.to_thread.run_sync(names_in, program.text)
+        names = await anyio.to_thread.run_sync(versions.names_in, program.text)
         await self._write(program, tools, by, complete=names.complete, again=True)
 
     async def run(self, change: Callable[[], anyio.Event]) -> None:
@@ -193,7 +182,7 @@ class VersionKeeper:
         """Return the identities of the files with the versions of programs. Blocks."""
         return {each.name: self._state.versions_stamp(each.name) for each in programs}
 
-    def _read(self, name: str) -> History:
+    def _read(self, name: str) -> versions.History:
         """Return the versions of a program. Blocks."""
         stamp = self._state.versions_stamp(name)
         known = self._histories.get(name)
@@ -203,14 +192,14 @@ class VersionKeeper:
         return known[1]
 
     async def _pin(self, program: SavedProgram) -> None:
-        names = await anyio.to_thread.run_sync(names_in, program.text)
+        names = await anyio.to_thread.run_sync(versions.names_in, program.text)
         if not all(map(self._definitions.is_known, names.paths)):
             return  # pinned once its servers are listed
-        tools = tuple(used_tool(path, self._definitions.at(path)) for path in names.paths)
-        await self._write(program, tools, BY_FILE, complete=names.complete, again=False)
+        tools = tuple(versions.used_tool(path, self._definitions.at(path)) for path in names.paths)
+        await self._write(program, tools, versions.BY_FILE, complete=names.complete, again=False)
 
     async def _write(
-        self, program: SavedProgram, tools: tuple[UsedTool, ...], by: str, *, complete: bool, again: bool
+        self, program: SavedProgram, tools: tuple[versions.UsedTool, ...], by: str, *, complete: bool, again: bool
     ) -> None:
         at = self._clock()
         await anyio.to_thread.run_sync(
@@ -219,19 +208,19 @@ class VersionKeeper:
             )
         )
 
-    def _present(self, used: UsedTool) -> UsedTool | None:
+    def _present(self, used: versions.UsedTool) -> versions.UsedTool | None:
         return self._now(used) if self._definitions.is_known(used.path) else None
 
-    def _now(self, used: UsedTool) -> UsedTool | None:
-        return used_tool(used.path, self._definitions.at(used.path))
+    def _now(self, used: versions.UsedTool) -> versions.UsedTool | None:
+        return versions.used_tool(used.path, self._definitions.at(used.path))
 
 
-def _listed(changes: Sequence[DefinitionChange]) -> str:
+def _listed(changes: Sequence[versions.DefinitionChange]) -> str:
     more = len(changes) - MAX_WARNED
     return "; ".join([*map(str, changes[:MAX_WARNED]), *([f"and {more} more"] if more > 0 else [])])
 
 
-def _warning(changes: Sequence[DefinitionChange]) -> str:
+def _warning(changes: Sequence[versions.DefinitionChange]) -> str:
     return (
         f"Tools of this program have changed since it was saved: {_listed(changes)}. It may fail or do something else, "
         "so read the declarations of these tools before you call it."

@@ -21,17 +21,7 @@ from operator import add, mul
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from codemode_mcp.catalog.search import Found
-from codemode_mcp.catalog.search.index import (
-    MAX_TOKEN,
-    STOP_WORDS,
-    Field,
-    Index,
-    content_words,
-    shipped_thesaurus,
-    tokens,
-    words,
-)
+from codemode_mcp.catalog.search import Found, index
 
 if TYPE_CHECKING:
     from upstream_clients.tools import Tool
@@ -76,13 +66,13 @@ _LEAD: Final = 300
 _SENTENCE_END: Final = re.compile(r"[.!?](?:\s|$)|\n\s*\n")
 
 _FIELDS: Final = (
-    Field(3.0, 0.3),  # name
-    Field(2.0, 0.3),  # title
-    Field(1.5, 0.5),  # first sentence of the description
-    Field(0.7),  # the rest of the description
-    Field(0.8),  # names of parameters
-    Field(0.3),  # descriptions of parameters
-    Field(1.0, 0.0),  # the server's name
+    index.Field(3.0, 0.3),  # name
+    index.Field(2.0, 0.3),  # title
+    index.Field(1.5, 0.5),  # first sentence of the description
+    index.Field(0.7),  # the rest of the description
+    index.Field(0.8),  # names of parameters
+    index.Field(0.3),  # descriptions of parameters
+    index.Field(1.0, 0.0),  # the server's name
 )
 
 _MAX_NEAREST_STEMS: Final = 5
@@ -137,7 +127,7 @@ class Finder:
     def __init__(
         self, tools: Sequence[tuple[str, Tool]], meaning: Meaning | None = None, base: Finder | None = None
     ) -> None:
-        self._tools, self._names = tools, ["".join(words(tool.name[:_LEAD])) for _, tool in tools]
+        self._tools, self._names = tools, ["".join(index.words(tool.name[:_LEAD])) for _, tool in tools]
         self._vector_weight = VECTOR_WEIGHT * math.log(1 + len(tools))
         self._vectors: dict[int, Sequence[float] | None] = {}
         if base is not None:
@@ -146,7 +136,9 @@ class Finder:
             if base._tools:
                 self._vector_weight = base._vector_weight
         of_base = None if base is None else base._index
-        self._index: Index = Index(_all_texts(tools), _FIELDS, shipped_thesaurus(), shipped_vectors(), of_base)
+        self._index: index.Index = index.Index(
+            _all_texts(tools), _FIELDS, index.shipped_thesaurus(), shipped_vectors(), of_base
+        )
         self._own_count = len(tools)
         self._base_compared: Compared | None = None if base is None or not base._tools else base._compared
         self._compared: Compared | None = (
@@ -162,7 +154,7 @@ class Finder:
             among: numbers of the tools to search in; None for all.
         """
         request = request[:MAX_REQUEST]
-        request_name = "".join(words(request))
+        request_name = "".join(index.words(request))
         scores = self._hits(request, limit, among)
         most = max(scores.values(), default=1.0)
         for number, score in self._best_for_wishes(request, limit, among).items():
@@ -224,7 +216,7 @@ class Finder:
         return best
 
     def _cosines(self, request: str) -> Sequence[float] | None:
-        if self._compared is None or not words(request):
+        if self._compared is None or not index.words(request):
             return None
         own = self._compared.similarities(request)
         if self._base_compared is None:
@@ -235,7 +227,7 @@ class Finder:
 
     def _with_vectors(self, request: str, scores: Mapping[int, float], limit: int) -> dict[int, float]:
         """Return the best tools by words, with the similarity by word vectors added to their scores."""
-        direction = shipped_vectors().of(content_words(request))
+        direction = shipped_vectors().of(index.content_words(request))
         best = {}
         for number, score in self._ranked(scores, max(MAX_COMPARED, limit), MAX_SERVER_SHARE):
             vector = self._vector(number) if direction is not None else None
@@ -268,9 +260,9 @@ class Finder:
     def _vector(self, number: int) -> Sequence[float] | None:
         if number not in self._vectors:
             server, tool = self._tools[number]
-            name = content_words(tool.name[:_LEAD])
-            lead = content_words(_lead(tool.description[: 2 * _LEAD].strip()))
-            vector = shipped_vectors().of([*name, *name, *lead, *content_words(server)])
+            name = index.content_words(tool.name[:_LEAD])
+            lead = index.content_words(_lead(tool.description[: 2 * _LEAD].strip()))
+            vector = shipped_vectors().of([*name, *name, *lead, *index.content_words(server)])
             self._vectors[number] = None if vector is None else array("f", vector)
         return self._vectors[number]
 
@@ -282,7 +274,7 @@ class Finder:
             likely = {number: cosines[number] for number in numbers if cosines[number] >= _MIN_NEAR_COSINE}
             return self._best(likely, min(limit, _MAX_NEAR_BY_MODEL), among)
         vectors = shipped_vectors()
-        direction = vectors.of(content_words(request))
+        direction = vectors.of(index.content_words(request))
         if direction is None:
             return Found((), 0)
         near = vectors.near(direction, self._index.stems, _MIN_STEM_SIMILARITY)
@@ -370,7 +362,7 @@ def _texts(server: str, tool: Tool, room: int) -> tuple[str, ...]:
         (tool.title or "")[:_LEAD],
         lead,
         description[len(lead) : len(lead) + room],
-        " ".join([str(name)[:MAX_TOKEN] for name in islice(properties, MAX_PARAMETERS)])[: 2 * room],
+        " ".join([str(name)[: index.MAX_TOKEN] for name in islice(properties, MAX_PARAMETERS)])[: 2 * room],
         " ".join(details),
         server,
     )
@@ -418,20 +410,20 @@ def wishes(request: str) -> list[str]:
     request = request[:_MAX_TEXT]
     if not _BETWEEN.search(request) and not _EXAMPLES.search(request):
         return []
-    plain = [token for token in map(str.lower, tokens(request)) if token not in _JOINING]
-    if sum(token in STOP_WORDS for token in plain) > MAX_STOP_SHARE * len(plain):
+    plain = [token for token in map(str.lower, index.tokens(request)) if token not in _JOINING]
+    if sum(token in index.STOP_WORDS for token in plain) > MAX_STOP_SHARE * len(plain):
         return []
-    whole = content_words(request)
+    whole = index.content_words(request)
     found: dict[str, None] = {}
     rest = ""
     for part in _BETWEEN.split(request):
         text = _EXAMPLES.sub("", part).strip()
         wish = f"{rest} {text}".strip()
-        if len(set(content_words(text))) < MIN_WORDS:
+        if len(set(index.content_words(text))) < MIN_WORDS:
             rest = wish
             continue
         rest = ""
-        if content_words(wish) != whole:
+        if index.content_words(wish) != whole:
             found.setdefault(wish)
     return list(found)[:MAX_WISHES]
 

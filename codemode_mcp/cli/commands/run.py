@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from codemode_mcp.cli import options
 from codemode_mcp.cli.command_service import ProgramRequest, read_call, read_input, read_program
 from codemode_mcp.cli.messages import say, stop
-from codemode_mcp.cli.options import (
-    ConfigOption,
-    JsonOption,
-    LogFileOption,
-    LogLevelOption,
-    PrivateOption,
-    QuietOption,
-    ReadOnlyOption,
-)
 from codemode_mcp.cli.parser import saved_programs, server_names
 from codemode_mcp.cli.running_instance import call_there, run_there
 
@@ -49,8 +41,8 @@ def run(
         list[str] | None,
         typer.Option(metavar="NAME", help="Start only this server; may be repeated.", autocompletion=server_names),
     ] = None,
-    config: ConfigOption = None,
-    read_only: ReadOnlyOption = False,
+    config: options.ConfigOption = None,
+    read_only: options.ReadOnlyOption = False,
     only_check: Annotated[
         bool, typer.Option("--check", help="Check the types of the program, and do not run it.")
     ] = False,
@@ -82,11 +74,11 @@ def run(
     loose: Annotated[
         bool, typer.Option("--loose", help="With --replay: answer calls by their tool, whatever the arguments are.")
     ] = False,
-    quiet: QuietOption = False,
-    as_json: JsonOption = False,
-    log_level: LogLevelOption = None,
-    log_file: LogFileOption = None,
-    private: PrivateOption = False,
+    quiet: options.QuietOption = False,
+    as_json: options.JsonOption = False,
+    log_level: options.LogLevelOption = None,
+    log_file: options.LogFileOption = None,
+    private: options.PrivateOption = False,
     record: Annotated[
         Path | None,
         typer.Option("--record", metavar="FILE", help="Write a recording of the run. Implies --private."),
@@ -212,12 +204,12 @@ def call(
     text: Annotated[
         str | None, typer.Option("--json", metavar="OBJECT", help="All arguments as one JSON object.")
     ] = None,
-    config: ConfigOption = None,
-    read_only: ReadOnlyOption = False,
-    quiet: QuietOption = False,
-    log_level: LogLevelOption = None,
-    log_file: LogFileOption = None,
-    private: PrivateOption = False,
+    config: options.ConfigOption = None,
+    read_only: options.ReadOnlyOption = False,
+    quiet: options.QuietOption = False,
+    log_level: options.LogLevelOption = None,
+    log_file: options.LogFileOption = None,
+    private: options.PrivateOption = False,
 ) -> None:
     """Call one tool and print its result. Only the server of the tool is started.
 

@@ -8,14 +8,7 @@ from typing import Annotated
 import anyio
 import typer
 
-from codemode_mcp.cli.options import (
-    ConfigOption,
-    ContextOption,
-    LockedOption,
-    LogFileOption,
-    LogLevelOption,
-    ReadOnlyOption,
-)
+from codemode_mcp.cli import options
 
 app = typer.Typer()
 
@@ -25,7 +18,7 @@ app = typer.Typer()
     "Example: codemode-mcp serve --transport http --port 8808"
 )
 def serve(
-    config: ConfigOption = None,
+    config: options.ConfigOption = None,
     transport: Annotated[str, typer.Option(metavar="<stdio|http>", help="Transport of MCP.")] = "stdio",
     host: Annotated[str | None, typer.Option(help="With http: address to listen on; default: 127.0.0.1.")] = None,
     port: Annotated[
@@ -39,11 +32,11 @@ def serve(
             help="With http: serve every client that reaches the address, without authentication.",
         ),
     ] = False,
-    read_only: ReadOnlyOption = False,
-    locked: LockedOption = False,
-    context: ContextOption = None,
-    log_level: LogLevelOption = None,
-    log_file: LogFileOption = None,
+    read_only: options.ReadOnlyOption = False,
+    locked: options.LockedOption = False,
+    context: options.ContextOption = None,
+    log_level: options.LogLevelOption = None,
+    log_file: options.LogFileOption = None,
     private: Annotated[
         bool, typer.Option("--private", help="With stdio: serve in this process, without the shared instance.")
     ] = False,

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final, get_args
 from urllib.parse import unquote
 
+from codemode_mcp.extensions.findings import finding_rules
 from codemode_mcp.extensions.findings.definition_texts import (
     FoldedTexts,
     Text,
@@ -33,15 +34,6 @@ from codemode_mcp.extensions.findings.definition_texts import (
     words_of,
 )
 from codemode_mcp.extensions.findings.finding_checks import CHECKS, TEXT_CHECKS, Definition, ReadText, names_in
-from codemode_mcp.extensions.findings.finding_rules import (
-    Meeting,
-    Meetings,
-    Rule,
-    Wording,
-    read_sentences,
-    rules,
-    words_in,
-)
 from codemode_mcp.rules.trust.items import Finding, Severity
 from declarations.untrusted_text import HIDDEN
 
@@ -71,7 +63,7 @@ def find(kind: str, definition: Mapping[str, object], *, server: str, others: Co
         for mark in marks_of(text, arguments, foreign):
             marks.setdefault(mark.rule, []).append((text.where, mark))
     found: list[Finding] = []
-    for number, rule in enumerate(rules()):
+    for number, rule in enumerate(finding_rules.rules()):
         places = _limited(_places(rule, subject, marks.get(number, ())))
         if rule.check == "heavy_passages":
             # Words are weighed where no rule knows the wording.
@@ -93,7 +85,9 @@ def _limited(places: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
             return
 
 
-def _places(rule: Rule, subject: Definition, marks: Sequence[tuple[str, Mark]]) -> Iterator[tuple[str, str]]:
+def _places(
+    rule: finding_rules.Rule, subject: Definition, marks: Sequence[tuple[str, Mark]]
+) -> Iterator[tuple[str, str]]:
     """Yield (place, excerpt) for all that a rule finds: wording first."""
     yield from ((where, mark.excerpt) for where, mark in marks if mark.is_wording)
     checked = [(where, mark.excerpt) for where, mark in marks if not mark.is_wording]
@@ -345,7 +339,7 @@ class _Memory:
         if known is None:
             folded = FoldedTexts([text])
             self._spend(len(text.raw))
-            known = self.known[key] = _Known(words_in(folded.lower), names_in(folded))
+            known = self.known[key] = _Known(finding_rules.words_in(folded.lower), names_in(folded))
         meant = known.words.intersection(arguments)
         foreign = known.names & others if others else _NONE
         context = text.is_value, text.where in _DESCRIPTIONS, meant, foreign
@@ -372,8 +366,8 @@ def marks_of(text: Text, arguments: Collection[str], others: frozenset[str]) -> 
 
 def _marks(text: Text, arguments: frozenset[str], others: frozenset[str]) -> Iterator[Mark]:
     folded = FoldedTexts([text])
-    read = ReadText(folded, read_sentences(folded.lower, folded.sentences, arguments), others)
-    meetings = Meetings(folded.sentences, read.sentences)
+    read = ReadText(folded, finding_rules.read_sentences(folded.lower, folded.sentences, arguments), others)
+    meetings = finding_rules.Meetings(folded.sentences, read.sentences)
     worded: dict[int, str] = {}
     for number, place in _worded(folded):
         worded.setdefault(number, folded.excerpt(*place))
@@ -383,7 +377,7 @@ def _marks(text: Text, arguments: frozenset[str], others: frozenset[str]) -> Ite
             if met is not None:
                 worded[number] = folded.excerpt(*met)
     is_marked = False
-    for number, rule in enumerate(rules()):
+    for number, rule in enumerate(finding_rules.rules()):
         excerpt = worded.get(number)
         is_wording = excerpt is not None
         if excerpt is None and (rule.check or rule.names) and not (rule.check == "heavy_passages" and is_marked):
@@ -393,7 +387,7 @@ def _marks(text: Text, arguments: frozenset[str], others: frozenset[str]) -> Ite
             yield Mark(number, excerpt, is_wording)
 
 
-def _checked(rule: Rule, text: Text, read: ReadText) -> str | None:
+def _checked(rule: finding_rules.Rule, text: Text, read: ReadText) -> str | None:
     if rule.names and text.is_name and one_matches(rule.names, words_of(text.raw)):
         return shown(text.raw)
     if rule.check == "encoded_text":
@@ -414,17 +408,17 @@ def _worded(folded: FoldedTexts) -> Iterator[tuple[int, tuple[int, int]]]:
     for number in sorted(numbers.union(always)):
         rule_number, patterns = every[number]
         if all(map(folded.may_match, patterns)):
-            place = _first_place(rules()[rule_number], patterns, folded)
+            place = _first_place(finding_rules.rules()[rule_number], patterns, folded)
             if place is not None:
                 yield rule_number, place
 
 
 @functools.cache
-def _every_pattern() -> Sequence[tuple[int, tuple[Wording, ...]]]:
+def _every_pattern() -> Sequence[tuple[int, tuple[finding_rules.Wording, ...]]]:
     """Return the patterns of `any` and the lists of `together`, each with the position of its rule."""
     return [
         (number, patterns)
-        for number, rule in enumerate(rules())
+        for number, rule in enumerate(finding_rules.rules())
         for patterns in (*((each,) for each in rule.any), *rule.together)
     ]
 
@@ -445,17 +439,19 @@ def _patterns() -> tuple[Sequence[int], Mapping[str, Sequence[int]]]:
 
 
 @functools.lru_cache(maxsize=10_000)
-def _possible(classes: int) -> tuple[tuple[int, Meeting], ...]:
+def _possible(classes: int) -> tuple[tuple[int, finding_rules.Meeting], ...]:
     """Return the meetings of all rules that a text with these classes of words may have, with the rule's position."""
     return tuple(
         (number, wanted)
-        for number, rule in enumerate(rules())
+        for number, rule in enumerate(finding_rules.rules())
         for wanted in rule.meets
         if not wanted.classes & ~classes
     )
 
 
-def _first_place(rule: Rule, patterns: tuple[Wording, ...], folded: FoldedTexts) -> tuple[int, int] | None:
+def _first_place(
+    rule: finding_rules.Rule, patterns: tuple[finding_rules.Wording, ...], folded: FoldedTexts
+) -> tuple[int, int] | None:
     """Return the start and end of the first match, if no pattern of `unless` matches in its sentences."""
     lower = folded.lower
     first_pattern, *others = patterns
@@ -477,7 +473,7 @@ def _first_place(rule: Rule, patterns: tuple[Wording, ...], folded: FoldedTexts)
     return None
 
 
-def one_matches(patterns: Sequence[Wording], text: str, *between: int) -> bool:
+def one_matches(patterns: Sequence[finding_rules.Wording], text: str, *between: int) -> bool:
     return any(each.search(text, *between) for each in patterns)
 
 

@@ -11,22 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.base.display import plain
 from codemode_mcp.base.text import clip, one_line
 from codemode_mcp.catalog.saved_programs.saved_program import program_id
+from declarations import typetree
 from declarations.names import LANGUAGE_GLOBALS
 from declarations.schema import compile_schema
-from declarations.typetree import (
-    ArrayOf,
-    Constant,
-    IntersectionOf,
-    Never,
-    ObjectOf,
-    Property,
-    Ref,
-    Scalar,
-    SchemaType,
-    TupleOf,
-    Type,
-    UnionOf,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -153,9 +140,9 @@ class Vocabulary:
 
     def properties(self, entry: Entry, path: tuple[str, ...]) -> list[Name]:
         compiled = compile_schema(entry.tool.input_schema)
-        found: dict[str, Property] = {}
+        found: dict[str, typetree.Property] = {}
         for each in _at(compiled, path):
-            if isinstance(each, ObjectOf):
+            if isinstance(each, typetree.ObjectOf):
                 for one in each.properties:
                     found.setdefault(one.name, one)
         return [
@@ -167,11 +154,13 @@ class Vocabulary:
             for one in sorted(found.values(), key=lambda one: not one.required)
         ]
 
-    def constants(self, entry: Entry, path: tuple[str, ...]) -> list[Constant | Scalar]:
+    def constants(self, entry: Entry, path: tuple[str, ...]) -> list[typetree.Constant | typetree.Scalar]:
         """Return the constants that are possible at a path in the argument, with `boolean` and `null` as types."""
-        found: dict[Constant | Scalar, None] = {}
+        found: dict[typetree.Constant | typetree.Scalar, None] = {}
         for each in _at(compile_schema(entry.tool.input_schema), path):
-            if isinstance(each, Constant) or (isinstance(each, Scalar) and each.name in ("boolean", "null")):
+            if isinstance(each, typetree.Constant) or (
+                isinstance(each, typetree.Scalar) and each.name in ("boolean", "null")
+            ):
                 found[each] = None
         return list(found)
 
@@ -196,57 +185,57 @@ class Vocabulary:
         return Name(entry.identifier, _about(entry.tool.description), entry)
 
 
-def brief(type_: Type, compiled: SchemaType, depth: int = 2) -> str:
+def brief(type_: typetree.Type, compiled: typetree.SchemaType, depth: int = 2) -> str:
     match type_:
-        case Scalar(name):
+        case typetree.Scalar(name):
             return name
-        case Constant(text=text):
+        case typetree.Constant(text=text):
             return text
-        case Ref(name):
+        case typetree.Ref(name):
             return brief(compiled.definitions[name].type, compiled, depth - 1) if depth else "{ ... }"
-        case ArrayOf(items):
+        case typetree.ArrayOf(items):
             inner = brief(items, compiled, depth)
             return f"({inner})[]" if " | " in inner else f"{inner}[]"
-        case TupleOf():
+        case typetree.TupleOf():
             return "[...]"
-        case ObjectOf() | IntersectionOf():
+        case typetree.ObjectOf() | typetree.IntersectionOf():
             return "{ ... }"
-        case UnionOf(members):
+        case typetree.UnionOf(members):
             shown = [brief(each, compiled, depth) for each in members[:6]]
             return " | ".join([*dict.fromkeys(shown), *(["..."] if len(members) > 6 else [])])
-        case Never():
+        case typetree.Never():
             return "never"
     return "unknown"
 
 
-def _at(compiled: SchemaType, path: tuple[str, ...]) -> list[Type]:
+def _at(compiled: typetree.SchemaType, path: tuple[str, ...]) -> list[typetree.Type]:
     """Return the types that are possible at a path, with unions and intersections split into their members."""
     found = _flattened([compiled.root], compiled)
     for step in path:
-        inner: list[Type] = []
+        inner: list[typetree.Type] = []
         for each in found:
             match each:
-                case ArrayOf(items) if step == ITEMS:
+                case typetree.ArrayOf(items) if step == ITEMS:
                     inner.append(items)
-                case TupleOf(elements) if step == ITEMS:
+                case typetree.TupleOf(elements) if step == ITEMS:
                     inner += elements
-                case ObjectOf(properties, _, rest) if step != ITEMS:
+                case typetree.ObjectOf(properties, _, rest) if step != ITEMS:
                     named = [one.type for one in properties if one.name == step]
                     inner += named or ([] if rest is None else [rest])
         found = _flattened(inner, compiled)
     return found
 
 
-def _flattened(types: list[Type], compiled: SchemaType) -> list[Type]:
+def _flattened(types: list[typetree.Type], compiled: typetree.SchemaType) -> list[typetree.Type]:
     """Return types with unions and intersections replaced by their members, and references by their targets."""
-    left, found, seen = types[::-1], list[Type](), set[str]()
+    left, found, seen = types[::-1], list[typetree.Type](), set[str]()
     while left and len(found) < MAX_TYPES:
         match left.pop():
-            case Ref(name):
+            case typetree.Ref(name):
                 if name not in seen:
                     seen.add(name)
                     left.append(compiled.definitions[name].type)
-            case UnionOf(members) | IntersectionOf(members):
+            case typetree.UnionOf(members) | typetree.IntersectionOf(members):
                 left += reversed(members)
             case other:
                 found.append(other)

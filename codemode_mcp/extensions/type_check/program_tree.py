@@ -9,17 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.program.syntax import (
-    FUNCTIONS,
-    MEMBER_ACCESS,
-    TRANSPARENT,
-    from_utf16_units,
-    member_of,
-    operator_of,
-    span_of,
-    text_of,
-    words,
-)
+from codemode_mcp.program import syntax
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +22,7 @@ MAX_CALLS: Final = 300
 _DEPTH: Final = 400
 _ASYNC_FUNCTION: Final = re.compile(r"\basync\s+function\s+([\w$]+)|\bconst\s+([\w$]+)\s*=\s*async\b")
 _DECLARED: Final = re.compile(r"\b(?:function\s*\*?|const|let|var|class)\s+([\w$]+)")
-_TESTS_OF_ITEMS: Final = words("filter find findIndex findLast findLastIndex some every")
+_TESTS_OF_ITEMS: Final = syntax.words("filter find findIndex findLast findLastIndex some every")
 _METHODS: Final = _TESTS_OF_ITEMS | {"forEach", "map"}
 _CATALOG_CALL: Final = re.compile(r"MCP\.[\w$]+\.[\w$]+\(")
 _OTHER_WAITS: Final = re.compile(r"\bnew Promise\b|\bwhile\b|\bsetTimeout\b|\byield_control\b|\bwithResolvers\b")
@@ -40,10 +30,10 @@ _REPORTS: Final = re.compile(r"\.message\b|\bthrow\b")
 _USES_SERVERS: Final = re.compile(r"\b(?:MCP|tools|programs)\b")
 _TRIES: Final = re.compile(r"\btry\b")
 _NAME: Final = re.compile(r"[A-Za-z_$][\w$]*")
-_ACCESS: Final = MEMBER_ACCESS
-_PATTERNS: Final = words("object_assignment_pattern assignment_pattern")
-_CONDITIONS: Final = words("if_statement while_statement do_statement for_statement ternary_expression")
-_LOOPS: Final = words("for_statement for_in_statement while_statement do_statement")
+_ACCESS: Final = syntax.MEMBER_ACCESS
+_PATTERNS: Final = syntax.words("object_assignment_pattern assignment_pattern")
+_CONDITIONS: Final = syntax.words("if_statement while_statement do_statement for_statement ternary_expression")
+_LOOPS: Final = syntax.words("for_statement for_in_statement while_statement do_statement")
 _COMPARING: Final = frozenset(("==", "==="))
 _TESTING: Final = frozenset(("||", "??", "==", "!=", "===", "!==", "in", "instanceof"))
 _PRINTERS: Final = re.compile(
@@ -86,7 +76,7 @@ class ProgramTree:
         return nodes
 
     def text(self, node: Node) -> str:
-        return from_utf16_units(text_of(self.units, node))
+        return syntax.from_utf16_units(syntax.text_of(self.units, node))
 
     def calls_around(self, path: list[Node]) -> Iterator[tuple[Node, bool]]:
         """Yield the calls around a place of the same function, the innermost first.
@@ -94,7 +84,7 @@ class ProgramTree:
         Each is given with True if the place is among its arguments, and False if it is in the called expression.
         """
         for outer, inner in zip(path[-2::-1], path[:0:-1], strict=False):
-            if outer.type in FUNCTIONS:
+            if outer.type in syntax.FUNCTIONS:
                 return
             if outer.type == "call_expression":
                 yield outer, inner.type == "arguments"
@@ -121,7 +111,7 @@ class ProgramTree:
 
     def is_repeated(self, at: int) -> bool:
         """Return True for a place in a loop or function."""
-        return any(node.type in FUNCTIONS | _LOOPS for node in self.path(at))
+        return any(node.type in syntax.FUNCTIONS | _LOOPS for node in self.path(at))
 
     @cached_property
     def waits(self) -> bool:
@@ -133,18 +123,18 @@ class ProgramTree:
         while index > 0 and path[index].type not in _ACCESS:
             if path[index].type in _PATTERNS:
                 return True
-            if path[index].type in FUNCTIONS | {"statement_block"}:
+            if path[index].type in syntax.FUNCTIONS | {"statement_block"}:
                 return False
             index -= 1
         while index > 0:
             node, user = path[index], path[index - 1]
-            operator = operator_of(user) if user.type in ("binary_expression", "unary_expression") else None
-            if user.type in TRANSPARENT or operator == "&&":
+            operator = syntax.operator_of(user) if user.type in ("binary_expression", "unary_expression") else None
+            if user.type in syntax.TRANSPARENT or operator == "&&":
                 index -= 1
                 continue
             if operator in _COMPARING and _is_compared_with_literal(node, user):
                 # The comparison is a use, unless another one beside it may hold.
-                outer = operator_of(path[index - 2]) if path[index - 2].type == "binary_expression" else None
+                outer = syntax.operator_of(path[index - 2]) if path[index - 2].type == "binary_expression" else None
                 return outer == "||"
             if operator in _TESTING or operator in ("!", "typeof", "void", "delete"):
                 return True
@@ -166,14 +156,14 @@ class ProgramTree:
             if node.type in ("assignment_expression", "augmented_assignment_expression"):
                 left = node.child_by_field_name("left")
                 if left is not None and left.type in _ACCESS:
-                    name = member_of(self.units, left)
+                    name = syntax.member_of(self.units, left)
                     names.update([] if name is None else [name])
         return frozenset(names)
 
     def assigned_variable(self, path: list[Node]) -> str | None:
         """Return the variable that gets the value at a place by an assignment; None if there is no such assignment."""
         for node in reversed(path):
-            if node.type in FUNCTIONS | {"call_expression"}:
+            if node.type in syntax.FUNCTIONS | {"call_expression"}:
                 return None
             left = node.child_by_field_name("left") if node.type == "assignment_expression" else None
             if left is not None:
@@ -194,8 +184,8 @@ class ProgramTree:
         found = []
         for node in self._nodes:
             condition = node.child_by_field_name("condition") if node.type in _CONDITIONS else None
-            while condition is not None and condition.type in (*TRANSPARENT, "unary_expression"):
-                if condition.type == "unary_expression" and operator_of(condition) != "!":
+            while condition is not None and condition.type in (*syntax.TRANSPARENT, "unary_expression"):
+                if condition.type == "unary_expression" and syntax.operator_of(condition) != "!":
                     break
                 condition = condition.named_children[0] if condition.named_children else None
             if condition is not None and self.calls_async_function(condition):
@@ -224,7 +214,7 @@ class ProgramTree:
                 ignored = node.parent is not None and node.parent.type == "expression_statement"
                 wrong = ignored and self._is_lost(given[0])
             if wrong:
-                found.append(Callback(method, span_of(name).start, given[0]))
+                found.append(Callback(method, syntax.span_of(name).start, given[0]))
         return found
 
     def _gives_promise(self, function: Node) -> bool:
@@ -302,7 +292,7 @@ class ProgramTree:
     def value_at(self, path: list[Node], start: int, end: int) -> Node | None:
         """Return the node with these offsets in a path; its value, if it is the name of a property."""
         for user, node in pairwise(path):
-            if span_of(node) == (start, end):
+            if syntax.span_of(node) == (start, end):
                 named = node.type == "property_identifier" and user.type == "pair"
                 return user.child_by_field_name("value") if named else node
         return None
@@ -354,7 +344,7 @@ class ProgramTree:
                 return found
 
 
-_OF_INTEREST: Final = words(
+_OF_INTEREST: Final = syntax.words(
     "assignment_expression augmented_assignment_expression call_expression expression_statement spread_element "
     "template_substitution variable_declarator if_statement while_statement do_statement for_statement "
     "ternary_expression"

@@ -9,7 +9,8 @@ import anyio
 
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.process.instance.hello import HttpOptions, Refusal
-from codemode_mcp.server.http.listener import CannotListen, Listener, listening, refusal_to_listen
+from codemode_mcp.server.http.listener import Listener, listening, refusal_to_listen
+from codemode_mcp.server.http.sockets import CannotListen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -25,15 +25,7 @@ from codemode_mcp.base.strict_json import Form, parse_json
 from codemode_mcp.rules.trust.comparison import Acceptance, Listing, Mode, ServerPins, baseline_of
 from codemode_mcp.rules.trust.items import ENTRY_KEY, SERVER_KEY, Item, Key, Kind
 from declarations.names import NOTHING_KEPT, identifiers, is_displaced
-from upstream_clients.private_files import (
-    Stamp,
-    exposure,
-    locked,
-    make_private_folder,
-    open_private,
-    replace_file,
-    stamp_of,
-)
+from upstream_clients import private_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -84,8 +76,8 @@ class PinsFolder:
                         found.append(pins.server)
         return sorted(found)
 
-    def stamp(self, server: str) -> Stamp:
-        return stamp_of(self.path(server))
+    def stamp(self, server: str) -> private_files.Stamp:
+        return private_files.stamp_of(self.path(server))
 
     def load(self, server: str) -> ServerPins | None:
         """Return the pins of a server; None if it has none.
@@ -112,12 +104,12 @@ class PinsFolder:
         """
         path = self.path(server)
         try:
-            make_private_folder(path.parent)
-            with locked(path.with_suffix(".lock")):
+            private_files.make_private_folder(path.parent)
+            with private_files.locked(path.with_suffix(".lock")):
                 before = self.load(server)
                 after = change(before)
                 if after != before:
-                    replace_file(path, encode(after))
+                    private_files.replace_file(path, encode(after))
                 return after
         except OSError as error:
             raise PinsUnavailable(f"the pins of server {server!r} cannot be written to {path}: {error}") from error
@@ -126,10 +118,10 @@ class PinsFolder:
         """Replace a file, whatever is in it. Raises `PinsUnavailable`."""
         path = self.path(server)
         try:
-            make_private_folder(path.parent)
+            private_files.make_private_folder(path.parent)
             _check_folder(path)
-            with locked(path.with_suffix(".lock")):
-                replace_file(path, encode(pins))
+            with private_files.locked(path.with_suffix(".lock")):
+                private_files.replace_file(path, encode(pins))
         except OSError as error:
             raise PinsUnavailable(f"the pins of server {server!r} cannot be written to {path}: {error}") from error
 
@@ -139,7 +131,7 @@ class PinsFolder:
         if not path.parent.is_dir():
             return
         try:
-            with locked(path.with_suffix(".lock")):
+            with private_files.locked(path.with_suffix(".lock")):
                 path.unlink(missing_ok=True)
             self._change_names(lambda names: {name: names[name] for name in names if name != server})
         except OSError as error:
@@ -164,7 +156,7 @@ class PinsFolder:
     def stored_names(self) -> dict[str, str]:
         """Return the stored identifiers of servers. If they cannot be read, there are none."""
         try:
-            with open_private(self._names_path) as file:
+            with private_files.open_private(self._names_path) as file:
                 found = json.loads(file.read(MAX_FILE_BYTES))
             return {str(name): str(identifier) for name, identifier in found.items()}
         except (FileNotFoundError, NotADirectoryError):
@@ -182,17 +174,17 @@ class PinsFolder:
             return {**names, **others}
 
         try:
-            make_private_folder(self._own_folder)
+            private_files.make_private_folder(self._own_folder)
             self._change_names(merged)
         except OSError as error:
             raise PinsUnavailable(f"the names of servers cannot be written to {self._names_path}: {error}") from error
 
     def _change_names(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-        with locked(self._names_path.with_suffix(".lock")):
+        with private_files.locked(self._names_path.with_suffix(".lock")):
             before = self.stored_names()
             after = change(before)
             if after != before:
-                replace_file(self._names_path, json.dumps(after).encode())
+                private_files.replace_file(self._names_path, json.dumps(after).encode())
 
 
 def names_of(
@@ -219,7 +211,7 @@ def _check_folder(path: Path) -> None:
 
     Without its file, a server has a new first list, which is accepted.
     """
-    why = exposure(path.parent)
+    why = private_files.exposure(path.parent)
     if why is not None:
         raise PinsUnavailable(f"the pins in {path} are not used, because {why}; make its folders yours alone")
 
@@ -227,7 +219,7 @@ def _check_folder(path: Path) -> None:
 def _read(path: Path) -> ServerPins | None:
     try:
         _check_folder(path)
-        with open_private(path) as file:
+        with private_files.open_private(path) as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):  # where the folder is a file, nothing can ever have been kept
         return None
@@ -260,7 +252,7 @@ class LoadedPins(NamedTuple):
     """
 
     pins: ServerPins | None
-    stamp: Stamp
+    stamp: private_files.Stamp
     problem: str | None = None
     is_damaged: bool = False
 
@@ -278,7 +270,7 @@ def load_pins(folder: PinsFolder, server: str) -> LoadedPins:
         return LoadedPins(held, stamp, None if is_damaged else str(error), is_damaged)
 
 
-def store_pins(folder: PinsFolder, pins: ServerPins, mode: Mode) -> tuple[ServerPins, Stamp]:
+def store_pins(folder: PinsFolder, pins: ServerPins, mode: Mode) -> tuple[ServerPins, private_files.Stamp]:
     """Write pins, together with what other processes have stored. Blocks."""
     try:
         after = folder.update(pins.server, lambda stored: merge_pins(stored, pins, mode))
@@ -288,7 +280,7 @@ def store_pins(folder: PinsFolder, pins: ServerPins, mode: Mode) -> tuple[Server
     return after, folder.stamp(pins.server)
 
 
-def load_changed_pins(folder: PinsFolder, known: Mapping[str, Stamp]) -> dict[str, LoadedPins]:
+def load_changed_pins(folder: PinsFolder, known: Mapping[str, private_files.Stamp]) -> dict[str, LoadedPins]:
     """Return the content of the files that are no longer in a known version, by server. Blocks."""
     return {name: load_pins(folder, name) for name, stamp in known.items() if folder.stamp(name) != stamp}
 

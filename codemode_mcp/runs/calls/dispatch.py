@@ -57,15 +57,7 @@ import anyio
 from msgspec import structs
 
 from codemode_mcp.audit import sizes
-from codemode_mcp.base.errors import (
-    BudgetExceeded,
-    CodeModeError,
-    InternalError,
-    PolicyDenied,
-    ProgramError,
-    RuntimeUnavailable,
-    UpstreamError,
-)
+from codemode_mcp.base import errors
 from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.base.text import utf8_size
 from codemode_mcp.catalog.entries import RESOURCE_LIST, Entry, perform
@@ -225,7 +217,7 @@ class Dispatcher:
         call, context, _, _, _, approve, note, begin, *_ = calling
         through = call.through
         if through is not None and through.refusal:
-            raise ProgramError("nested_tool_failed", through.refusal)
+            raise errors.ProgramError("nested_tool_failed", through.refusal)
         listed = entry = calling.entry
         if through is not None:
             # Messages name the function of the namespace that the program calls, with the signature of the tool.
@@ -286,7 +278,7 @@ class Dispatcher:
         arguments: JsonObject = {}
         if interception is not None and interception.has_middleware(entry.id):
             # As the program gave them. Changes of hooks are not known any more.
-            with suppress(CodeModeError):
+            with suppress(errors.CodeModeError):
                 override = self._configured.overrides.get(entry.id)
                 arguments = self._configured.prepare(call, entry, override, lambda: context.catalog.signature(entry))
         return await self._results.text(entry, call.id, arguments, context, None, result, None)
@@ -294,7 +286,7 @@ class Dispatcher:
     async def _begin_program(self, entry: Entry, calling: Calling, arguments: JsonObject, decision: Decision) -> str:
         """Return what the guest needs to run a saved program. Nothing else is sent anywhere."""
         if calling.begin is None:  # no program makes this call, so there is no guest that could run it
-            raise ProgramError(
+            raise errors.ProgramError(
                 "invalid_input", f"{entry.path} is a saved program, which only programs of exec can call"
             )
         compiled = await self.saved.compile(entry, calling.context)
@@ -314,7 +306,7 @@ class Dispatcher:
 
 async def no_transform(source: str) -> Transformed:
     """Refuse TypeScript, in a process without a compiler."""
-    raise RuntimeUnavailable("TypeScript cannot be compiled here; write the program in JavaScript")
+    raise errors.RuntimeUnavailable("TypeScript cannot be compiled here; write the program in JavaScript")
 
 
 def _note_undeclared(entry: Entry, context: CallContext, note: Callable[[str], None], undeclared: str) -> None:
@@ -326,11 +318,11 @@ def _note_undeclared(entry: Entry, context: CallContext, note: Callable[[str], N
 
 def _failed(calling: Calling, error: Exception) -> Completion:
     record = calling.record
-    if not isinstance(error, CodeModeError):
+    if not isinstance(error, errors.CodeModeError):
         log.error("call of %s failed in an unexpected way", escape_line(record.tool), exc_info=error)
-        error = InternalError(f"{escape_line(record.tool)}: the call failed inside codemode-mcp; see its log")
+        error = errors.InternalError(f"{escape_line(record.tool)}: the call failed inside codemode-mcp; see its log")
     record.exceeded = error.exceeded
-    if isinstance(error, PolicyDenied | BudgetExceeded):
+    if isinstance(error, errors.PolicyDenied | errors.BudgetExceeded):
         record.refused = error.message
     return Completion(calling.call.id, error=tool_call_error(record, error.message, error.code))
 
@@ -436,7 +428,7 @@ class Sender:
         context, record = calling.context, calling.record
         try:
             source = self._source_of(entry, context, dispatched=True)
-        except UpstreamError:
+        except errors.UpstreamError:
             record.is_unknown = True
             raise
         try:
@@ -465,7 +457,7 @@ class Sender:
             why = f"server {entry.source_name!r} is no longer configured"
             if entry.source != "mcp":
                 why = f"{entry.path}: {removal_message(entry.source_name)}"
-            raise UpstreamError(why, dispatched=dispatched) from None
+            raise errors.UpstreamError(why, dispatched=dispatched) from None
 
     async def _perform(
         self,
@@ -515,7 +507,7 @@ class Sender:
                 result = await perform(operation, arguments, request, _room(limit))
             return result if held is None else held.without_held(entry, result)
         unsent = "" if record.dispatched else "; nothing was sent"
-        raise UpstreamError(f"{entry.path} timed out after {timeout:g} s{unsent}", dispatched=record.dispatched)
+        raise errors.UpstreamError(f"{entry.path} timed out after {timeout:g} s{unsent}", dispatched=record.dispatched)
 
 
 def _room(limit: int) -> Callable[[Mapping[str, Any]], bool]:
@@ -532,7 +524,7 @@ def _room(limit: int) -> Callable[[Mapping[str, Any]], bool]:
 
 def _call_error(
     entry: Entry, source: ToolSource, record: CallRecord, error: UpstreamClientError, secrets: RepeatedSecrets | None
-) -> UpstreamError:
+) -> errors.UpstreamError:
     """Return the error for a program from an error of a source, and record whether the call was sent."""
     why = error.message if secrets is None else secrets.hide(error.message)
     record.server_error = INTERNAL_ERROR, why, None
@@ -544,9 +536,9 @@ def _call_error(
                 (error.code, said, data) if secrets is None else (error.code, secrets.hide(said), secrets.hide(data))
             )
         record.is_unknown = isinstance(error, TaskLost)
-        return UpstreamError(f"{entry.path}: {why}", dispatched=error.dispatched)
+        return errors.UpstreamError(f"{entry.path}: {why}", dispatched=error.dispatched)
     if source.view().login_required:
         why = f"server {entry.source_name!r} {login_advice(entry.source_name)}"
         record.server_error = INTERNAL_ERROR, why, None
     # A call may take several requests. If this one was not sent, an earlier one may have been.
-    return UpstreamError(f"{entry.path}: {why}", dispatched=record.dispatched)
+    return errors.UpstreamError(f"{entry.path}: {why}", dispatched=record.dispatched)

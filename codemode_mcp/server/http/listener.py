@@ -19,41 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from codemode_mcp.rules.policy.policy import PEER, Caller
 from codemode_mcp.server.client_messages import Refused, read_body
-from codemode_mcp.server.http.auth import (
-    HOW_TO_SEND_A_TOKEN,
-    METHODS,
-    CredentialsRefused,
-    Headers,
-    JsonSend,
-    Refusal,
-    StaticTokens,
-    bearer_token,
-    challenge,
-    error_body,
-    header,
-    session_owner,
-    too_many_requests,
-)
-from codemode_mcp.server.http.guards import (
-    SHARE,
-    FairSessions,
-    RateLimiter,
-    RoundRobin,
-    TrustedProxies,
-    bracketed,
-    host_rules,
-    peer,
-)
-from codemode_mcp.server.http.sockets import (
-    ADMITTED,
-    FLUSH_SECONDS,
-    MAX_HEADER_BYTES,
-    UNRESOLVED,
-    accept_connections,
-    addresses,
-    open_socket,
-)
-from codemode_mcp.server.http.sockets import CannotListen as CannotListen
+from codemode_mcp.server.http import auth, guards, sockets
 from codemode_mcp.server.sdk_server import PATH_MODE
 from upstream_clients.loopback import is_loopback
 
@@ -66,8 +32,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from codemode_mcp.base.settings import ExposeMode, HttpSettings
-    from codemode_mcp.server.http.auth import Principal, Verifier
-    from codemode_mcp.server.http.guards import HostRules
     from upstream_clients.jsonrpc import Message as RpcMessage
 
 
@@ -89,7 +53,7 @@ class Listener:
 
     async def _sessions(self, server: Server[Any], *, task_status: TaskStatus[None]) -> None:
         settings = self._front.settings
-        manager = FairSessions(
+        manager = guards.FairSessions(
             server,
             max_request_bytes=settings.max_request_bytes,
             idle_seconds=settings.session_idle_seconds,
@@ -116,7 +80,7 @@ class Listener:
     async def close(self) -> None:
         """Stop answering, once the open responses are written or `FLUSH_SECONDS` have passed."""
         self._front.draining = True
-        with anyio.move_on_after(FLUSH_SECONDS):
+        with anyio.move_on_after(sockets.FLUSH_SECONDS):
             await self._front.drained()
         self._stopped.set()
 
@@ -128,22 +92,22 @@ async def listening(settings: HttpSettings, host: str, port: int, path: str) -> 
     Raises:
         CannotListen: the address is invalid or in use.
     """
-    opened = open_socket(host, port)
+    opened = sockets.open_socket(host, port)
     async with AsyncExitStack() as stack:
         stack.callback(opened.close)
         port = opened.getsockname()[1]
-        url = f"http://{bracketed(host)}:{port}{path}"
+        url = f"http://{guards.bracketed(host)}:{port}{path}"
         resource = None if settings.oauth is None else settings.oauth.resource
         front = Front(
             settings,
             path,
-            host_rules(host, port, settings.allowed_hosts, settings.allowed_origins, resource),
+            guards.host_rules(host, port, settings.allowed_hosts, settings.allowed_origins, resource),
             await _verifier(settings, stack),
             _resource_metadata(settings),
         )
         read_seconds = settings.request_read_ms / 1000
         connections = await stack.enter_async_context(
-            accept_connections(front, opened, settings.max_connections, read_seconds)
+            sockets.accept_connections(front, opened, settings.max_connections, read_seconds)
         )
         async with anyio.create_task_group() as group:
             listener = Listener(front, url, group)
@@ -157,9 +121,9 @@ async def listening(settings: HttpSettings, host: str, port: int, path: str) -> 
                     await listener.close()
 
 
-async def _verifier(settings: HttpSettings, stack: AsyncExitStack) -> Verifier | None:
+async def _verifier(settings: HttpSettings, stack: AsyncExitStack) -> auth.Verifier | None:
     if settings.oauth is None:
-        return StaticTokens(settings.tokens) if settings.tokens else None
+        return auth.StaticTokens(settings.tokens) if settings.tokens else None
     from codemode_mcp.server.http.oauth import FETCH_SECONDS, AccessTokens, Keys
     from upstream_clients.fetch import GuardedClient
 
@@ -196,8 +160,8 @@ def refusal_to_listen(settings: HttpSettings, host: str, *, allowed: bool) -> st
     """
     if settings.authenticates or settings.allow_unauthenticated or allowed or is_loopback(host):
         return None
-    if not addresses(host, 0):
-        return f"--host {host}: {UNRESOLVED}"
+    if not sockets.addresses(host, 0):
+        return f"--host {host}: {sockets.UNRESOLVED}"
     return (
         f"--host {host} can be reached from other machines, and there is no authentication: every client there could "
         "run programs with all your servers. Set http.auth in the configuration, or listen on 127.0.0.1. If only "
@@ -269,8 +233,8 @@ class Front:
 
     settings: HttpSettings
     path: str
-    hosts: HostRules
-    verifier: Verifier | None = None
+    hosts: guards.HostRules
+    verifier: auth.Verifier | None = None
     protected: tuple[dict[str, Any], str] | None = None
     handler: ASGIApp | None = None
     ready: bool = False
@@ -280,11 +244,11 @@ class Front:
 
     def __post_init__(self) -> None:
         settings = self.settings
-        self._limiter = RateLimiter(settings.requests_per_second, settings.request_burst)
-        self._failures = RateLimiter(1.0, 60)
-        self._turns = RoundRobin()
+        self._limiter = guards.RateLimiter(settings.requests_per_second, settings.request_burst)
+        self._failures = guards.RateLimiter(1.0, 60)
+        self._turns = guards.RoundRobin()
         self._bodies = BodyReader(settings, self._turns)
-        self._proxies = TrustedProxies(settings.trusted_proxies)
+        self._proxies = guards.TrustedProxies(settings.trusted_proxies)
         self._metadata_paths = {METADATA_PATH, METADATA_PATH + self.path}
         if self.protected is not None:
             # Clients see the path of the configured URL. A proxy may pass on that path, or ours.
@@ -303,19 +267,19 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        origin = header(scope["headers"], b"origin")
-        answer = JsonSend(send, origin if origin is not None and self.hosts.shares_with(origin) else None)
+        origin = auth.header(scope["headers"], b"origin")
+        answer = auth.JsonSend(send, origin if origin is not None and self.hosts.shares_with(origin) else None)
         try:
             await self._answer(scope, receive, answer)
-        except Refusal as refusal:
+        except auth.Refusal as refusal:
             await answer.json(refusal.status, refusal.body, refusal.headers)
         except Exception:
             log.exception("a request failed in an unexpected way")
-            await answer.json(500, error_body(500, "the request failed inside codemode-mcp; see its log"))
+            await answer.json(500, auth.error_body(500, "the request failed inside codemode-mcp; see its log"))
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: JsonSend) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, answer: auth.JsonSend) -> None:
         path, method = scope["path"], scope["method"]
-        headers: Headers = scope["headers"]
+        headers: auth.Headers = scope["headers"]
         _check_framing(headers)
         if path in ("/healthz", "/readyz"):
             # The Host is not checked: monitors use the address of the server.
@@ -323,12 +287,12 @@ class Front:
             await self._answer_health(path, answer)
             return
         # The HTTP parser measures only headers that it has to keep, not those that come in one piece.
-        if sum(len(name) + len(value) for name, value in headers) > MAX_HEADER_BYTES:
-            raise Refusal(431, "the headers are too large", {"connection": "close"})
+        if sum(len(name) + len(value) for name, value in headers) > sockets.MAX_HEADER_BYTES:
+            raise auth.Refusal(431, "the headers are too large", {"connection": "close"})
         self._check_host(headers)
         is_metadata = self.protected is not None and path in self._metadata_paths
         if path not in self._modes and not is_metadata:
-            raise Refusal(404, f"there is no such path; the MCP endpoint is {self.path}{self._token_advice()}")
+            raise auth.Refusal(404, f"there is no such path; the MCP endpoint is {self.path}{self._token_advice()}")
         if method == "OPTIONS" and answer.cors_origin:
             await answer.preflight()
             return
@@ -338,17 +302,17 @@ class Front:
             return
         principal = await self._identify(scope)
         share = PEER + self._peer(scope) if principal is None else principal.owner
-        scope[ADMITTED], scope[SHARE] = True, share
+        scope[sockets.ADMITTED], scope[guards.SHARE] = True, share
         if wait := self._limiter.take(share, time.monotonic()):
-            raise too_many_requests(wait)
-        _allow(method, *METHODS)
+            raise auth.too_many_requests(wait)
+        _allow(method, *auth.METHODS)
         if self.handler is None:
             raise self._unavailable()
         body, message = b"", None
         if method == "POST":
-            kind = header(headers, b"content-type") or ""
+            kind = auth.header(headers, b"content-type") or ""
             if kind.partition(";")[0].strip().lower() != _JSON.decode():
-                raise Refusal(415, "the Content-Type of the request must be application/json")
+                raise auth.Refusal(415, "the Content-Type of the request must be application/json")
             # The SDK knows it in small letters only.
             scope["headers"] = [(name, _JSON if name == b"content-type" else value) for name, value in headers]
             body, message = _message_in(await self._bodies.read(headers, receive, share))
@@ -358,7 +322,7 @@ class Front:
         scope[PATH_MODE] = self._modes[path]
         await self._turns.wait(share)
         # Draining does not wait for a stream of notifications, which ends only with its connection.
-        is_waited_for = method != "GET" and header(headers, b"mcp-method") != "subscriptions/listen"
+        is_waited_for = method != "GET" and auth.header(headers, b"mcp-method") != "subscriptions/listen"
         self.open_requests += is_waited_for
         try:
             await self._sdk(scope, _replayed(body, receive), answer)
@@ -367,17 +331,17 @@ class Front:
             if not self.open_requests:
                 self._idle.set()
 
-    def _unavailable(self) -> Refusal:
+    def _unavailable(self) -> auth.Refusal:
         state = "shutting down" if self.draining else "starting"
         message = f"this server is {state}; send the request again later"
-        return Refusal(503, message, {"retry-after": "1", "connection": "close"})
+        return auth.Refusal(503, message, {"retry-after": "1", "connection": "close"})
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.handler is None:  # the server has drained while the request waited
             raise self._unavailable()
         await self.handler(scope, receive, send)
 
-    async def _answer_health(self, path: str, answer: JsonSend) -> None:
+    async def _answer_health(self, path: str, answer: auth.JsonSend) -> None:
         if path == "/healthz":
             await answer.json(200, b'{"status":"ok"}')
         elif self.ready and not self.draining:
@@ -388,48 +352,48 @@ class Front:
 
     # The caller of a request
 
-    def _check_host(self, headers: Headers) -> None:
+    def _check_host(self, headers: auth.Headers) -> None:
         hosts = [value for name, value in headers if name == b"host"]
         host = hosts[0].decode("latin-1") if len(hosts) == 1 else ""
         if not self.hosts.admits_host(host):
-            raise Refusal(421, "this Host is not allowed; the operator can add it to http.allowedHosts")
+            raise auth.Refusal(421, "this Host is not allowed; the operator can add it to http.allowedHosts")
         origins = [value for name, value in headers if name == b"origin"]
         if not all(self.hosts.admits_origin(value.decode("latin-1"), host) for value in origins):
-            raise Refusal(403, "this Origin is not allowed; the operator can add it to http.allowedOrigins")
+            raise auth.Refusal(403, "this Origin is not allowed; the operator can add it to http.allowedOrigins")
 
-    async def _identify(self, scope: Scope) -> Principal | None:
+    async def _identify(self, scope: Scope) -> auth.Principal | None:
         if self.verifier is None:
             return None
         try:
-            return await self.verifier.principal(bearer_token(scope["headers"], scope["query_string"]))
-        except CredentialsRefused as error:
+            return await self.verifier.principal(auth.bearer_token(scope["headers"], scope["query_string"]))
+        except auth.CredentialsRefused as error:
             if error.status == 503:
-                raise Refusal(503, error.message, {"retry-after": "10"}) from None
+                raise auth.Refusal(503, error.message, {"retry-after": "10"}) from None
             # Only refused tokens are delayed, so a client with a valid token never waits for the guesses of others. The
             # delay occupies the connection, and the number of connections is limited.
             wait = self._failures.take_on_credit(self._peer(scope), time.monotonic(), MAX_LOGIN_DELAY)
             await anyio.sleep(wait)
             if wait == MAX_LOGIN_DELAY:
-                raise too_many_requests(wait) from None
+                raise auth.too_many_requests(wait) from None
             scopes = () if self.settings.oauth is None else self.settings.oauth.scopes
             url = None if self.protected is None else self.protected[1]
-            challenged = {"www-authenticate": challenge(error, scopes, url)}
-            raise Refusal(error.status, error.message, challenged) from None
+            challenged = {"www-authenticate": auth.challenge(error, scopes, url)}
+            raise auth.Refusal(error.status, error.message, challenged) from None
 
     def _token_advice(self) -> str:
         """Return how to authenticate, for a client that looks for metadata of a login. Empty if there is a login."""
         if self.verifier is None or self.protected is not None:
             return ""
-        return f". This server needs a bearer token and has no login or registration; {HOW_TO_SEND_A_TOKEN}"
+        return f". This server needs a bearer token and has no login or registration; {auth.HOW_TO_SEND_A_TOKEN}"
 
     def _peer(self, scope: Scope) -> str:
         client = scope.get("client")
         if not client:
             return "unknown"
         given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
-        return peer(self._proxies.origin(client[0], ",".join(given)))
+        return guards.peer(self._proxies.origin(client[0], ",".join(given)))
 
-    def _set_caller(self, scope: Scope, principal: Principal | None) -> None:
+    def _set_caller(self, scope: Scope, principal: auth.Principal | None) -> None:
         """Store the caller of a request in its scope, for the SDK and for `caller_of`. The SDK binds sessions to it."""
         if principal is not None:
             scope[_CALLER] = Caller(principal.owner, "http", principal.name, principal.groups)
@@ -441,11 +405,11 @@ class Front:
             return
         # The SDK distinguishes the eras in the same way. In the modern era, any client may send any session id, so the
         # id must not become an owner.
-        version = header(scope["headers"], b"mcp-protocol-version")
-        session = header(scope["headers"], b"mcp-session-id")
+        version = auth.header(scope["headers"], b"mcp-protocol-version")
+        session = auth.header(scope["headers"], b"mcp-session-id")
         legacy = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
-        owner = session_owner(session) if legacy and session is not None else None
-        scope[_CALLER] = Caller(owner, "http", share=scope[SHARE])
+        owner = auth.session_owner(session) if legacy and session is not None else None
+        scope[_CALLER] = Caller(owner, "http", share=scope[guards.SHARE])
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
@@ -466,7 +430,7 @@ def _message_in(body: bytes) -> tuple[bytes, RpcMessage]:
     read = read_body(body)
     if isinstance(read, Refused):
         request_id = read.ids[0] if len(read.ids) == 1 else None
-        raise Refusal(400, read.error.message, code=read.error.code, request_id=request_id)
+        raise auth.Refusal(400, read.error.message, code=read.error.code, request_id=request_id)
     return read
 
 
@@ -475,7 +439,7 @@ def _begins_work(message: RpcMessage | None) -> bool:
     return message is not None and message.get("method") in ("tools/call", "initialize", "subscriptions/listen")
 
 
-def _check_framing(headers: Headers) -> None:
+def _check_framing(headers: auth.Headers) -> None:
     """Refuse a request that states the length of its body twice.
 
     A proxy may use the other length, and then see other requests in the same bytes (RFC 9112, 6.1).
@@ -483,12 +447,12 @@ def _check_framing(headers: Headers) -> None:
     names = [name for name, _ in headers]
     if b"transfer-encoding" in names and b"content-length" in names:
         message = "a request must not have both Content-Length and Transfer-Encoding"
-        raise Refusal(400, message, {"connection": "close"})
+        raise auth.Refusal(400, message, {"connection": "close"})
 
 
 def _allow(method: str, *methods: str) -> None:
     if method not in methods:
-        raise Refusal(405, f"method {method[:20]} is not allowed here", {"allow": ", ".join(methods)})
+        raise auth.Refusal(405, f"method {method[:20]} is not allowed here", {"allow": ", ".join(methods)})
 
 
 # Bodies of requests, read within limits on size, on time, and on the share of each caller.
@@ -511,24 +475,24 @@ class BodyReader:
         turns: decides from which caller the next part of a body is read.
     """
 
-    def __init__(self, settings: HttpSettings, turns: RoundRobin) -> None:
+    def __init__(self, settings: HttpSettings, turns: guards.RoundRobin) -> None:
         self._limit = settings.max_request_bytes
         self._seconds = settings.request_read_ms / 1000
         self._turns = turns
         self._budget = BodyBudget.for_bodies_of(self._limit)
         # The tokens are seconds of the event loop, which all callers share. One caller gets a quarter of the time.
-        self._parsing = RateLimiter(0.25, 0.5)
+        self._parsing = guards.RateLimiter(0.25, 0.5)
 
-    async def read(self, headers: Headers, receive: Receive, caller: str) -> bytes:
+    async def read(self, headers: auth.Headers, receive: Receive, caller: str) -> bytes:
         """Return the whole body. `caller`: the principal or peer whose share the body uses.
 
         Raises:
             Refusal: the body is too large or too slow, or the caller sends too much.
         """
-        too_large = Refusal(
+        too_large = auth.Refusal(
             413, f"the body is larger than {self._limit} bytes (http.maxRequestBytes)", {"connection": "close"}
         )
-        declared = header(headers, b"content-length")
+        declared = auth.header(headers, b"content-length")
         if declared is not None and declared.isdecimal() and int(declared) > self._limit:
             raise too_large
         body, counted = bytearray(), 0
@@ -537,7 +501,7 @@ class BodyReader:
                 while True:
                     message = await receive()
                     if message["type"] != "http.request":
-                        raise Refusal(400, "the request ended before its body")  # the peer has disconnected
+                        raise auth.Refusal(400, "the request ended before its body")  # the peer has disconnected
                     body += message.get("body", b"")
                     if len(body) > self._limit:
                         raise too_large
@@ -547,7 +511,7 @@ class BodyReader:
                         return bytes(body)
                     more = max(0, len(body) - FREE_BODY_BYTES) - counted
                     if not self._budget.admits(caller, more):
-                        raise Refusal(
+                        raise auth.Refusal(
                             503,
                             "too many large request bodies are being sent at the same time; send this request again",
                             {"retry-after": "1", "connection": "close"},
@@ -558,13 +522,13 @@ class BodyReader:
         finally:
             self._budget.release(caller, counted)
         late = f"the body did not arrive within {self._seconds:g} s (http.requestReadMs)"
-        raise Refusal(408, late, {"connection": "close"})
+        raise auth.Refusal(408, late, {"connection": "close"})
 
     async def _wait_to_parse(self, caller: str, body: bytearray) -> None:
         """Wait until the caller's earlier bodies have used up no more than its share. Raises `Refusal`."""
         wait = self._parsing.take_on_credit(caller, time.monotonic(), self._seconds, seconds_to_parse(body))
         if wait >= self._seconds:
-            raise too_many_requests(wait)
+            raise auth.too_many_requests(wait)
         if wait:
             await anyio.sleep(wait)
 

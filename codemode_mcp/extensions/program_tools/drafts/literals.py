@@ -18,18 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.base.strict_json import MAX_SAFE_INTEGER
 from codemode_mcp.extensions.program_tools.drafts.form import every_node
-from codemode_mcp.program.syntax import (
-    MEMBER_ACCESS,
-    TRANSPARENT,
-    Span,
-    is_callee,
-    literal_of,
-    member_of,
-    name_of,
-    span_of,
-    text_of,
-    words,
-)
+from codemode_mcp.program import syntax
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,11 +39,11 @@ _NO_CALLS = frozenset(("then", "catch", "finally", "$api"))
 
 _LOOKUPS = frozenset((("tools", "search"), ("tools", "describe")))
 
-_Value = tuple["Node", tuple[str, ...], Span | None]
+_Value = tuple["Node", tuple[str, ...], syntax.Span | None]
 """A node, its path, and the key before it."""
 
-_NO_CODE = words("comment html_comment")
-_TYPE_TEXT = words("predefined_type literal_type union_type array_type")
+_NO_CODE = syntax.words("comment html_comment")
+_TYPE_TEXT = syntax.words("predefined_type literal_type union_type array_type")
 _NUMBER = re.compile(r"-?\s*(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
@@ -74,15 +63,15 @@ class Literal:
         statement: the declaration to remove; None for an argument.
     """
 
-    span: Span
+    span: syntax.Span
     text: str
     value: Any
     name: str | None
     call: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
-    key: Span | None = None
+    key: syntax.Span | None = None
     declared: str | None = None
-    statement: Span | None = None
+    statement: syntax.Span | None = None
 
     @property
     def is_constant(self) -> bool:
@@ -131,8 +120,8 @@ def _constants(units: str, statement: Node) -> list[Literal]:
         span, text, read = literal
         annotation = declarator.child_by_field_name("type")
         declared = None if annotation is None else _plain_type(units, annotation.named_children[0])
-        own = name_of(units, name)
-        found.append(Literal(span, text, read, own, declared=declared, statement=span_of(statement)))
+        own = syntax.name_of(units, name)
+        found.append(Literal(span, text, read, own, declared=declared, statement=syntax.span_of(statement)))
     return found
 
 
@@ -140,7 +129,7 @@ def _plain_type(units: str, node: Node) -> str | None:
     """Return the text of a type; None if it has names, which the body declares, or is of another kind."""
     if node.type not in _TYPE_TEXT or any(each.type == "type_identifier" for each in every_node(node)):
         return None
-    return text_of(units, node)
+    return syntax.text_of(units, node)
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------
@@ -157,32 +146,32 @@ def _aliases(units: str, root: Node) -> dict[str, tuple[str, ...]]:
         if members is None:
             continue
         if name.type == "identifier":
-            known.setdefault(name_of(units, name), members)
+            known.setdefault(syntax.name_of(units, name), members)
         elif name.type == "object_pattern":
             for part in name.named_children:
                 if part.type == "shorthand_property_identifier_pattern":
-                    known.setdefault(name_of(units, part), (*members, name_of(units, part)))
+                    known.setdefault(syntax.name_of(units, part), (*members, syntax.name_of(units, part)))
                 elif part.type == "pair_pattern":
                     key, inner = part.child_by_field_name("key"), part.child_by_field_name("value")
                     if key is not None and inner is not None and inner.type == "identifier":
-                        known.setdefault(name_of(units, inner), (*members, _key(units, key) or ""))
+                        known.setdefault(syntax.name_of(units, inner), (*members, _key(units, key) or ""))
     return known
 
 
 def _members(units: str, node: Node, known: dict[str, tuple[str, ...]]) -> tuple[str, ...] | None:
     """Return the members that an expression such as `MCP.github.listIssues` names; None for another expression."""
     names: list[str] = []
-    while node.type in MEMBER_ACCESS or node.type == "non_null_expression":
-        if node.type in MEMBER_ACCESS:
-            names.append(member_of(units, node) or "")
+    while node.type in syntax.MEMBER_ACCESS or node.type == "non_null_expression":
+        if node.type in syntax.MEMBER_ACCESS:
+            names.append(syntax.member_of(units, node) or "")
         node = node.children[0]
-    base = known.get(name_of(units, node)) if node.type == "identifier" else None
+    base = known.get(syntax.name_of(units, node)) if node.type == "identifier" else None
     return None if base is None else (*base, *reversed(names))
 
 
 def _of_call(units: str, call: Node, aliases: dict[str, tuple[str, ...]]) -> Iterator[Literal]:
     arguments = call.child_by_field_name("arguments")
-    if arguments is None or arguments.type != "arguments" or not is_callee(call.children[0], call):
+    if arguments is None or arguments.type != "arguments" or not syntax.is_callee(call.children[0], call):
         return
     members = _members(units, call.children[0], aliases)
     if members is None or len(members) < 2 or members[-1] in _NO_CALLS or members[:2] in _LOOKUPS:
@@ -206,23 +195,23 @@ def _of_call(units: str, call: Node, aliases: dict[str, tuple[str, ...]]) -> Ite
                     key, inner = pair.child_by_field_name("key"), pair.child_by_field_name("value")
                     name = None if key is None else _key(units, key)
                     if pair.type == "pair" and key is not None and name is not None and inner is not None:
-                        inside.append((inner, (*path, name), span_of(key)))
+                        inside.append((inner, (*path, name), syntax.span_of(key)))
             case "array":
                 inside = [(each, (*path, "[]"), None) for each in node.named_children]
-            case kind if kind in TRANSPARENT:
+            case kind if kind in syntax.TRANSPARENT:
                 inside = [(node.named_children[0], path, None)] if node.named_children else []
         waiting += reversed(inside)
 
 
 def _key(units: str, node: Node) -> str | None:
-    return name_of(units, node) if node.type == "property_identifier" else literal_of(units, node)
+    return syntax.name_of(units, node) if node.type == "property_identifier" else syntax.literal_of(units, node)
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
-def _literal(units: str, node: Node) -> tuple[Span, str, Any] | None:
-    span = span_of(node)
+def _literal(units: str, node: Node) -> tuple[syntax.Span, str, Any] | None:
+    span = syntax.span_of(node)
     if node.type == "as_expression" and node.children[-1].type == "const":
         node = node.children[0]  # `as const` is for literals only
     if node.type == "array":
@@ -230,11 +219,11 @@ def _literal(units: str, node: Node) -> tuple[Span, str, Any] | None:
         values = [_scalar(units, child) for child in elements]
         if not elements or any(value is None for value in values) or len(elements) != len(node.named_children):
             return None
-        if ",," in re.sub(r"\s", "", text_of(units, node)) and all(child.type != "string" for child in elements):
+        if ",," in re.sub(r"\s", "", syntax.text_of(units, node)) and all(child.type != "string" for child in elements):
             return None  # holes
-        return span, text_of(units, node), UNKNOWN if UNKNOWN in values else values
-    value = _bigint(text_of(units, node)) or _scalar(units, node)
-    return None if value is None else (span, text_of(units, node), value)
+        return span, syntax.text_of(units, node), UNKNOWN if UNKNOWN in values else values
+    value = _bigint(syntax.text_of(units, node)) or _scalar(units, node)
+    return None if value is None else (span, syntax.text_of(units, node), value)
 
 
 def _bigint(text: str) -> int | None:
@@ -248,7 +237,7 @@ def _bigint(text: str) -> int | None:
 
 def _scalar(units: str, node: Node) -> Any:
     """Return the value of a string or number, `UNKNOWN` if it cannot be read here, or None for another expression."""
-    text = text_of(units, node)
+    text = syntax.text_of(units, node)
     match node.type:
         case "string":
             return _string(text[1:-1])

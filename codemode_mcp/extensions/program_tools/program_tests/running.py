@@ -19,19 +19,7 @@ from codemode_mcp.base.strict_json import as_javascript
 from codemode_mcp.catalog.saved_programs.compiling import CompiledProgram, ProgramCompiler, function_body
 from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram, file_name
 from codemode_mcp.catalog.toolset import ProgramSet
-from codemode_mcp.extensions.program_tools.program_tests.comparison import (
-    NOTHING,
-    Expectation,
-    ExpectationError,
-    Seen,
-    changes,
-    problems,
-    read_expectation,
-    recorded_facts,
-    snapshot_of,
-    unmade_lines,
-    written,
-)
+from codemode_mcp.extensions.program_tools.program_tests import comparison
 from codemode_mcp.extensions.program_tools.program_tests.report import TestResult
 from codemode_mcp.extensions.program_tools.replay.replay import Options, OtherProgram, replay
 from codemode_mcp.runs.calls.schema_errors import SchemaErrors
@@ -43,7 +31,6 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.saved_programs.folder import Library
     from codemode_mcp.extensions.program_tools.program_tests.cases import Case
-    from codemode_mcp.extensions.program_tools.program_tests.comparison import Recorded
     from codemode_mcp.program.prepare import Transform
     from codemode_mcp.sandbox.engine import Engine
 
@@ -128,39 +115,44 @@ class Runner:
             done = await replay(self.engine, recording, self.transform, other, options)
         except CodeModeError as error:
             raise BrokenTest(error.message) from None
-        end = snapshot_of(done.outcome, recorded.counts(done.unused))
+        end = comparison.snapshot_of(done.outcome, recorded.counts(done.unused))
         # The program that calls the file has its lines, so a position in it is a position in the file.
         file = f"{case.folder.name}/{program.file}"
         diverged = () if done.divergence is None else tuple(_CELL.sub(file, str(done.divergence)).split("\n"))
         message = _CELL.sub(file, done.outcome.error)
-        seen = Seen(end, diverged, unmade_lines(recorded, done.unused), message)
-        found = problems(expectation, recorded.end, seen)
+        seen = comparison.Seen(end, diverged, comparison.unmade_lines(recorded, done.unused), message)
+        found = comparison.problems(expectation, recorded.end, seen)
         if not self.update or not found or diverged:
             return found, ""
         return self._update(case, expectation, recorded, seen, found)
 
     def _update(
-        self, case: Case, expectation: Expectation, recorded: Recorded, seen: Seen, found: list[str]
+        self,
+        case: Case,
+        expectation: comparison.Expectation,
+        recorded: comparison.Recorded,
+        seen: comparison.Seen,
+        found: list[str],
     ) -> tuple[list[str], str]:
         """Write a new snapshot. Return what is still wrong, and what has changed.
 
         Args:
             found: the lines about what was wrong.
         """
-        parts = changes(expectation, recorded.end, seen.end)
+        parts = comparison.changes(expectation, recorded.end, seen.end)
         snapshot = UNSET if seen.end == recorded.end else seen.end
         made = with_members(expectation, snapshot=snapshot)
         try:
-            if written(made) == written(expectation):
+            if comparison.written(made) == comparison.written(expectation):
                 pass  # what a person has written stays byte for byte
             elif made.is_empty:
                 case.expectation.unlink(missing_ok=True)
             else:
-                _replace(case.expectation, written(made))
+                _replace(case.expectation, comparison.written(made))
         except OSError as error:
             raise BrokenTest(f"cannot write {case.expectation}: {error.strerror}") from None
         updated = "\n".join([f"{case.expectation.name}: {', '.join(parts)}", *found]) if parts else ""
-        return problems(made, recorded.end, seen), updated
+        return comparison.problems(made, recorded.end, seen), updated
 
 
 def _replace(path: Path, text: str) -> None:
@@ -198,10 +190,10 @@ def _file_of(case: Case, library: Library) -> str:
     return broken[0] if broken else file_name(case.program, "typescript")
 
 
-def _recording(case: Case) -> tuple[Recording, Recorded]:
+def _recording(case: Case) -> tuple[Recording, comparison.Recorded]:
     try:
         recording = read_recording(case.recording)
-        return recording, recorded_facts(recording)
+        return recording, comparison.recorded_facts(recording)
     except FileNotFoundError:
         raise BrokenTest(f"{case.expectation.name} is there without its recording {case.recording.name}") from None
     except OSError as error:
@@ -210,7 +202,7 @@ def _recording(case: Case) -> tuple[Recording, Recorded]:
         raise BrokenTest(f"{case.recording.name} is no recording that can be read: {error}") from None
 
 
-def _expectation(case: Case) -> Expectation:
+def _expectation(case: Case) -> comparison.Expectation:
     name = case.expectation.name
     try:
         # Opening a pipe would wait for a writer.
@@ -221,14 +213,14 @@ def _expectation(case: Case) -> Expectation:
             raise BrokenTest(f"{name} is not a regular file; remove it")
         if len(data) > MAX_EXPECTATION:
             raise BrokenTest(f"{name} is larger than {MAX_EXPECTATION // 1024**2} MiB")
-        return read_expectation(data.decode("utf-8-sig"))
+        return comparison.read_expectation(data.decode("utf-8-sig"))
     except FileNotFoundError:
-        return NOTHING
+        return comparison.NOTHING
     except OSError as error:
         raise BrokenTest(f"{name} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise BrokenTest(f"{name} is not UTF-8 text") from None
-    except ExpectationError as error:
+    except comparison.ExpectationError as error:
         raise BrokenTest(f"{name}: {error}") from None
 
 

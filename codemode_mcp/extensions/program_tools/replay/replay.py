@@ -15,15 +15,7 @@ import msgspec
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import GIB, MIB, CodeModeSettings, Language
 from codemode_mcp.catalog.serialize import read_catalog
-from codemode_mcp.extensions.program_tools.replay.ending import (
-    OWNER,
-    STOPPED,
-    About,
-    Replayed,
-    masked_note,
-    namespaces_of,
-    replayed,
-)
+from codemode_mcp.extensions.program_tools.replay import ending
 from codemode_mcp.extensions.program_tools.replay.player import TURN_SECONDS, Matching, Part, Restores, play
 from codemode_mcp.extensions.program_tools.replay.script import script_of
 from codemode_mcp.program.positions import Positions
@@ -98,7 +90,7 @@ async def replay(
     transform: Transform,
     other: OtherProgram | None = None,
     options: Options = _DEFAULT,
-) -> Replayed:
+) -> ending.Replayed:
     """Run the program of a recording again, with the recorded answers, times and random numbers.
 
     Args:
@@ -114,7 +106,7 @@ async def replay(
         catalog = await anyio.to_thread.run_sync(read_catalog, recording.catalog.text)
         if options.shown is not None:
             catalog = catalog.with_tools(catalog.toolset.with_programs(options.shown))
-        namespaces = namespaces_of(start.namespaces, catalog)
+        namespaces = ending.namespaces_of(start.namespaces, catalog)
         began = _nanoseconds(recording.opening.started)
         seed = bytes.fromhex(start.seed)
         if len(seed) != SEED_BYTES:
@@ -152,19 +144,19 @@ async def replay(
         began,
         start.elapsed,
     )
-    context = CallContext("replay", OWNER, Caller(OWNER), catalog)
+    context = CallContext("replay", ending.OWNER, Caller(ending.OWNER), catalog)
     results = RecentResults()
     look_up: Callable[[Lookup], Completion] = lambda lookup: answer(lookup, context, settings)  # noqa: E731
     matching = Matching(
         script, look_up, exact=exact, loose=options.loose, programs=options.programs, elapsed=start.elapsed
     )
-    was_stopped = (exact or options.same_times) and end is not None and end.code in STOPPED
+    was_stopped = (exact or options.same_times) and end is not None and end.code in ending.STOPPED
     seconds = STOPPED_SECONDS if was_stopped else options.turn_seconds
     work = partial(play, engine, part, matching, results, restores=options.restores, seconds=seconds)
     played = await _on_guest_thread(engine, work)
-    about = About(text, form.positions, catalog, namespaces, settings, exact)
-    done = replayed(played, matching, results, about, end)
-    masked = None if done.divergence is None else masked_note(recording)
+    about = ending.About(text, form.positions, catalog, namespaces, settings, exact)
+    done = ending.replayed(played, matching, results, about, end)
+    masked = None if done.divergence is None else ending.masked_note(recording)
     return done if masked is None else with_fields(done, notes=(*done.notes, masked))
 
 
@@ -205,7 +197,7 @@ async def _form(
     async def members(_: object) -> Catalog:
         return catalog
 
-    cell = Cell(other.source, other.language, Caller(OWNER), args=())
+    cell = Cell(other.source, other.language, Caller(ending.OWNER), args=())
     preparer = Preparer(transform, settings, anyio.current_time)
     prepared = await preparer.prepare(
         cell, hook=None, members=members, note=lambda _: None, deadline=anyio.current_time() + TURN_SECONDS

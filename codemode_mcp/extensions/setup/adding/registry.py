@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
 from codemode_mcp.base.display import cut
+from codemode_mcp.extensions.setup.adding import proposal
 from codemode_mcp.extensions.setup.adding.packages import (
     EXACT_VERSION,
     HIDDEN_INDEX,
@@ -23,16 +24,6 @@ from codemode_mcp.extensions.setup.adding.packages import (
     indexes_of,
     package_entry,
 )
-from codemode_mcp.extensions.setup.adding.proposal import (
-    CONTAINER_COMMAND,
-    MARK,
-    Proposal,
-    Refused,
-    Setting,
-    origin_of,
-    read_address,
-    short_name,
-)
 from upstream_clients.environment import find_executable
 from upstream_clients.loopback import is_loopback
 from upstream_clients.redaction import is_secret_name
@@ -41,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from codemode_mcp.extensions.setup.adding.packages import Kind as PackageKind
-    from codemode_mcp.extensions.setup.adding.proposal import Table
 
     IndexesOf = Callable[[PackageKind, str], Sequence[str]]
 
@@ -66,13 +56,13 @@ def registry_address(option: str | None) -> str:
     Raises:
         Refused: it is no address.
     """
-    address = read_address(option or os.environ.get(VARIABLE) or OFFICIAL)
+    address = proposal.read_address(option or os.environ.get(VARIABLE) or OFFICIAL)
     if address is None:
-        raise Refused(f"--registry and {VARIABLE} need an address that begins with https://")
+        raise proposal.Refused(f"--registry and {VARIABLE} need an address that begins with https://")
     return address.url.rstrip("/")
 
 
-def find_by_name(registry: str, name: str, use: Kind | None) -> Proposal:
+def find_by_name(registry: str, name: str, use: Kind | None) -> proposal.Proposal:
     """Return the proposal of the latest version of a server, by its full name.
 
     Raises:
@@ -83,11 +73,11 @@ def find_by_name(registry: str, name: str, use: Kind | None) -> Proposal:
     except Unreachable as error:
         raise Unreachable(f"{error}; without a registry, write npm:NAME, pypi:NAME or a URL") from None
     if found is None:
-        raise Refused(f"the registry {registry} has no server {cut(name, 100)!r}; check how it is written")
+        raise proposal.Refused(f"the registry {registry} has no server {cut(name, 100)!r}; check how it is written")
     return _proposal(registry, name, *found, use)
 
 
-def find_by_word(registry: str, word: str, use: Kind | None) -> Proposal | None:
+def find_by_word(registry: str, word: str, use: Kind | None) -> proposal.Proposal | None:
     """Return the proposal of the only server whose name ends with a word; None if there is none.
 
     Raises:
@@ -102,7 +92,7 @@ def find_by_word(registry: str, word: str, use: Kind | None) -> Proposal | None:
     records = {name: each for each in found if isinstance(name := each[0].get("name"), str) and NAME.fullmatch(name)}
     matching = [name for name in records if name.partition("/")[2].casefold() == word.casefold()]
     if len(matching) > 1:
-        raise Refused(
+        raise proposal.Refused(
             f"the registry has {len(matching)} servers of this name; write the one you mean in full: "
             f"{', '.join(sorted(matching)[:MAX_LISTED])}"
         )
@@ -121,21 +111,21 @@ def _record(value: Any) -> tuple[Mapping[str, Any], str] | None:
     return server, status if isinstance(status, str) else "active"
 
 
-def _proposal(registry: str, name: str, server: Mapping[str, Any], status: str, use: Kind | None) -> Proposal:
+def _proposal(registry: str, name: str, server: Mapping[str, Any], status: str, use: Kind | None) -> proposal.Proposal:
     if server.get("name") != name or not NAME.fullmatch(name):
-        raise Refused(f"the registry answers with another server than {cut(name, 100)!r}; nothing was started")
+        raise proposal.Refused(f"the registry answers with another server than {cut(name, 100)!r}; nothing was started")
     if status == "deleted":
-        raise Refused(f"{name} was deleted from the registry; nothing was started")
+        raise proposal.Refused(f"{name} was deleted from the registry; nothing was started")
     options, reasons = options_of(server, cache(indexes_of))
     suitable = [each for each in options if use in (None, each.kind)]
     if not suitable:
         kinds = ", ".join(dict.fromkeys(each.kind for each in options))
         why = f"it can be used as {kinds}" if options else "; ".join(reasons[:3]) or "it has no packages and no address"
-        raise Refused(f"{name} of the registry cannot be added{f' with --use {use}' if use else ''}: {why}")
+        raise proposal.Refused(f"{name} of the registry cannot be added{f' with --use {use}' if use else ''}: {why}")
     chosen = next((each for each in suitable if not each.program or find_executable(each.program)), suitable[0])
     others = list(dict.fromkeys(each.kind for each in options if each.kind != chosen.kind))
-    return Proposal(
-        short_name(name),
+    return proposal.Proposal(
+        proposal.short_name(name),
         chosen.entry,
         f"{name} {cut(str(server.get('version') or ''), 40)} of the registry {registry}",
         tuple(chosen.settings),
@@ -281,7 +271,7 @@ class Option:
     entry: dict[str, Any]
     package: str = ""
     program: str = ""
-    settings: list[Setting] = field(default_factory=list)
+    settings: list[proposal.Setting] = field(default_factory=list)
     unasked: list[str] = field(default_factory=list)
 
 
@@ -297,7 +287,7 @@ def options_of(server: Mapping[str, Any], indexes_of: IndexesOf) -> tuple[list[O
         for each in _objects(server, key):
             try:
                 options.append(read(each))
-            except Refused as error:
+            except proposal.Refused as error:
                 what = cut(str(each.get("identifier") or each.get("url") or "?"), 100)
                 reasons.append(f"{what}: {error}")
     return options, reasons
@@ -308,16 +298,18 @@ def _package(given: Mapping[str, Any], indexes_of: IndexesOf) -> Option:
     base = _text(given, "registryBaseUrl")
     kind = next((each for each in _PACKAGES if each == stated), None)
     if kind is None:
-        raise Refused(f"packages of the kind {cut(stated, 40)!r} are not supported; {', '.join(_PACKAGES)} are")
+        raise proposal.Refused(
+            f"packages of the kind {cut(stated, 40)!r} are not supported; {', '.join(_PACKAGES)} are"
+        )
     if _text(given, "runtimeHint") not in ("", *_RUNTIMES[kind]):
-        raise Refused(f"it needs {cut(_text(given, 'runtimeHint'), 40)!r} to start")
+        raise proposal.Refused(f"it needs {cut(_text(given, 'runtimeHint'), 40)!r} to start")
     if any(not _is_harmless(each) for each in _objects(given, "runtimeArguments")):
-        raise Refused(f"it wants to give options to {_RUNTIMES[kind][0]} itself")
+        raise proposal.Refused(f"it wants to give options to {_RUNTIMES[kind][0]} itself")
     if given.get("fileSha256") is not None:
-        raise Refused("it has a digest of a file, which is not checked here")
+        raise proposal.Refused("it has a digest of a file, which is not checked here")
     transport = given.get("transport")
     if isinstance(transport, dict) and transport.get("type") not in (None, "stdio"):
-        raise Refused("it is started as an HTTP server; start it yourself, then add its URL")
+        raise proposal.Refused("it is started as an HTTP server; start it yourself, then add its URL")
     option = Option(kind, {}, program=_RUNTIMES[kind][0])
     env: dict[str, str] = {}
     _read_inputs(option, "env", _objects(given, "environmentVariables"), env)
@@ -327,13 +319,13 @@ def _package(given: Mapping[str, Any], indexes_of: IndexesOf) -> Option:
         passed = [word for name in names if _VARIABLE.fullmatch(name) for word in ("-e", name)]
         option.entry = {
             "command": "docker",
-            "args": [*CONTAINER_COMMAND, *passed, _of_host(base, _image(identifier, version)), *arguments],
+            "args": [*proposal.CONTAINER_COMMAND, *passed, _of_host(base, _image(identifier, version)), *arguments],
         }
     else:
         if not (NPM_NAME if kind == "npm" else PYPI_NAME).fullmatch(identifier):
-            raise Refused(f"{cut(identifier, 100)!r} is no name of a package")
+            raise proposal.Refused(f"{cut(identifier, 100)!r} is no name of a package")
         if not EXACT_VERSION[kind].fullmatch(version):
-            raise Refused(f"{cut(version, 60)!r} is no exact version")
+            raise proposal.Refused(f"{cut(version, 60)!r} is no exact version")
         if base:
             _check_index(kind, identifier, base, indexes_of)
         option.package = identifier
@@ -345,9 +337,9 @@ def _package(given: Mapping[str, Any], indexes_of: IndexesOf) -> Option:
 
 def _check_index(kind: PackageKind, name: str, base: str, indexes_of: IndexesOf) -> None:
     """Refuse a package if the package manager fetches it from another index than its entry names."""
-    wanted, used = origin_of(base), indexes_of(kind, name)
+    wanted, used = proposal.origin_of(base), indexes_of(kind, name)
     if not wanted or set(used) != {wanted}:
-        raise Refused(
+        raise proposal.Refused(
             f"it comes from {cut(wanted, 100) or 'an index without a host'}, and {MANAGERS[kind]} uses "
             f"{cut(' and '.join(used), 200) or HIDDEN_INDEX}"
         )
@@ -356,14 +348,14 @@ def _check_index(kind: PackageKind, name: str, base: str, indexes_of: IndexesOf)
 def _of_host(base: str, image: str) -> str:
     if not base:
         return image
-    host = origin_of(base).partition("://")[2]
+    host = proposal.origin_of(base).partition("://")[2]
     if not _IMAGE.fullmatch(host) or urlsplit(base).path.strip("/"):
-        raise Refused("its registryBaseUrl is not the address of a host alone, so its image has no exact name")
+        raise proposal.Refused("its registryBaseUrl is not the address of a host alone, so its image has no exact name")
     first, slash, _ = image.partition("/")
     if not slash or not (set(".:") & set(first) or first == "localhost"):
         return f"{host}/{image}"
     if first != host:
-        raise Refused(f"it comes from {cut(host, 100)}, and its image from {cut(first, 100)}")
+        raise proposal.Refused(f"it comes from {cut(host, 100)}, and its image from {cut(first, 100)}")
     return image
 
 
@@ -371,15 +363,15 @@ def _image(identifier: str, version: str) -> str:
     name, at, digest = identifier.partition("@")
     if at:
         if not _IMAGE.fullmatch(name) or not _DIGEST.fullmatch(digest):
-            raise Refused(f"{cut(identifier, 100)!r} is no name of an image")
+            raise proposal.Refused(f"{cut(identifier, 100)!r} is no name of an image")
         return identifier
     head, slash, last = name.rpartition("/")
     last, colon, tag = last.partition(":")
     if not _IMAGE.fullmatch(head + slash + last):
-        raise Refused(f"{cut(identifier, 100)!r} is no name of an image")
+        raise proposal.Refused(f"{cut(identifier, 100)!r} is no name of an image")
     tag = tag if colon else version
     if not _TAG.fullmatch(tag) or tag == "latest":
-        raise Refused(f"{cut(tag, 60)!r} is no exact version")
+        raise proposal.Refused(f"{cut(tag, 60)!r} is no exact version")
     return f"{head}{slash}{last}:{tag}"
 
 
@@ -387,12 +379,12 @@ def _remote(given: Mapping[str, Any]) -> Option:
     url, kind = _text(given, "url"), _text(given, "type")
     types = {"streamable-http": "http", "sse": "sse"}
     if kind not in types:
-        raise Refused(f"its transport is {cut(kind, 40)!r}; streamable-http and sse are supported")
+        raise proposal.Refused(f"its transport is {cut(kind, 40)!r}; streamable-http and sse are supported")
     if "{" in url:
-        raise Refused("its address has parts to fill in; write it yourself: codemode-mcp add https://...")
-    address = read_address(url)
+        raise proposal.Refused("its address has parts to fill in; write it yourself: codemode-mcp add https://...")
+    address = proposal.read_address(url)
     if address is None or (url.startswith("http://") and not is_loopback(address.host)):
-        raise Refused(f"{cut(url, 100)} is not an address that begins with https://")
+        raise proposal.Refused(f"{cut(url, 100)} is not an address that begins with https://")
     option = Option("remote", {"url": url, "type": types[kind]})
     headers: dict[str, str] = {}
     _read_inputs(option, "headers", _objects(given, "headers"), headers)
@@ -401,17 +393,17 @@ def _remote(given: Mapping[str, Any]) -> Option:
     return option
 
 
-def _read_inputs(option: Option, table: Table, inputs: list[Mapping[str, Any]], fixed: dict[str, str]) -> None:
+def _read_inputs(option: Option, table: proposal.Table, inputs: list[Mapping[str, Any]], fixed: dict[str, str]) -> None:
     """Add variables or headers to an option: values to `fixed`, and settings for those that a person gives."""
     for each in inputs:
         name = _text(each, "name")
         if not (_VARIABLE if table == "env" else _HEADER).fullmatch(name):
-            raise Refused(f"{cut(name, 60)!r} is no name of a {'variable' if table == 'env' else 'header'}")
+            raise proposal.Refused(f"{cut(name, 60)!r} is no name of a {'variable' if table == 'env' else 'header'}")
         is_of_others = _is_of_others(name) if table == "env" else name.lower() in _HEADERS_OF_OTHERS
         if is_of_others:
-            raise Refused(f"it wants to set {cut(name, 60)}, which changes other programs than the server")
+            raise proposal.Refused(f"it wants to set {cut(name, 60)}, which changes other programs than the server")
         found = _value(each, table, name)
-        if isinstance(found, Setting):
+        if isinstance(found, proposal.Setting):
             _keep(option, found)
         elif found is not None:
             fixed[name] = found
@@ -434,20 +426,22 @@ def _arguments(option: Option, arguments: list[Mapping[str, Any]]) -> Iterator[s
     for number, each in enumerate(arguments, 1):
         kind, name = _text(each, "type"), _text(each, "name")
         if kind not in ("positional", "named"):
-            raise Refused("it has an argument of an unknown kind")
+            raise proposal.Refused("it has an argument of an unknown kind")
         if kind == "named" and not _OPTION.fullmatch(name):
-            raise Refused(f"{cut(name, 60)!r} is no name of an option")
+            raise proposal.Refused(f"{cut(name, 60)!r} is no name of an option")
         found = _value(each, "args", name or _text(each, "valueHint") or f"argument {number}")
         text = found
-        if isinstance(found, Setting):
+        if isinstance(found, proposal.Setting):
             if found.secret:
-                raise Refused(f"it takes a secret as the argument {cut(found.name, 60)}, which others could read")
+                raise proposal.Refused(
+                    f"it takes a secret as the argument {cut(found.name, 60)}, which others could read"
+                )
             if not _keep(option, found):
                 continue
-            text = f"{MARK}{found.name}{MARK}"
+            text = f"{proposal.MARK}{found.name}{proposal.MARK}"
         if kind == "positional":
             if text is None:
-                raise Refused("it has an argument without a value")
+                raise proposal.Refused("it has an argument without a value")
             yield str(text)
         elif text is None:
             yield name
@@ -457,16 +451,16 @@ def _arguments(option: Option, arguments: list[Mapping[str, Any]]) -> Iterator[s
             yield from (name, str(text))
 
 
-def _value(given: Mapping[str, Any], table: Table, name: str) -> Setting | str | None:
+def _value(given: Mapping[str, Any], table: proposal.Table, name: str) -> proposal.Setting | str | None:
     """Return a fixed value, or the setting for one that a person gives; None for an option without a value."""
     value = given.get("value")
     proposed = given.get("default") if value is None else value
     text = None if proposed is None or (value is None and proposed == "") else _checked(proposed, name)
     if value is not None:
         if given.get("variables"):
-            raise Refused(f"the value of {cut(name, 60)} has parts to fill in")
+            raise proposal.Refused(f"the value of {cut(name, 60)} has parts to fill in")
         if given.get("isSecret"):
-            raise Refused(f"it has a secret of its own for {cut(name, 60)}")
+            raise proposal.Refused(f"it has a secret of its own for {cut(name, 60)}")
     description = str(given.get("description") or "")[:MAX_TEXT]
     if table == "env" and text and (not _PLAIN_VALUE.fullmatch(text) or name.upper().endswith(_PROGRAM_NAMES)):
         description, text = f"the registry proposes {text}{description and '; '}{description}", None
@@ -475,7 +469,7 @@ def _value(given: Mapping[str, Any], table: Table, name: str) -> Setting | str |
     choices = tuple(_checked(each, name) for each in _list(given, "choices"))
     if table == "args" and given.get("format") == "boolean":
         choices = choices or ("true", "false")
-    return Setting(
+    return proposal.Setting(
         table,
         name,
         secret=bool(given.get("isSecret")) or (table != "args" and is_secret_name(name)),
@@ -486,10 +480,10 @@ def _value(given: Mapping[str, Any], table: Table, name: str) -> Setting | str |
     )
 
 
-def _keep(option: Option, setting: Setting) -> bool:
+def _keep(option: Option, setting: proposal.Setting) -> bool:
     """Add a setting to an option if a person is asked for it: if it is required or secret."""
     if any((each.table, each.name) == (setting.table, setting.name) for each in option.settings):
-        raise Refused(f"it has {cut(setting.name, 60)} twice")
+        raise proposal.Refused(f"it has {cut(setting.name, 60)} twice")
     is_asked = setting.required or setting.secret
     if is_asked:
         option.settings.append(setting)
@@ -510,11 +504,15 @@ def _checked(value: object, name: str) -> str:
     if isinstance(value, int | float):
         return str(value)
     if not isinstance(value, str) or not value.isprintable() or len(value) > MAX_TEXT:
-        raise Refused(f"the value of {cut(name, 60)} is too long, or has characters that cannot be printed")
+        raise proposal.Refused(f"the value of {cut(name, 60)} is too long, or has characters that cannot be printed")
     if sys.platform == "win32" and _SHELL.search(value):
-        raise Refused(f"the value of {cut(name, 60)} has characters that `cmd` interprets, with which npx starts")
+        raise proposal.Refused(
+            f"the value of {cut(name, 60)} has characters that `cmd` interprets, with which npx starts"
+        )
     if "${" in value:
-        raise Refused(f"the value of {cut(name, 60)} refers to a variable of this machine, which may be a secret")
+        raise proposal.Refused(
+            f"the value of {cut(name, 60)} refers to a variable of this machine, which may be a secret"
+        )
     return value
 
 
@@ -527,7 +525,7 @@ def _list(given: Mapping[str, Any], key: str) -> list[Any]:
     value = given.get(key)
     found = value if isinstance(value, list) else []
     if len(found) > MAX_ITEMS:
-        raise Refused(f"it has {len(found):,} {key}; at most {MAX_ITEMS} are accepted")
+        raise proposal.Refused(f"it has {len(found):,} {key}; at most {MAX_ITEMS} are accepted")
     return found
 
 

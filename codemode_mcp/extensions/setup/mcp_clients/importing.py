@@ -17,14 +17,8 @@ from codemode_mcp.config.literals import REFERENCE, secrets_of
 from codemode_mcp.config.nodes import quote
 from codemode_mcp.config.servers import ROOT_KEYS
 from codemode_mcp.config.source import MAX_BYTES, SourceError
+from codemode_mcp.extensions.setup.mcp_clients import dialects
 from codemode_mcp.extensions.setup.mcp_clients.client_files import Change, Document, Source, read_file
-from codemode_mcp.extensions.setup.mcp_clients.dialects import (
-    NotImportable,
-    VariableNames,
-    common_form,
-    with_variables,
-    without_secrets,
-)
 from codemode_mcp.extensions.setup.mcp_clients.entries import IsThisServer, convert, valid_name
 from upstream_clients.json_values import values_in
 
@@ -155,7 +149,7 @@ def make_plan(
         SourceError: the configuration cannot be changed.
     """
     existing = servers_of(before)
-    names = VariableNames(_referenced(sources))
+    names = dialects.VariableNames(_referenced(sources))
     items: list[Item] = []
     chosen: dict[str, _Candidate] = {}
     known = {identity(entry): name for name, entry in existing.items() if isinstance(entry, dict)}
@@ -168,7 +162,7 @@ def make_plan(
             except IsThisServer:
                 items.append(Item(number, name, "itself"))
                 continue
-            except NotImportable as error:
+            except dialects.NotImportable as error:
                 items.append(Item(number, name, "left out", reason=str(error)))
                 continue
             items.append(item)
@@ -188,7 +182,7 @@ def make_plan(
         items=tuple(items),
         variables=_variables(chosen.values(), members, machine, secrets),
         references=references,
-        shown={name: without_secrets(entry) for name, entry in members.items()},
+        shown={name: dialects.without_secrets(entry) for name, entry in members.items()},
         change=change_adding(target, before, members) if members else None,
     )
 
@@ -238,18 +232,18 @@ def _referenced(sources: Sequence[Source]) -> dict[str, Hashable]:
     for source in sources:
         for entry in source.servers.values():
             try:
-                common, _ = common_form(source.client, entry) if isinstance(entry, dict) else ({}, ())
-            except NotImportable:
+                common, _ = dialects.common_form(source.client, entry) if isinstance(entry, dict) else ({}, ())
+            except dialects.NotImportable:
                 continue
             taken |= {name: ("reference", name) for name in _VARIABLE.findall(json.dumps(common, default=str))}
     return taken
 
 
 def _candidate(
-    number: int, name: str, entry: object, source: Source, machine: Machine, names: VariableNames
+    number: int, name: str, entry: object, source: Source, machine: Machine, names: dialects.VariableNames
 ) -> _Candidate:
     converted = convert(name, entry, source, machine, names)
-    variable, uses = with_variables(converted.entry, name, names)
+    variable, uses = dialects.with_variables(converted.entry, name, names)
     for_secrets = []
     for variable_name, secret in uses:
         text: Any = converted.entry
@@ -264,7 +258,7 @@ def _candidate(
     for_inputs = (
         Variable(each, meaning, bool(machine.environ.get(each)), optional=True) for each, meaning in converted.inputs
     )
-    shown = without_secrets(converted.entry)
+    shown = dialects.without_secrets(converted.entry)
     item = Item(
         number,
         name,
@@ -304,12 +298,12 @@ def _decide(
         same = known.get(identity(version))
         if same is not None:
             if rules := _missing_rules(candidate.literal, existing.get(same) or chosen[same].literal):
-                raise NotImportable(
+                raise dialects.NotImportable(
                     f"{quote(same)} is the same server without its {rules}; add these there, then import again"
                 )
             return replace(item, status="there" if same in existing else "same", our_name=same)
     if source.comes_with_folder:
-        raise NotImportable(
+        raise dialects.NotImportable(
             f"others may have written it, in this folder; read it, then name it with --from {source.path}"
         )
     name = valid_name(item.name)
