@@ -182,16 +182,16 @@ class _Rewriting:
                 continue
             left = {}
             for name, needed in table.items():
-                if isinstance(needed, list):
-                    part: Any = {"required": needed}
-                    self._required(part, always=False)
-                    rewritten: Any = part.get("required", [])
-                else:
-                    part = rewritten = self.rewrite(needed, followed, always=False)
+                part: Any = {"required": needed} if isinstance(needed, list) else needed
                 if name in self._given:
-                    required.append(part)
-                elif name not in self._override.hidden:
-                    left[name] = rewritten
+                    required.append(part)  # `_alternatives` rewrites it
+                elif name in self._override.hidden:
+                    continue
+                elif isinstance(needed, list):
+                    self._required(part, always=False)
+                    left[name] = part.get("required", [])
+                else:
+                    left[name] = self.rewrite(needed, followed, always=False)
             if left != table:
                 shown[keyword] = left
                 if not left:

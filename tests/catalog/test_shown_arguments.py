@@ -53,6 +53,10 @@ def kind(value: str, **properties: Any) -> dict[str, Any]:
             {"$ref": "#/$defs/In", "$defs": {"In": {"properties": {"b": B}}}},
         ),
         (
+            {"dependentSchemas": {"a": {"maxProperties": 3}, "b": {"maxProperties": 3}}},
+            {"dependentSchemas": {"b": {"maxProperties": 2}}, "allOf": [{"maxProperties": 2}]},
+        ),
+        (
             {"properties": {"a": A, "b": B}, "dependentRequired": {"a": ["b"], "b": ["a"]}},
             {"properties": {"b": B}, "dependentRequired": {"b": []}, "allOf": [{"required": ["b"]}]},
         ),
