@@ -205,16 +205,14 @@ class Dispatcher:
                 message["params"] = sent
             # Registered before the request is sent: a fast answer may come before `send` returns.
             answered = self._waiting[key] = asyncio.get_running_loop().create_future()
-            was_sent = False
             try:
                 try:
                     await self._transport.send(message, headers)
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                     raise _not_sent() from None
-                was_sent = True
                 answer = await answered
             except anyio.get_cancelled_exc_class():
-                if tell_given_up and was_sent:
+                if tell_given_up:
                     # The caller is cancelled, so without a shield nothing could be sent.
                     with anyio.move_on_after(CANCEL_TIMEOUT, shield=True):
                         await self._tell_given_up(request_id, headers)
