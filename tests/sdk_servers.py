@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
@@ -224,9 +225,11 @@ def _accept(listener: socket.socket, alive: set[int]) -> None:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
-        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+        sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
+        sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
         os.environ.clear()
         os.environ.update(variables)
+        time.tzset()
         os.chdir(folder)
         connection.sendall(f"{os.getpid()}\n".encode())
         Thread(target=_end_with, args=(connection.dup(),), daemon=True).start()
