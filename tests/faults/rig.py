@@ -331,6 +331,9 @@ class Remote(SdkServer):
         await self.start()
 
     async def repair(self) -> None:
+        if self._pid is None:
+            await self.start()
+        self.send_signal(signal.SIGCONT)
         self.weather("")
         self.line.line("good")
         await self.line.accept()

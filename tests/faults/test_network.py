@@ -51,9 +51,11 @@ async def upstreams(folder: Path) -> AsyncIterator[dict[str, Upstream]]:
             yield {name: Upstream(chaos, servers[name]) for name in NETWORK}
 
 
-@pytest.fixture(scope="module", params=list(NETWORK))
-def upstream(request: pytest.FixtureRequest, upstreams: dict[str, Upstream]) -> Upstream:
-    return upstreams[request.param]
+@pytest.fixture(params=list(NETWORK))
+async def upstream(request: pytest.FixtureRequest, upstreams: dict[str, Upstream]) -> AsyncIterator[Upstream]:
+    """One of the servers. After each test, it is repaired until it works, also if the test has failed."""
+    yield upstreams[request.param]
+    await upstreams[request.param].works()
 
 
 async def test_a_server_that_is_killed_under_two_hundred_calls(upstream: Upstream) -> None:
@@ -64,7 +66,6 @@ async def test_a_server_that_is_killed_under_two_hundred_calls(upstream: Upstrea
         await chaos.until_begun(job, "never")
         await upstream.remote.restart()
     assert job.ends["unknown"] > 0
-    await upstream.works()
 
 
 @pytest.mark.parametrize("upstream", ["legacy"], indirect=True)
@@ -74,7 +75,6 @@ async def test_a_server_that_forgets_its_sessions_under_several_programs(upstrea
     async with chaos.running(*jobs):
         await until(lambda: chaos.done(*jobs) >= 40)
         await upstream.remote.restart()
-    await upstream.works()
 
 
 async def test_connections_that_are_reset_under_two_hundred_calls(upstream: Upstream) -> None:
@@ -82,7 +82,6 @@ async def test_connections_that_are_reset_under_two_hundred_calls(upstream: Upst
     async with upstream.chaos.running(job):
         await upstream.chaos.until_done(job, 20)
         await upstream.cut_until_over(job)
-    await upstream.works()
 
 
 FOR_A_WHILE: dict[str, tuple[Callable[[Remote], None], Callable[[Remote], None]]] = {
@@ -100,7 +99,6 @@ async def test_a_fault_that_lasts_for_a_while_loses_nothing(upstream: Upstream, 
         await upstream.chaos.until_done(job, 1)
         end(upstream.remote)
     assert job.ends == {"done": 41}
-    await upstream.works()
 
 
 def clock(pid: int) -> float:
@@ -130,15 +128,12 @@ async def test_calls_over_a_line_that_is_half_open_end_at_their_timeout(upstream
     assert upstream.name != "legacy" or clock(upstream.chaos.pid) - began < CALL_MS / 1000 + 4, "it came seconds later"
     assert job.ends["done"] == 1, "that of the beacon"
     assert line != "refusing" or job.ends["not sent"] > 0
-    # Connections that lost bytes stay broken; new ones work.
-    await upstream.works()
 
 
 async def test_answers_that_come_a_byte_at_a_time(upstream: Upstream) -> None:
     upstream.line.line("trickling")
     job = await upstream.chaos.run(upstream.chaos.job(upstream.name, 5, beacon="beacon"))
     assert job.ends == {"done": 6}
-    await upstream.works()
 
 
 @pytest.mark.parametrize("upstream", ["modern"], indirect=True)
@@ -153,14 +148,12 @@ async def test_a_storm_of_refusals(upstream: Upstream) -> None:
         assert job.ends["done"] == chaos.done(job)
         assert job.ends["unknown"] + job.ends["not sent"] > 10
         assert [error for error in job.errors if "HTTP " not in error] == []
-    await upstream.works()
 
 
 async def test_a_server_that_refuses_everything_for_a_while(upstream: Upstream) -> None:
     upstream.remote.weather("fail_all 502")
     job = await upstream.chaos.run(upstream.chaos.job(upstream.name, 40))
     assert job.ends["done"] == 0
-    await upstream.works()
 
 
 @pytest.mark.parametrize("upstream", ["modern", "legacy"], indirect=True)
@@ -169,7 +162,6 @@ async def test_a_gateway_that_loses_answers_leaves_open_whether_the_calls_were_m
     job = await upstream.chaos.run(upstream.chaos.job(upstream.name, 20))
     assert job.ends == {"unknown": 20}
     assert upstream.chaos.done(job) == 20
-    await upstream.works()
 
 
 async def test_cancelling_a_program_cancels_its_calls_upstream(upstream: Upstream) -> None:
@@ -179,7 +171,6 @@ async def test_cancelling_a_program_cancels_its_calls_upstream(upstream: Upstrea
         await chaos.until_done(job, 40)
         scope.cancel()
     await chaos.until_cancelled(upstream.name, set(job.tools))
-    await upstream.works()
 
 
 async def test_programs_that_are_cancelled_on_a_bad_line(upstream: Upstream) -> None:
@@ -190,7 +181,6 @@ async def test_programs_that_are_cancelled_on_a_bad_line(upstream: Upstream) -> 
         await chaos.until_done(job, 1)
         scope.cancel()
     upstream.line.cut()
-    await upstream.works()
 
 
 async def test_nothing_is_left_behind(upstreams: dict[str, Upstream]) -> None:
