@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.apps.listed_servers import MIME_TYPE, app_content, app_tool, plain_tool, serving_apps, written_server
+from tests.apps.listed_servers import (
+    MIME_TYPE,
+    app_content,
+    app_tool,
+    calls_of,
+    plain_tool,
+    serving_apps,
+    written_server,
+)
 from tests.integration.harness import raw
 from tests.integration.http_harness import Served
 
@@ -81,55 +90,65 @@ def clock(folder: Path) -> dict[str, Any]:
     return written_server(folder, "clock", tools, {URI: app_content("<p>clock</p>")}, resources)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the server that most tests share."""
+    return tmp_path_factory.mktemp("clock")
+
+
+@pytest.fixture(scope="module")
+async def served(folder: Path) -> AsyncIterator[Served]:
+    async with serving_apps(folder, 1, {"clock": clock(folder)}) as served:
+        yield served
+
+
 @pytest.fixture(params=["legacy", "modern"])
 def era(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
 
 
-async def test_a_client_that_shows_apps_gets_tools_and_apps(era: str, tmp_path: Path) -> None:
-    async with serving_apps(tmp_path, 1, {"clock": clock(tmp_path)}) as served:
-        client, hello = await connected(served, era, APPS)
-        assert hello["capabilities"]["extensions"]["io.modelcontextprotocol/ui"] == {"mimeTypes": [MIME_TYPE]}
-        assert "resources" in hello["capabilities"]
-        tools = {tool["name"]: tool for tool in (await client.result("tools/list"))["tools"]}
-        assert set(tools) == {"exec", "wait", "clock__show", "clock__refresh"}
-        shown = "ui://clock/clock/app.html"
-        assert tools["clock__show"]["_meta"] == {"ui": {"resourceUri": shown}, "ui/resourceUri": shown}
-        listed = (await client.result("resources/list"))["resources"]
-        apps = [each for each in listed if each["uri"].startswith("ui://")]
-        facts = {"name": "clock", "mimeType": MIME_TYPE, "_meta": {"ui": UI}}
-        assert apps == [{"uri": "ui://clock/clock/app.html", **facts}]
-        (page,) = (await client.result("resources/read", uri="ui://clock/clock/app.html"))["contents"]
-        assert (page["uri"], page["mimeType"], page["_meta"]) == (apps[0]["uri"], MIME_TYPE, {"ui": UI})
-        assert "clock\\u003c/p>" in page["text"]
-        for name in ("show", "refresh", "plain"):
-            result = await client.result("tools/call", name=f"clock__{name}", arguments={})
-            assert result["structuredContent"] == {"called": name, "with": {}}
+async def test_a_client_that_shows_apps_gets_tools_and_apps(era: str, served: Served) -> None:
+    client, hello = await connected(served, era, APPS)
+    assert hello["capabilities"]["extensions"]["io.modelcontextprotocol/ui"] == {"mimeTypes": [MIME_TYPE]}
+    assert "resources" in hello["capabilities"]
+    tools = {tool["name"]: tool for tool in (await client.result("tools/list"))["tools"]}
+    assert set(tools) == {"exec", "wait", "clock__show", "clock__refresh"}
+    shown = "ui://clock/clock/app.html"
+    assert tools["clock__show"]["_meta"] == {"ui": {"resourceUri": shown}, "ui/resourceUri": shown}
+    listed = (await client.result("resources/list"))["resources"]
+    apps = [each for each in listed if each["uri"].startswith("ui://")]
+    facts = {"name": "clock", "mimeType": MIME_TYPE, "_meta": {"ui": UI}}
+    assert apps == [{"uri": "ui://clock/clock/app.html", **facts}]
+    (page,) = (await client.result("resources/read", uri="ui://clock/clock/app.html"))["contents"]
+    assert (page["uri"], page["mimeType"], page["_meta"]) == (apps[0]["uri"], MIME_TYPE, {"ui": UI})
+    assert "clock\\u003c/p>" in page["text"]
+    for name in ("show", "refresh", "plain"):
+        result = await client.result("tools/call", name=f"clock__{name}", arguments={})
+        assert result["structuredContent"] == {"called": name, "with": {}}
 
 
-async def test_other_uris_are_not_found(era: str, tmp_path: Path) -> None:
-    async with serving_apps(tmp_path, 1, {"clock": clock(tmp_path)}) as served:
-        client, _ = await connected(served, era, APPS)
-        for uri in (
-            *("ui://clock/app.html", "ui://clock/clock/none", "ui://none/app.html", "ui://clock", "ui://"),
-            *("ui://codemode-mcp/x", "ui://codemode-mcp/resources/none/file%3A%2F%2F%2Fa"),
-        ):
-            error = await client.error("resources/read", uri=uri)
-            assert "not found" in error["message"].lower() or "no such resource" in error["message"], uri
+async def test_other_uris_are_not_found(era: str, served: Served) -> None:
+    client, _ = await connected(served, era, APPS)
+    for uri in (
+        *("ui://clock/app.html", "ui://clock/clock/none", "ui://none/app.html", "ui://clock", "ui://"),
+        *("ui://codemode-mcp/x", "ui://codemode-mcp/resources/none/file%3A%2F%2F%2Fa"),
+    ):
+        error = await client.error("resources/read", uri=uri)
+        assert "not found" in error["message"].lower() or "no such resource" in error["message"], uri
 
 
-async def test_other_clients_see_none_of_it(era: str, tmp_path: Path) -> None:
-    async with serving_apps(tmp_path, 1, {"clock": clock(tmp_path)}) as served:
-        client, hello = await connected(served, era, {})
-        assert "io.modelcontextprotocol/ui" not in hello["capabilities"].get("extensions", {})
-        assert [tool["name"] for tool in (await client.result("tools/list"))["tools"]] == ["exec", "wait"]
-        for uri in ("ui://clock/clock/app.html", "ui://codemode-mcp/shown"):
-            await client.error("resources/read", uri=uri)
-        for name in ("clock__show", "clock__refresh"):
-            answer = await client.send("tools/call", {"name": name, "arguments": {}})
-            assert "error" in answer or answer["result"]["isError"]
-    assert not (tmp_path / "clock.calls").exists()
+async def test_other_clients_see_none_of_it(era: str, served: Served, folder: Path) -> None:
+    before = calls_of(folder, "clock")
+    client, hello = await connected(served, era, {})
+    assert "io.modelcontextprotocol/ui" not in hello["capabilities"].get("extensions", {})
+    assert [tool["name"] for tool in (await client.result("tools/list"))["tools"]] == ["exec", "wait"]
+    for uri in ("ui://clock/clock/app.html", "ui://codemode-mcp/shown"):
+        await client.error("resources/read", uri=uri)
+    for name in ("clock__show", "clock__refresh"):
+        answer = await client.send("tools/call", {"name": name, "arguments": {}})
+        assert "error" in answer or answer["result"]["isError"]
+    assert calls_of(folder, "clock") == before
 
 
 async def test_without_the_word_ui_no_tool_is_listed(tmp_path: Path) -> None:
@@ -158,25 +177,24 @@ async def test_a_tool_that_is_exposed_anyway_has_its_app(tmp_path: Path) -> None
         assert sorted(names) == ["clock__plain", "clock__show", "exec", "wait"]
 
 
-async def test_a_shown_app_is_with_the_answer_of_wait_too(era: str, tmp_path: Path) -> None:
-    async with serving_apps(tmp_path, 1, {"clock": clock(tmp_path)}) as served:
-        client, _ = await connected(served, era, APPS)
-        code = "const r = await MCP.clock.show({ a: 1 }); await yield_control(); show(r); show(r); return 1"
-        first = await client.result("tools/call", name="exec", arguments={"code": code})
-        assert "codemode-mcp/app" not in first["_meta"]
-        run = first["structuredContent"]["runId"]
-        rest = await client.result("tools/call", name="wait", arguments={"runId": run})
-        assert rest["_meta"]["codemode-mcp/app"] == {
-            "resourceUri": "ui://clock/clock/app.html",
-            "tool": "mcp:clock:show",
-            "arguments": {"a": 1},
-            "result": {
-                "content": [{"type": "text", "text": '{"called": "show", "with": {"a": 1}}'}],
-                "structuredContent": {"called": "show", "with": {"a": 1}},
-            },
-        }
-        (note,) = rest["structuredContent"]["notes"]
-        assert note.startswith("The app of mcp:clock:show is attached to this answer. show() was called 2 times")
+async def test_a_shown_app_is_with_the_answer_of_wait_too(era: str, served: Served) -> None:
+    client, _ = await connected(served, era, APPS)
+    code = "const r = await MCP.clock.show({ a: 1 }); await yield_control(); show(r); show(r); return 1"
+    first = await client.result("tools/call", name="exec", arguments={"code": code})
+    assert "codemode-mcp/app" not in first["_meta"]
+    run = first["structuredContent"]["runId"]
+    rest = await client.result("tools/call", name="wait", arguments={"runId": run})
+    assert rest["_meta"]["codemode-mcp/app"] == {
+        "resourceUri": "ui://clock/clock/app.html",
+        "tool": "mcp:clock:show",
+        "arguments": {"a": 1},
+        "result": {
+            "content": [{"type": "text", "text": '{"called": "show", "with": {"a": 1}}'}],
+            "structuredContent": {"called": "show", "with": {"a": 1}},
+        },
+    }
+    (note,) = rest["structuredContent"]["notes"]
+    assert note.startswith("The app of mcp:clock:show is attached to this answer. show() was called 2 times")
 
 
 async def test_challenges_of_nested_calls_are_in_the_metadata_of_the_answer(tmp_path: Path) -> None:
