@@ -15,7 +15,7 @@ import pytest
 from codemode_mcp.base.errors import CodeModeError, ProgramError, ShuttingDown, StoreUnavailable
 from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.rules.policy.policy import Caller
-from codemode_mcp.runs import records
+from codemode_mcp.runs import end_records, records
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.work import Query, Work
@@ -589,8 +589,8 @@ async def test_a_store_that_fails_is_logged_once_however_many_runs_there_are(
 async def test_a_record_of_another_version_ends_its_run_by_name_with_what_was_pending(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored_text = records.stored_text
-    monkeypatch.setattr(records, "stored_text", lambda form: stored_text(form).replace('"format":1', '"format":99', 1))
+    text = end_records.stored_text
+    monkeypatch.setattr(end_records, "stored_text", lambda form: text(form).replace('"format":1', '"format":99', 1))
     waiting = await replicas.execute(slow(), "await MCP.files.write({n: 1})")
     monkeypatch.undo()
     async with replicas(fast()) as it:
