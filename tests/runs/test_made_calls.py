@@ -103,6 +103,8 @@ async def test_a_cancelled_program_names_its_calls_made_and_of_unknown_outcome(e
     slow = SlowSource("slow", {"pay": text_result("paid")})
     async with bench(engine, source(), slow, timeout_ms=100) as it:
         waiting = await it.execute("await MCP.u.create({}); await MCP.slow.pay({})")
+        while not slow.pending:
+            waiting = await it.observe(waiting.run_id)
         outcome = await it.observe(waiting.run_id, cancel=True)
         repeated = await it.observe(waiting.run_id)
     assert outcome.code == "aborted"
@@ -183,6 +185,8 @@ async def test_an_expired_run_names_its_calls_and_is_never_said_to_be_started_ag
     slow = SlowSource("slow", {"pay": text_result("paid")})
     async with bench(engine, source(), slow, timeout_ms=100, snapshot_ttl_seconds=60) as it:
         waiting = await it.execute("await MCP.u.create({}); await MCP.slow.pay({})")
+        while not slow.pending:
+            waiting = await it.observe(waiting.run_id)
         reading = await it.execute("await MCP.u.read({}); await yield_control()")
         it.clock.advance(61)
         for swept, pay in ((False, "in flight"), (True, "outcome unknown")):

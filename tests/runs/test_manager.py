@@ -55,7 +55,7 @@ async def test_a_program_continues_with_the_first_call_that_ends(engine: Engine)
 
 async def test_a_call_that_outlives_the_request_is_delivered_once_by_wait(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("at last")})
-    async with bench(engine, slow, timeout_ms=100) as it:
+    async with bench(engine, slow, timeout_ms=400) as it:
         first = await it.execute("text('before'); const r = await MCP.slow.work({}); text('after'); return unwrap(r)")
         assert (first.status, first.reason, texts(first)) == ("waiting", "pending_tools", ["before"])
         assert [(call.tool, call.status) for call in first.pending] == [("mcp:slow:work", "executing")]
@@ -73,7 +73,7 @@ async def test_a_call_that_outlives_the_request_is_delivered_once_by_wait(engine
 
 async def test_a_call_of_a_suspended_run_continues_without_a_wait(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
-    async with bench(engine, slow, timeout_ms=100) as it:
+    async with bench(engine, slow, timeout_ms=400) as it:
         suspended = await it.execute("return unwrap(await MCP.slow.work({}))")
         slow.release.set()
         await until(lambda: slow.calls)
@@ -92,7 +92,7 @@ async def test_a_program_that_yields_is_suspended_and_resumed_immediately(engine
 
 
 async def test_a_timer_survives_a_suspension(engine: Engine) -> None:
-    async with bench(engine, timeout_ms=100) as it:
+    async with bench(engine, timeout_ms=400) as it:
         suspended = await it.execute("await new Promise((r) => setTimeout(r, 3600_000)); return 'woken'")
         assert [call.tool for call in suspended.pending] == ["core:timer"]
         it.clock.advance(3600)
@@ -147,7 +147,7 @@ async def test_cancelling_exec_stops_a_program_that_computes(engine: Engine, cod
 
 async def test_cancelling_wait_only_lets_go(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
-    async with bench(engine, slow, timeout_ms=100) as it:
+    async with bench(engine, slow, timeout_ms=400) as it:
         suspended = await it.execute("return unwrap(await MCP.slow.work({}))")
         async with anyio.create_task_group() as group:
             group.start_soon(it.observe, suspended.run_id)
@@ -167,7 +167,7 @@ async def test_cancelling_wait_only_lets_go(engine: Engine) -> None:
 
 async def test_wait_with_cancel_ends_the_run_and_its_calls(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
-    async with bench(engine, slow, timeout_ms=100) as it:
+    async with bench(engine, slow, timeout_ms=400) as it:
         suspended = await it.execute("await MCP.slow.work({})")
         ended = await it.observe(suspended.run_id, cancel=True)
         assert (ended.status, ended.code) == ("failed", "aborted")
@@ -177,7 +177,7 @@ async def test_wait_with_cancel_ends_the_run_and_its_calls(engine: Engine) -> No
 
 async def test_a_suspended_run_past_its_time_is_dropped_and_its_calls_are_cancelled(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
-    async with bench(engine, slow, timeout_ms=100, snapshot_ttl_seconds=60) as it:
+    async with bench(engine, slow, timeout_ms=400, snapshot_ttl_seconds=60) as it:
         suspended = await it.execute("await MCP.slow.work({})")
         it.clock.advance(61)
         await it.manager.sweep()
@@ -317,7 +317,7 @@ async def test_a_failure_has_its_code_and_its_reason(engine: Engine, case: str) 
 
 async def test_what_was_printed_before_the_time_was_over_is_kept(engine: Engine) -> None:
     code = "text('so far');\nfunction spin() { for (;;); }\nspin();"
-    outcome = await ran(engine, code, timeout_ms=100)
+    outcome = await ran(engine, code, timeout_ms=400)
     assert (outcome.code, texts(outcome)) == ("timeout", ["so far"])
     assert "its time of 0.1 s was over, in spin;" in outcome.error
 

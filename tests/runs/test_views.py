@@ -142,7 +142,7 @@ async def test_calls_that_wait_for_a_person_are_marked_and_decided_by_number(eng
 
 
 async def test_a_run_that_expired_is_listed_as_such(engine: Engine) -> None:
-    async with bench(engine, slow_source(), timeout_ms=100) as it:
+    async with bench(engine, slow_source(), timeout_ms=400) as it:
         outcome = await it.execute("await MCP.slow.get({})")
         it.clock.advance(it.settings.snapshot_ttl_seconds + 1)
         await it.manager.sweep()
