@@ -850,11 +850,6 @@ def test_pass_through_is_asked_for_in_either_form(folder: Folder, given: object,
     assert folder.load({"tools": {"codeMode": given}}).tools.code_mode.enabled is enabled
 
 
-def test_the_mode_is_true_or_false_and_nothing_else(folder: Folder) -> None:
-    (problem,) = folder.problems({"tools": {"codeMode": {"enabled": 1}}})
-    assert problem.startswith("tools.codeMode.enabled: expected true or false")
-
-
 def test_the_files_that_the_configuration_depends_on_are_known_even_when_one_is_missing(folder: Folder) -> None:
     (folder.root / "there.env").write_text("A=1\n", "utf-8")
     entries = {name: {"command": "x", "envFile": f"{name}.env"} for name in ("there", "missing")}
@@ -887,17 +882,6 @@ def test_how_a_person_is_asked_is_read(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text('{"tools": {"approval": {"via": "terminal", "notify": ["ring", ""]}}}')
     assert load_config(path, environ={}).tools.approval == ApprovalSettings("terminal", ("ring", ""))
-    for text, problem in (
-        ('{"via": "mail"}', 'tools.approval.via: expected "client" or "terminal" or "auto", got "mail"'),
-        ('{"notify": "ring"}', "tools.approval.notify: expected an array of strings"),
-        ('{"notify": []}', "tools.approval.notify: must not be empty"),
-        ('{"notify": ["  "]}', "tools.approval.notify[0]: must not be empty"),
-        ('{"notify": ["ring", 1]}', "tools.approval.notify[1]: expected a string, got 1"),
-    ):
-        path.write_text(f'{{"tools": {{"approval": {text}}}}}')
-        with pytest.raises(ConfigError) as caught:
-            load_config(path, environ={})
-        assert problem in str(caught.value)
 
 
 def test_null_withholds_a_variable_from_a_server_and_proxies_are_secret(folder: Folder) -> None:

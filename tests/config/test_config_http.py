@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.base.settings import HttpSettings, IssuerSettings, StaticToken, ranges
 from codemode_mcp.config import Config, load_config
 
@@ -22,14 +21,6 @@ def load(folder: Path, section: object, **environ: str) -> Config:
     path = folder / "codemode-mcp.json"
     path.write_text(json.dumps({"http": section}), "utf-8")
     return load_config(path, environ=environ)
-
-
-def problem(folder: Path, section: object, **environ: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        load(folder, section, **environ)
-    (only,) = caught.value.problems
-    assert TOKEN not in only
-    return only
 
 
 @pytest.mark.parametrize("section", [None, {}, {"auth": None}, {"auth": {}}])
@@ -66,10 +57,6 @@ def test_an_issuer_needs_an_audience_and_is_what_it_says(tmp_path: Path) -> None
     )
 
 
-def token(value: Any, name: Any = "alice") -> dict[str, Any]:
-    return {"tokens": [{"name": name, "token": value}]}
-
-
 def in_groups(groups: Any) -> dict[str, Any]:
     return {"tokens": [{"name": "alice", "token": TOKEN, "groups": groups}]}
 
@@ -89,14 +76,6 @@ def test_the_claim_that_holds_the_groups_has_a_name(tmp_path: Path) -> None:
     default = load(tmp_path, {"auth": ISSUER}).http.oauth
     assert default is not None
     assert default.groups_claim == "groups"
-
-
-def test_two_tokens_have_two_names_and_two_names_two_tokens(tmp_path: Path) -> None:
-    entry, other = token(TOKEN)["tokens"][0], {"name": "bob", "token": TOKEN}
-    assert "another token has this name" in problem(
-        tmp_path, {"auth": {"tokens": [entry, {**entry, "token": "x" * 20}]}}
-    )
-    assert "another name has the same token" in problem(tmp_path, {"auth": {"tokens": [entry, other]}})
 
 
 def snake(key: str) -> str:

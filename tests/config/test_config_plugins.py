@@ -110,9 +110,3 @@ def test_what_stands_under_the_name_of_a_secret_is_hidden_without_a_variable_too
     given = {"apiKey": "key-in-the-file", "tokens": ["one-token"], "label": "work", "auth": {"user": "alice"}}
     (holder,) = load({"p": {"config": given}}).secretive
     assert holder.redact("key-in-the-file, one-token, work, alice") == "***, ***, work, alice"
-
-
-def test_a_value_in_the_place_of_a_plugin_is_never_shown(load: Callable[[Any], Config]) -> None:
-    assert SECRET not in problem(load, {"p": SECRET})
-    assert SECRET not in problem(load, {"p": {"config": SECRET}})
-    assert SECRET not in problem(load, {"p": {"enabled": SECRET}})

@@ -14,6 +14,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from codemode_mcp.base.errors import ProgramError, RuntimeUnavailable
@@ -231,13 +232,22 @@ async def test_frames_of_the_wrapper_and_of_helpers_are_nobodys(esbuild: Path) -
 
 
 @pytest.mark.anyio
-async def test_a_slow_transform_is_a_timeout_and_its_process_ends(tmp_path: Path) -> None:
-    slow = script(tmp_path / "esbuild", f"echo $$ > {tmp_path}/pid; exec sleep 60")
+async def test_a_slow_transform_is_a_timeout_and_its_process_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[anyio.abc.Process] = []
+    open_process = anyio.open_process
+
+    async def recorded(*arguments: Any, **options: Any) -> anyio.abc.Process:
+        opened.append(await open_process(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(anyio, "open_process", recorded)
+    slow = script(tmp_path / "esbuild", "exec sleep 60")
     with pytest.raises(ProgramError, match=r"could not be transformed within 0\.3 s") as raised:
         await transform(slow, "1", timeout=0.3)
     assert raised.value.code == "timeout"
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert all(each.returncode is not None for each in opened)
 
 
 @pytest.mark.anyio

@@ -341,9 +341,9 @@ def escapes(mutation: Mutation) -> str | None:
         return "it is not noticed"
     if any(tool != accepted.get(tool.name) for tool in seen.tools):
         return "a program sees another tool than before"
-    if MARK in readable(seen) or any(
-        character in readable(seen) and character not in readable(before) for character in HIDDEN
-    ):
+    text = readable(seen)
+    hidden = [character for character in HIDDEN if character in text]
+    if MARK in text or (hidden and not set(hidden) <= set(readable(before))):
         return "a program can read it"
     if seen.instructions != before.instructions:
         return "the instructions are others than before"

@@ -14,10 +14,10 @@ from typing import Any
 
 import anyio
 import pytest
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, ConsoleMessage, Page, StorageState
 
 from tests.integration.attached import Attached, attached, instance
-from tests.integration.harness import COMMAND, NODE_MODULES, SECONDS
+from tests.integration.harness import COMMAND, NODE_MODULES, SECONDS, until
 
 BROWSER_ARGUMENTS = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
 """Chromium does not start as root with its sandbox."""
@@ -30,6 +30,18 @@ PAGES = (
 
 NARROW, WIDE = 400, 1100
 """Widths of windows."""
+
+SAID = "said: "
+
+TELL = """document.addEventListener("DOMContentLoaded", () => {
+  const status = document.getElementById("status");
+  const tell = () => console.info("said: " + status.textContent);
+  if (status) new MutationObserver(tell).observe(status, { childList: true });
+});"""
+"""Script that writes each message of the page to the console: the next message may replace it before it is seen."""
+
+_ADMITTED: dict[Path, tuple[str, StorageState]] = {}
+"""Origin and secrets of a browser that was admitted, by the configuration that is served."""
 
 
 def chromium_path() -> str | None:
@@ -47,11 +59,19 @@ class Shown:
 
     Attributes:
         problems: errors of scripts, and reports that something was blocked.
+        said: the messages of the page since the last button was pressed.
     """
 
     page: Page
-    origin: str
+    origin: str = ""
     problems: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def hear(self, message: ConsoleMessage) -> None:
+        if message.text.startswith(SAID):
+            self.said += filter(None, [message.text.removeprefix(SAID)])  # good news vanishes after a time
+        elif message.type == "error" and "the server responded with" not in message.text:
+            self.problems.append(message.text)
 
     async def go(self, path: str) -> int:
         """Show another page, and return its status."""
@@ -62,6 +82,7 @@ class Shown:
     async def press(self, name: str) -> None:
         """Press a button of a form, again if the page did not take it: a part that has just changed takes none."""
         taken = False
+        self.said.clear()
         while not taken:
             await self.page.evaluate(
                 """() => {
@@ -71,16 +92,16 @@ class Shown:
                   }, { capture: true, once: true });
                 }"""
             )
-            await self.page.get_by_role("button", name=name).first.click(timeout=SECONDS * 1000)
+            await self.page.get_by_role("button", name=name).first.click()
             taken = await self.page.evaluate("sessionStorage.taken === 'true'")
 
     async def status(self, text: str) -> None:
-        """Wait until the page says something."""
-        await self.page.get_by_role("status").filter(has_text=text).wait_for(timeout=SECONDS * 1000)
+        """Wait until the page has said something since the last button was pressed."""
+        await until(lambda: any(text in each for each in self.said))
 
     async def sees(self, text: str) -> None:
         """Wait until the page shows a text."""
-        await self.page.locator("main").get_by_text(text).first.wait_for(timeout=SECONDS * 1000)
+        await self.page.locator("main").get_by_text(text).first.wait_for()
 
     async def post(self, path: str, body: Any, **headers: str) -> tuple[int, str]:
         """Send a request from a script of the page. `headers`: instead of those of the page."""
@@ -124,33 +145,34 @@ async def opening(config: Path, *arguments: str) -> AsyncIterator[tuple[Path, an
 
 @asynccontextmanager
 async def showing(
-    browser: Browser, config: Path, path: str = "/", *, width: int = WIDE, dark: bool = False
+    browser: Browser, config: Path, path: str = "/", *, width: int = WIDE, again: bool = True
 ) -> AsyncIterator[Shown]:
-    """Show the page in a browser of its own. In the end, no script must have failed and nothing was blocked."""
-    context = await browser.new_context(
-        viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light"
-    )
+    """Show the page in a context of its own. In the end, no script must have failed and nothing was blocked.
+
+    Args:
+        again: let the context have the secrets of one that was admitted earlier, if there is one.
+    """
+    origin, secrets = _ADMITTED.get(config, ("", None)) if again else ("", None)
+    context = await browser.new_context(viewport={"width": width, "height": 800}, storage_state=secrets)
     try:
-        page = await context.new_page()
-        problems: list[str] = []
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on(
-            "console",
-            lambda message: (
-                problems.append(message.text)
-                if message.type == "error" and "the server responded with" not in message.text
-                else None
-            ),
-        )
-        async with opening(config, path) as (file, process):
-            await page.goto(file.as_uri())
-            await page.wait_for_url(f"**{path}", timeout=SECONDS * 1000)
-            await process.wait()
-            assert process.returncode == 0
-        await page.locator("h1").wait_for()
-        origin = "/".join(page.url.split("/")[:3])
-        yield Shown(page, origin, problems)
-        assert problems == []
+        context.set_default_timeout(SECONDS * 1000)
+        await context.add_init_script(TELL)
+        shown = Shown(await context.new_page(), origin)
+        shown.page.on("pageerror", lambda error: shown.problems.append(str(error)))
+        shown.page.on("console", shown.hear)
+        if origin:
+            await shown.go(path)
+        else:
+            async with opening(config, path) as (file, process):
+                await shown.page.goto(file.as_uri())
+                await shown.page.wait_for_url(f"**{path}")
+                await process.wait()
+                assert process.returncode == 0
+            await shown.page.locator("h1").wait_for()
+            shown.origin = "/".join(shown.page.url.split("/")[:3])
+            _ADMITTED[config] = shown.origin, await context.storage_state()
+        yield shown
+        assert shown.problems == []
     finally:
         await context.close()
 

@@ -345,9 +345,13 @@ async def test_the_configuration_restricts_the_page(browser: Browser, tmp_path: 
             for target, body in (
                 (f"/approvals/{run}/decide", {"decision": "approve", "calls": [[1, "x"]]}),
                 (f"/runs/{run}/cancel", {}),
+                ("/servers/one", {"do": "restart"}),
             ):
                 status, text = await shown.post(target, body)
                 assert (status, "ui.decide: false" in text) == (403, True)
+            await shown.go("/servers/one")
+            await shown.sees("ready")
+            assert await shown.page.get_by_role("button", name="Restart").count() == 0
 
 
 def test_all_files_of_the_page_together_are_small() -> None:

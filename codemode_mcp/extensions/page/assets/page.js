@@ -108,8 +108,9 @@ function place(part, element) {
 }
 
 function guard(part) {
-  if (!decision && performance.now() - shown > ANSWER) say("What is shown here has changed. Look again before you decide.");
   const buttons = [...part.querySelectorAll("button")];
+  const explained = !buttons.length || decision || performance.now() - shown <= ANSWER;
+  if (!explained) say("What is shown here has changed. Look again before you decide.");
   for (const each of buttons) each.setAttribute("aria-disabled", "true");
   setTimeout(() => buttons.forEach((each) => each.removeAttribute("aria-disabled")), GUARD);
 }
