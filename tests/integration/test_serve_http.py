@@ -128,7 +128,8 @@ def test_an_address_that_others_reach_is_refused_without_authentication(tmp_path
 async def test_it_listens_there_when_told_so_in_words(tmp_path: Path) -> None:
     config = write_http_config(tmp_path)
     async with serve_http(config, "--host", "0.0.0.0", "--allow-unauthenticated") as served:
-        assert "warning: every client that reaches 0.0.0.0 can run programs" in served.stderr
+        # It is written after the line that says where it listens.
+        await until(lambda: "warning: every client that reaches 0.0.0.0 can run programs" in served.stderr)
         async with httpx2.AsyncClient() as client:
             assert (await client.get(f"http://127.0.0.1:{served.port}/healthz")).status_code == 200
 
