@@ -71,7 +71,7 @@ _SDK = (
 IMPORTED = {
     "sdk": _SDK,
     "stdio": _STDIO,
-    "http": (*_STDIO, "codemode_mcp.process.instance.http", "codemode_mcp.server.http.listener", *_SDK),
+    "http": (*_STDIO, "codemode_mcp.server.http.listener", *_SDK),
 }
 """Modules that servers of each kind import in any case, also those that uvicorn imports when it starts.
 

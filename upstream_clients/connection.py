@@ -74,8 +74,9 @@ if TYPE_CHECKING:
     from upstream_clients.direct import RequestsInFlight
     from upstream_clients.error_mapping import HttpWatch
     from upstream_clients.jsonrpc import RequestId
-    from upstream_clients.process import StartedProcess, StartPlace, StartPlaces
+    from upstream_clients.process import StartedProcess
     from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.start_places import StartPlace, StartPlaces
     from upstream_clients.upstream import Upstream
 
 

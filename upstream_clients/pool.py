@@ -19,7 +19,8 @@ from upstream_clients.client_processes import ClientRoots, Observation, RunningS
 from upstream_clients.environment import find_executable, relevant
 from upstream_clients.errors import UpstreamUnavailable
 from upstream_clients.fair_limiter import CallUser
-from upstream_clients.process import StartedProcess, StartPlace, StartPlaces, inherited, start_ahead
+from upstream_clients.process import StartedProcess, inherited, start_ahead
+from upstream_clients.start_places import StartPlace, StartPlaces
 from upstream_clients.upstream import Misdirected, Upstream
 
 if TYPE_CHECKING:

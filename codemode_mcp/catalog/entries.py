@@ -13,7 +13,7 @@ from upstream_clients.tools import Annotations, Tool, UpstreamView
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from codemode_mcp.rules.policy.rules import Effects
+    from codemode_mcp.rules.policy.rule_patterns import Effects
 
 
 Source = Literal["core", "plugin", "mcp", "client", "program"]

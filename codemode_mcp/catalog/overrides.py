@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.base.did_you_mean import normalize_name, one_hint
 from codemode_mcp.catalog.entries import mcp_id
-from codemode_mcp.rules.policy.rules import with_own
+from codemode_mcp.rules.policy.rule_patterns import with_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -26,7 +26,7 @@ from codemode_mcp.catalog.saved_programs.folder import EMPTY, Library
 from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import NO_TOOLS, select_tools
 from codemode_mcp.rules.policy.policy import Ask, Caller, Deny, Policies, Policy
-from codemode_mcp.rules.policy.rules import READ_ONLY
+from codemode_mcp.rules.policy.rule_patterns import READ_ONLY
 from declarations.names import aliases, identifiers
 from declarations.operations import OPERATIONS
 

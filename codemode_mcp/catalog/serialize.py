@@ -23,7 +23,7 @@ from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, app_ur
 from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram, name_problem
 from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import ProgramSet, Toolset, entry_of
-from codemode_mcp.rules.policy.rules import Effects
+from codemode_mcp.rules.policy.rule_patterns import Effects
 from declarations.operations import OPERATIONS
 from upstream_clients.list_repair import with_relaxed_schemas
 from upstream_clients.tools import Annotations, Tool

@@ -19,7 +19,7 @@ from codemode_mcp.catalog.entries import Entry, OfferedNamespace, OfferedTool, S
 from codemode_mcp.catalog.saved_programs.saved_program import SOURCE_NAME, SavedProgram, program_id
 from codemode_mcp.catalog.search import Found
 from codemode_mcp.rules.policy.policy import Ask, Deny, Policy
-from codemode_mcp.rules.policy.rules import Effects
+from codemode_mcp.rules.policy.rule_patterns import Effects
 from declarations.functions import signature
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from declarations.render import render_tools

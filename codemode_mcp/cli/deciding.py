@@ -113,7 +113,6 @@ def ask(path: Path, value: object) -> None:
         NotConfirmedError: it is not confirmed. The message says how to name it.
     """
     from codemode_mcp.base.display import cut, exact
-    from codemode_mcp.cli.terminal import forget_typed, is_at_terminal
     from codemode_mcp.config import confirmation
 
     folder = _folder()

@@ -246,7 +246,6 @@ class FollowedRun:
                     self._calls_ended.set()
 
     async def _draw_progress(self, opened: App, manager: RunManager) -> None:
-
         def call_count() -> int:
             return next((view.call_count for view in manager.operator.views() if view.id == self._run_id), 0)
 

@@ -99,7 +99,6 @@ def plugins_on_stderr() -> Iterator[TextIO]:
 
 def programs_folder(config: str | None) -> Path:
     """Return the folder of saved programs. Nothing of the configuration is used but its place."""
-    from codemode_mcp.base.errors import ConfigError
     from codemode_mcp.catalog.saved_programs.folder import folder_of
     from codemode_mcp.cli.deciding import find
 

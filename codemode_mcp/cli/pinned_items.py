@@ -214,7 +214,7 @@ def _record(config: Path, before: ServerPins, after: ServerPins) -> None:
 def recorded(config: Path) -> Iterator[Auditor | None]:
     """Yield the reporter of events to the trajectory of a configuration; None if it has none."""
     from codemode_mcp.audit import Auditor, Redactor
-    from codemode_mcp.audit.recording import recording
+    from codemode_mcp.audit.listeners import recording
     from codemode_mcp.base.errors import ConfigError
     from codemode_mcp.config.load import load_audit
 

@@ -200,8 +200,7 @@ async def _serve_http(
     """Serve clients over HTTP. `restriction`: see `Caller.bound_as`."""
     collect_seldom_soon(asyncio.get_running_loop())
     from codemode_mcp.process.app.app import open_app
-    from codemode_mcp.process.instance.http import become_ready, begin_serving
-    from codemode_mcp.server.http.listener import listening, notes_for, refusal_to_listen
+    from codemode_mcp.server.http.listener import become_ready, begin_serving, listening, notes_for, refusal_to_listen
     from codemode_mcp.server.http.sockets import CannotListen
 
     settings = config.http

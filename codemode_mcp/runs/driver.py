@@ -50,28 +50,26 @@ import anyio.to_thread
 
 from codemode_mcp.base.errors import CodeModeError, Exceeded, InternalError, StoreUnavailable
 from codemode_mcp.program.time_zones import named_zones
-from codemode_mcp.runs import answers
-from codemode_mcp.runs.answers import (
-    Circumstances,
-    Completed,
-    Failed,
-    SyntaxFault,
-    counted,
-    how_to_await,
-    is_unanswerable,
-    over_output_limit,
-    questions_due,
-    stuck,
-    turned_away,
-    verdict,
-)
+from codemode_mcp.runs import answers, run_notes
+from codemode_mcp.runs.answers import counted, is_unanswerable, questions_due
 from codemode_mcp.runs.calls.outcome import Outcome, WaitingReason
 from codemode_mcp.runs.deliveries import Deliveries, bounded_proposal
 from codemode_mcp.runs.guests import Guests
 from codemode_mcp.runs.persisting import Persisting
 from codemode_mcp.runs.run_calls import Calls
+from codemode_mcp.runs.run_notes import how_to_await
 from codemode_mcp.runs.run_recording import record_end, record_start
 from codemode_mcp.runs.store import Fenced, RunStore, SuspendedRun
+from codemode_mcp.runs.verdicts import (
+    Circumstances,
+    Completed,
+    Failed,
+    SyntaxFault,
+    over_output_limit,
+    stuck,
+    turned_away,
+    verdict,
+)
 from codemode_mcp.runs.views import after_loss, repeat_note
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, StartParts, decode_turn, deliver_message, start_message
@@ -382,13 +380,13 @@ class Driver:
     async def _complete(self, run: Run, report: TurnReport) -> Outcome:
         run.advance("complete")
         catalog = run.context.catalog
-        notes = answers.program_notes(run.positions, run.recent_tools, catalog, report)
+        notes = run_notes.program_notes(run.positions, run.recent_tools, catalog, report)
         notes += self._leave_calls(run)
         run.empty = report.value is None and not report.lost and not run.history
-        notes += answers.absent_value_notes(run.absent_key) if run.empty else ()
-        notes += answers.lost_value_notes(report.lost)
-        if answers.needs_explanation(report.value, run.history):
-            explain = partial(answers.unread_notes, run.positions, run.results.of(catalog), nothing=run.empty)
+        notes += run_notes.absent_value_notes(run.absent_key) if run.empty else ()
+        notes += run_notes.lost_value_notes(report.lost)
+        if run_notes.needs_explanation(report.value, run.history):
+            explain = partial(run_notes.unread_notes, run.positions, run.results.of(catalog), nothing=run.empty)
             short = run.positions is not None and len(run.positions.code) <= EXPLAINED_IN_LOOP
             notes += explain() if short else await anyio.to_thread.run_sync(explain)
         made = run.made() if self._settings().on_output_limit == "fail" else ()
@@ -400,7 +398,7 @@ class Driver:
         if failed.code == "memory_limit_exceeded":
             used = 0 if run.guest is None else run.guest.memory_size
             run.exceeded = Exceeded("memoryLimitBytes", used, run.memory_limit)
-        notes = answers.program_notes(run.positions, run.recent_tools, run.context.catalog, failed)
+        notes = run_notes.program_notes(run.positions, run.recent_tools, run.context.catalog, failed)
         notes += self._leave_calls(run)
         return await self._end(run, "failed", notes=notes, error=failed.message, code=failed.code)
 
@@ -419,7 +417,7 @@ class Driver:
             keeps = self._services.keeps_finished_calls
             kept = await self._deliveries.keep_finished_calls(run) if keeps else ()
             notes = (*repeat_note(run.made()), *kept, *notes)
-        outcome = Outcome(run.id, run.owner, status, answers.usage(run, self._clock()), notes=notes, **parts)
+        outcome = Outcome(run.id, run.owner, status, run.usage(self._clock()), notes=notes, **parts)
         outcome = run.with_outputs(outcome, refused)
         await self._persisting.end(run, outcome)
         if run.recorder is not None:

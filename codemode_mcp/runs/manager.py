@@ -25,7 +25,6 @@ from codemode_mcp.base.errors import CodeModeError, InternalError, ShuttingDown,
 from codemode_mcp.catalog.saved_programs.folder import EMPTY, Library
 from codemode_mcp.program.prepare import Cell, Preparer, Program
 from codemode_mcp.rules.policy.approval import RememberFn, remember_approval
-from codemode_mcp.runs.answers import SyntaxFault
 from codemode_mcp.runs.driver import Driver
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.observation import Observation, Operator, Polling
@@ -34,6 +33,7 @@ from codemode_mcp.runs.run import Run
 from codemode_mcp.runs.run_recording import begin_recording
 from codemode_mcp.runs.store import EndedRun, MemoryStore, RunStore, SuspendedRun, bearer_of
 from codemode_mcp.runs.takeover import LiveRuns, Takeover, release, stop
+from codemode_mcp.runs.verdicts import SyntaxFault
 from codemode_mcp.runs.views import repeat_note
 
 if TYPE_CHECKING:

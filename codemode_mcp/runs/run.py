@@ -18,7 +18,7 @@ import anyio
 import anyio.lowlevel
 
 from codemode_mcp.base.settings import MIB, CodeModeSettings
-from codemode_mcp.runs.calls.outcome import MAX_CHALLENGES, CallContext, CallRecord, Outcome
+from codemode_mcp.runs.calls.outcome import MAX_CHALLENGES, CallContext, CallRecord, Outcome, SnapshotUse, Usage
 from codemode_mcp.runs.live_call import LiveCall, OpenPrograms
 from codemode_mcp.runs.namespaces import OpenNamespaces
 from codemode_mcp.runs.questions import Approvals, Questions
@@ -447,6 +447,25 @@ class Run:
         for live in list(self.calls.values()):
             if live.is_unsent:
                 live.cancel()
+
+    def usage(self, now: float) -> Usage:
+        counts, store = self.context.counts, self.store
+        return Usage(
+            catalog_size=len(self.context.catalog),
+            sources=self.context.catalog.sources,
+            execs=1,
+            waits=self.waits,
+            searches=counts.search,
+            describes=counts.describe,
+            call_count=counts.call,
+            calls=tuple([*self.recent, *(live.record for live in self.calls.values())][-RECENT_CALLS:]),
+            snapshots=self.snapshots,
+            ms=round((now - self.began) * 1000),
+            snapshot=None
+            if store is None
+            else SnapshotUse(self.snapshot_size, store.kind, self.restored, self.taken_over),
+            exceeded=self.exceeded,
+        )
 
     def view(self, now: float) -> RunView:
         """Return the current view of the run, without its calls."""

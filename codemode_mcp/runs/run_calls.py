@@ -44,7 +44,7 @@ from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.base.errors import Exceeded, InternalError, StoreUnavailable
 from codemode_mcp.base.settings import MIB, CodeModeSettings
 from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict
-from codemode_mcp.runs import answers
+from codemode_mcp.runs import run_notes
 from codemode_mcp.runs.calls.outcome import CallEvents, Calling, CallRecord
 from codemode_mcp.runs.calls.sending import tool_call_error
 from codemode_mcp.runs.live_call import LiveCall, begins_program, is_program
@@ -449,7 +449,7 @@ def _note_error_text(run: Run, tool: str, result: str) -> None:
     text = error_text(result)
     if text is not None:
         run.context.error_texts.add(tool)
-        run.note(answers.error_text_note(entry.path, text))
+        run.note(run_notes.error_text_note(entry.path, text))
 
 
 async def _report_progress(run: Run, live: LiveCall, progress: float, total: float | None, message: str | None) -> None:

@@ -34,7 +34,8 @@ from codemode_mcp.server.exposure.apps import MAX_LINKS, link
 from codemode_mcp.server.exposure.selection import ALL_TOOLS, Exposure
 from codemode_mcp.server.notifications import Announcer, ForwardedLogs, ListKind
 from codemode_mcp.server.profiles import ClientExposure, ConnectedClient, Profile, profile_of
-from codemode_mcp.server.resources import ReadableResources, ResourceRequests, ResourceUpdates, ResultResources
+from codemode_mcp.server.resource_updates import ResourceUpdates
+from codemode_mcp.server.resources import ReadableResources, ResourceRequests, ResultResources
 from declarations.untrusted_text import escape_line
 from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError, RequestId
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from codemode_mcp.audit import recording
+from codemode_mcp.audit import listeners
 from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.server.client_messages import NOT_INITIALIZED, invalid_params, read_or_refuse
 from codemode_mcp.server.exchange import METHODS
@@ -92,7 +92,7 @@ async def serve_surface(surface: Surface, caller: Caller, streams: Streams, over
 
 async def serve_surface_lines(surface: Surface, caller: Caller, lines: Lines) -> None:
     opening: list[str] = []
-    handshake = not recording.is_configured()  # only the SDK makes spans of requests
+    handshake = not listeners.is_configured()  # only the SDK makes spans of requests
     while handshake and (line := await lines.receive()) is not None:
         if (message := await read_or_refuse(line, lines.send)) is None:
             continue

@@ -303,7 +303,7 @@ def test_a_name_without_a_tool_is_no_dimension_of_a_metric(collector: Collector)
 PROBE = """
 import sys
 {before}
-from codemode_mcp.audit.recording import is_configured
+from codemode_mcp.audit.listeners import is_configured
 print(is_configured(), "codemode_mcp.audit.spans" in sys.modules)
 """
 

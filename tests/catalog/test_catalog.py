@@ -15,7 +15,7 @@ from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.catalog.serialize import catalog_text, read_catalog
 from codemode_mcp.rules.policy.policy import Allow, Ask, Policy
-from codemode_mcp.rules.policy.rules import Effects
+from codemode_mcp.rules.policy.rule_patterns import Effects
 from declarations.operations import OPERATIONS
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 

@@ -14,7 +14,7 @@ from codemode_mcp.catalog.overrides import Overrides, shown_names
 from codemode_mcp.catalog.per_caller import Catalogs, build
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text, read_catalog
 from codemode_mcp.rules.policy.policy import Caller, Policy
-from codemode_mcp.rules.policy.rules import Effects
+from codemode_mcp.rules.policy.rule_patterns import Effects
 from tests.properties import examples
 from upstream_clients.list_repair import read_tools
 from upstream_clients.tools import Annotations, Tool, UpstreamView

@@ -15,7 +15,7 @@ from codemode_mcp.audit.events import Event, EventKind
 from codemode_mcp.cli.following import Progress, answer_to, prompt
 from codemode_mcp.cli.terminal import Question, Screen
 from codemode_mcp.rules.policy.approval import ApprovalQuestion, ApprovalRequest, ask_for, verdict_of
-from codemode_mcp.rules.policy.rules import Effects
+from codemode_mcp.rules.policy.rule_patterns import Effects
 
 RUN = "run_1"
 SECONDS = 10.0

@@ -25,7 +25,7 @@ from codemode_mcp.base.settings import (
 from codemode_mcp.config import FILE_NAME, PATH_VARIABLE, Config, Reading, find_config, load_config
 from codemode_mcp.config.nodes import ANNOTATION_TESTS
 from codemode_mcp.config.source import file_states, parse
-from codemode_mcp.rules.policy.rules import Effects, matches
+from codemode_mcp.rules.policy.rule_patterns import Effects, matches
 
 RANGES = ranges(CodeModeSettings)
 

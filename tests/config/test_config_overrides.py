@@ -11,7 +11,7 @@ from codemode_mcp.base.settings import ToolOverride
 from codemode_mcp.config import Config, load_config
 from codemode_mcp.config.reload import differences
 from codemode_mcp.rules.policy.policy import Policy
-from codemode_mcp.rules.policy.rules import Effects
+from codemode_mcp.rules.policy.rule_patterns import Effects
 from upstream_clients.tools import Annotations
 
 SECRET = "hunter2-do-not-print"

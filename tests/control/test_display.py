@@ -17,7 +17,7 @@ from codemode_mcp.cli.serving_processes import approval_lines
 from codemode_mcp.extensions.page.site import lines as page_lines
 from codemode_mcp.extensions.page.site import pretty
 from codemode_mcp.rules.policy.approval import ApprovalRequest, ask_for, visible
-from codemode_mcp.rules.policy.rules import Effects
+from codemode_mcp.rules.policy.rule_patterns import Effects
 from codemode_mcp.server.control.protocol import digest_of
 from tests.bidi import displayed
 from tests.properties import examples

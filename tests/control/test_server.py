@@ -17,7 +17,7 @@ import pytest
 
 from codemode_mcp.base.errors import ProgramError, StoreUnavailable
 from codemode_mcp.rules.policy.approval import ApprovalRequest, Remember
-from codemode_mcp.rules.policy.rules import Effects
+from codemode_mcp.rules.policy.rule_patterns import Effects
 from codemode_mcp.runs.store import Totals
 from codemode_mcp.runs.views import CallView, RunView
 from codemode_mcp.server.control import client, endpoints, server

@@ -79,7 +79,7 @@ async def test_a_login_is_discovered_at_the_address_of_the_api() -> None:
 
 def test_an_api_is_served_without_the_steps_of_a_login() -> None:
     code = (
-        "import sys, upstream_clients.openapi.server, upstream_clients.openapi.client\n"
+        "import sys, upstream_clients.openapi.transport, upstream_clients.openapi.client\n"
         "print(sorted({'mcp', 'pydantic', 'keyring'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)

@@ -24,7 +24,7 @@ from upstream_clients.live_connection import LiveConnection
 from upstream_clients.openapi import connections, served
 from upstream_clients.openapi.calls import DirectCalls
 from upstream_clients.openapi.client import credentials_of
-from upstream_clients.openapi.server import ApiTransport, open_api
+from upstream_clients.openapi.transport import ApiTransport, open_api
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Admission, Tool
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from codemode_mcp.base.settings import PolicyContext, PolicyRules, ToolSettings
 from codemode_mcp.rules.policy.policy import SOURCES, Allow, Ask, Caller, Deny, Policies, Policy
-from codemode_mcp.rules.policy.rules import Effects, Rules, covers, matches
+from codemode_mcp.rules.policy.rule_patterns import Effects, Rules, covers, matches
 from upstream_clients.tools import Annotations
 
 READS = Annotations(read_only=True)

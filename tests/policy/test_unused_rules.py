@@ -15,7 +15,7 @@ from codemode_mcp.base.settings import (
     ToolSettings,
 )
 from codemode_mcp.rules.policy.policy import Caller
-from codemode_mcp.rules.policy.rules import Effects
+from codemode_mcp.rules.policy.rule_patterns import Effects
 from codemode_mcp.rules.policy.unused_rules import UnusedRule, empty_contexts, idle_denials, out_of_reach, unused_rules
 from upstream_clients.tools import Annotations
 

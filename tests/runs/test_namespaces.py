@@ -21,8 +21,8 @@ from codemode_mcp.catalog.toolset import select_tools
 from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict
 from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.runs import namespaces as module
-from codemode_mcp.runs.answers import _with_nearest_function
 from codemode_mcp.runs.calls.outcome import CallContext, Calling, CallRecord
+from codemode_mcp.runs.verdicts import _with_nearest_function
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import NamespaceCall, Thrown
 from tests.runs.bench import CALLER, OWNER, Bench, bench, ran, texts

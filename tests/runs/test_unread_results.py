@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from codemode_mcp.runs.answers import MAX_HOLLOW, needs_explanation
 from codemode_mcp.runs.calls.outcome import Outcome
+from codemode_mcp.runs.run_notes import MAX_HOLLOW, needs_explanation
 from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import bench, ran
 from upstream_clients.testing import ScriptedSource, text_result

@@ -6,7 +6,7 @@ import hmac
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -16,10 +16,9 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-from codemode_mcp.base.settings import HttpSettings, IssuerSettings, StaticToken
-from codemode_mcp.server.http import listener
+from codemode_mcp.base.settings import IssuerSettings, StaticToken
 from codemode_mcp.server.http.auth import CredentialsRefused, StaticTokens, Verifier
-from codemode_mcp.server.http.oauth import AccessTokens, Keys
+from codemode_mcp.server.http.oauth import AccessTokens, Keys, access_tokens
 
 pytestmark = pytest.mark.anyio
 
@@ -391,9 +390,7 @@ async def reading_keys(
     monkeypatch.setattr(anyio, "getaddrinfo", look_up)
     monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", answer)
     issuer = IssuerSettings(issuer=ISSUER, audience=RESOURCE, resource=RESOURCE)
-    async with AsyncExitStack() as stack:
-        verifier = await listener._verifier(HttpSettings(oauth=issuer), stack)
-        assert verifier is not None
+    async with access_tokens(issuer) as verifier:
         yield verifier, connected
 
 

@@ -14,9 +14,10 @@ from codemode_mcp.base.settings import PolicyRules
 from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.rules.policy.policy import Caller, Policy
-from codemode_mcp.server import direct_forms
 from codemode_mcp.server.direct_calls import MAX_OWN_CALLS, MAX_PROGRESS, ForwardedCall, no_room
-from codemode_mcp.server.direct_forms import MAX_NAME, MAX_PARTS, MAX_VALUES, Listing, exposed_name, result_for
+from codemode_mcp.server.direct_forms import MAX_PARTS, MAX_VALUES, Listing, result_for
+from codemode_mcp.server.exposure import names
+from codemode_mcp.server.exposure.names import MAX_NAME, exposed_name
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 FIT = set(string.ascii_letters + string.digits + "_-")
@@ -62,7 +63,7 @@ def test_a_digest_has_64_bits_and_the_name_fits_every_client() -> None:
 def test_of_two_tools_with_one_name_neither_is_shown_whatever_their_order(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(direct_forms, "exposed_name", lambda server, tool: f"{server[0]}__{tool}")
+    monkeypatch.setattr(names, "exposed_name", lambda server, tool: f"{server[0]}__{tool}")
     rules = PolicyRules()
     views = [view("bank", Tool("pay"), Tool("look")), view("bad", Tool("pay"))]
     for order in (views, views[::-1]):

@@ -10,9 +10,9 @@ import anyio
 import pytest
 
 from codemode_mcp.rules.policy.policy import Caller
-from codemode_mcp.server import resources
+from codemode_mcp.server import resource_updates
 from codemode_mcp.server.exposure.items import Located
-from codemode_mcp.server.resources import MAX_RESOURCES, MAX_URI, MAX_WAITING, ResourceUpdates
+from codemode_mcp.server.resource_updates import MAX_RESOURCES, MAX_URI, MAX_WAITING, ResourceUpdates
 from upstream_clients.jsonrpc import JsonRpcError
 from upstream_clients.testing import ScriptedSource
 
@@ -104,7 +104,7 @@ async def test_a_flood_of_updates_for_a_client_that_does_not_read_takes_bounded_
 
 
 async def test_one_caller_cannot_take_all_subscriptions_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "MAX_SUBSCRIPTIONS", 40)
+    monkeypatch.setattr(resource_updates, "MAX_SUBSCRIPTIONS", 40)
     servers = Servers()
     async with servers.updates.running():
         sessions = [Client(servers) for _ in range(3)]

@@ -7,9 +7,9 @@ import anyio
 import pytest
 from counted_processes import Processes, said
 
-from upstream_clients import UpstreamPool, UpstreamSpec, process
+from upstream_clients import UpstreamPool, UpstreamSpec, start_places
 from upstream_clients import pool as shared_servers
-from upstream_clients.process import StartPlace, StartPlaces
+from upstream_clients.start_places import StartPlace, StartPlaces
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +67,7 @@ async def test_a_server_that_gives_up_leaves_its_turn_to_others() -> None:
 
 
 async def test_a_server_that_hangs_keeps_its_place_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "HOLD_SECONDS", 0.01)
+    monkeypatch.setattr(start_places, "HOLD_SECONDS", 0.01)
     starts = Starts(1)
     with anyio.fail_after(10):
         for name in "abc":

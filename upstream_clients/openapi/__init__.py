@@ -10,7 +10,7 @@ Pure, with `api` as their one door:
 
 In and out:
 
-- `server`: the MCP server, behind the usual connection. `calls` has the calls of operations.
+- `transport`: the MCP server, behind the usual connection. `calls` has the calls of operations.
 - `served`: the document in use, which is read again.
 - `client`: requests with credentials; `next_request` decides about redirects and repetitions.
 - `exchanges` and `connections`: one request and its answer.

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import os
 import re
 from collections import OrderedDict
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio.to_thread
 from msgspec.structs import replace
 
+from codemode_mcp import __version__
 from codemode_mcp.audit.recordings import format as recorded
 from codemode_mcp.audit.recordings.format import FORMAT, CatalogText, Line, Opening, TakenOver, encode
 from codemode_mcp.audit.recordings.masking import Mask
@@ -22,13 +25,17 @@ from upstream_clients.private_files import make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
+    from codemode_mcp.audit.redaction import Redactor
+    from codemode_mcp.base.settings import AuditSettings
     from codemode_mcp.sandbox.clock import Readings
     from codemode_mcp.sandbox.messages import Completion, RequestMessage
 
     LazyLine = Callable[[], Line]
     """A function that makes a line when it is needed."""
+
+
+log = logging.getLogger("codemode_mcp.audit.recordings")
 
 
 class Recordings:
@@ -458,3 +465,38 @@ def _completed(end: Completion) -> recorded.Completed:
     if error is None:
         return recorded.Completed(end.id, end.value)
     return recorded.Completed(end.id, None, recorded.RecordedError(error.name, error.message, error.code, error.data))
+
+
+@contextmanager
+def open_recordings(
+    settings: AuditSettings, redactor: Redactor, *, keeps: bool, file: Path | None
+) -> Iterator[Recordings | None]:
+    """Record runs for the duration of the context. Leaving writes what still has to be written.
+
+    Args:
+        keeps: True to keep recordings in memory, for a process that terminals can ask.
+        file: the file for the first run.
+
+    Returns:
+        None if no runs are recorded.
+    """
+    kept = KeptRecordings(settings.keep_recording_bytes if keeps else 0)
+    mask = MaskSource(lambda: redactor.named_secrets)
+    if file is None and settings.recordings is None:
+        yield None if not kept.max_bytes else Recordings(__version__, kept, mask)
+        return
+    with RecordingWriter(mask) as writer:
+        folder = None
+        if settings.recordings is not None:
+            folder = RecordingFolder(
+                writer,
+                Path(settings.recordings),
+                max_files=settings.recording_files,
+                max_bytes=settings.recording_bytes,
+            )
+            try:
+                use_folder(Path(settings.recordings))
+            except OSError as error:
+                log.error("audit.recordings: the folder %s cannot be used: %s", settings.recordings, error.strerror)
+                folder = None
+        yield Recordings(__version__, kept, mask, folder, None if file is None else RecordingFile(writer, file))

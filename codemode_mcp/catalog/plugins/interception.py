@@ -19,7 +19,7 @@ from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.base.text import clip
 from codemode_mcp.catalog.plugins.api import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
 from codemode_mcp.catalog.plugins.running import Owner, Threads, is_async, run_async, run_code, text_of
-from codemode_mcp.rules.policy.rules import glob_pattern
+from codemode_mcp.rules.policy.rule_patterns import glob_pattern
 
 if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject

@@ -133,7 +133,7 @@ def log(
 
 def _set_denied(tools: Sequence[str], config: str | None, *, denied: bool) -> None:
     from codemode_mcp.audit.events import Auditor
-    from codemode_mcp.audit.recording import recording
+    from codemode_mcp.audit.listeners import recording
     from codemode_mcp.audit.redaction import Redactor
     from codemode_mcp.base.errors import ConfigError
     from codemode_mcp.cli.loading import load

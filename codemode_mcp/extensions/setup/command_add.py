@@ -137,7 +137,6 @@ def _proposal(
 
 def _by_word(word: str, registry: str, use: Kind | None) -> Proposal:
     """Return the proposal for a single word: a server of the registry, else a package. Raise `Refused`."""
-    from codemode_mcp.cli.messages import say_line
     from codemode_mcp.extensions.setup.adding.packages import (
         PYPI_NAME,
         TITLES,
@@ -231,7 +230,6 @@ def remove(server: ServerArgument, dry_run: DryRunOption = False, config: Config
 def enable(server: ServerArgument, dry_run: DryRunOption = False, config: ConfigOption = None) -> None:
     """Enable a disabled server. A running instance starts it when it is needed."""
     from codemode_mcp.cli.deciding import confirm
-    from codemode_mcp.extensions.setup.adding.proposal import Refused
     from codemode_mcp.extensions.setup.adding.server_parts import spec_of
 
     target = _shown("enable", server, config, dry_run=dry_run)

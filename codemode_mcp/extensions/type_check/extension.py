@@ -25,25 +25,25 @@ def _open(cache_dir: Path) -> Checker:
 
 
 def _check_cell_and_end(config: Config, source: str, language: Language | None, file: str) -> NoReturn:
-    from codemode_mcp.extensions.type_check.checking import check_cell_and_end
+    from codemode_mcp.extensions.type_check.terminal_checks import check_cell_and_end
 
     check_cell_and_end(config, source, language, file)
 
 
 def _check_saved(config: Config, programs: Sequence[SavedProgram]) -> None:
-    from codemode_mcp.extensions.type_check.checking import check_saved, report
+    from codemode_mcp.extensions.type_check.terminal_checks import check_saved, report
 
     report(check_saved(config, programs))
 
 
 async def _check_compiler(app: App, config: Config) -> Iterable[Check]:
-    from codemode_mcp.extensions.type_check.checking import check_compiler
+    from codemode_mcp.extensions.type_check.terminal_checks import check_compiler
 
     return await check_compiler(app, config)
 
 
 async def _prepare(config: Config, report: Callable[[Check], None], wanted: bool) -> None:
-    from codemode_mcp.extensions.type_check.checking import prepare
+    from codemode_mcp.extensions.type_check.terminal_checks import prepare
 
     await prepare(config, report, wanted)
 

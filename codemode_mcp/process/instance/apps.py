@@ -21,8 +21,7 @@ from codemode_mcp.base.paths import listings_dir, state_dir
 from codemode_mcp.base.settings import LogSettings
 from codemode_mcp.config import Config, Reading, load_config
 from codemode_mcp.config.confirmation import Gate, NotConfirmedError, is_confirmed
-from codemode_mcp.process.app.app import open_app
-from codemode_mcp.process.app.lifecycle import EngineLoader
+from codemode_mcp.process.app.app import EngineLoader, open_app
 from codemode_mcp.process.instance.hello import Hello, Refusal
 from upstream_clients.listing import ListingCache
 from upstream_clients.pool import SharedServers, definition_of
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.process.app.lifecycle import Listen, PageAddress
+    from codemode_mcp.process.app.app import Listen, PageAddress
     from codemode_mcp.server.services import App
 
 

@@ -284,13 +284,11 @@ class Host:
         *,
         task_status: TaskStatus[Exception | str],
     ) -> None:
-        from codemode_mcp.process.instance.http import serving_http
-
         assert self._apps is not None
         try:
             async with (
                 self._apps.app_for(config, source.environ, source.load) as (app, _),
-                serving_http(app, options) as self._http,
+                _serving_http(app, options) as self._http,
             ):
                 task_status.started(self._http)
                 log.info("the shared instance serves MCP at %s", self._http)
@@ -564,3 +562,35 @@ def _print_ready() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)
     os.close(null)
+
+
+@asynccontextmanager
+async def _serving_http(app: App, options: HttpOptions) -> AsyncIterator[str]:
+    """Serve an application over HTTP for the duration of the context. Yield the URL.
+
+    Raises:
+        Refusal: the address cannot be used, or must not be used without authentication.
+    """
+    from codemode_mcp.server.http.listener import become_ready, begin_serving, refusal_to_listen
+    from codemode_mcp.server.http.listener import listening as listening_to_http
+    from codemode_mcp.server.http.sockets import CannotListen
+
+    settings = app.config.http
+    refusal = refusal_to_listen(settings, options.host, allowed=options.allow_unauthenticated)
+    if refusal is not None:
+        raise Refusal("failed", refusal)
+    try:
+        async with (
+            listening_to_http(settings, options.host, options.port, options.path) as listener,
+            anyio.create_task_group() as group,
+        ):
+            await begin_serving(listener, app, app.operator)
+            group.start_soon(become_ready, listener, app)
+            try:
+                yield listener.url
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await listener.drain()
+                group.cancel_scope.cancel()
+    except CannotListen as error:
+        raise Refusal("failed", str(error)) from None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import logging
 
     from codemode_mcp.rules.policy.policy import Caller
-    from codemode_mcp.rules.policy.rules import Effects
+    from codemode_mcp.rules.policy.rule_patterns import Effects
     from upstream_clients.tools import JsonObject
 
 Remember = Literal["no", "run", "always"]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from codemode_mcp.rules.policy.policy import Caller, is_among
-from codemode_mcp.rules.policy.rules import glob_pattern
+from codemode_mcp.rules.policy.rule_patterns import glob_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

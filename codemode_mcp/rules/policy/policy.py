@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
 from codemode_mcp.base.settings import PolicyContext, PolicyRules, ToolSettings
-from codemode_mcp.rules.policy.rules import (
+from codemode_mcp.rules.policy.rule_patterns import (
     NO_EFFECTS,
     POSSIBLE_EFFECTS,
     READ_ONLY,

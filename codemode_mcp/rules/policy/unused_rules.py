@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from codemode_mcp.base.did_you_mean import nearest
 from codemode_mcp.rules.policy.policy import Caller, Deny, Policies, Policy, belongs, restricting_ids
-from codemode_mcp.rules.policy.rules import Effects, Rules, matches, reaches
+from codemode_mcp.rules.policy.rule_patterns import Effects, Rules, matches, reaches
 from upstream_clients.tools import Annotations
 
 if TYPE_CHECKING:

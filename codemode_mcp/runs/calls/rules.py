@@ -14,7 +14,7 @@ from codemode_mcp.base.text import utf8_size
 from codemode_mcp.rules.policy.approval import ApprovalRequest, ApproveFn
 from codemode_mcp.rules.policy.budgets import AccountView, Budgets, Unit
 from codemode_mcp.rules.policy.policy import Ask, Deny, Policies, Policy
-from codemode_mcp.rules.policy.rules import Effects
+from codemode_mcp.rules.policy.rule_patterns import Effects
 from codemode_mcp.rules.trust.items import makes, may_make
 from declarations.untrusted_text import escape_line
 from upstream_clients.list_repair import PROMPTS, TEMPLATES, ItemKind, read_items, without_metadata

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from codemode_mcp.base.settings import UI_TOOLS, ExposeSettings
-from codemode_mcp.rules.policy.rules import Rules
+from codemode_mcp.rules.policy.rule_patterns import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,6 +17,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
+from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.rules.policy.policy import PEER, Caller
 from codemode_mcp.server.client_messages import Refused, read_body
 from codemode_mcp.server.http import auth, guards, sockets
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from codemode_mcp.base.settings import ExposeMode, HttpSettings
+    from codemode_mcp.server.services import App
     from upstream_clients.jsonrpc import Message as RpcMessage
 
 
@@ -124,14 +126,9 @@ async def listening(settings: HttpSettings, host: str, port: int, path: str) -> 
 async def _verifier(settings: HttpSettings, stack: AsyncExitStack) -> auth.Verifier | None:
     if settings.oauth is None:
         return auth.StaticTokens(settings.tokens) if settings.tokens else None
-    from codemode_mcp.server.http.oauth import FETCH_SECONDS, AccessTokens, Keys
-    from upstream_clients.fetch import GuardedClient
+    from codemode_mcp.server.http.oauth import access_tokens
 
-    # The metadata of the issuer may name public addresses for the keys, or addresses of the issuer's own network. With
-    # `jwksUrl`, the operator has chosen the address.
-    trusted = settings.oauth.jwks_url or settings.oauth.issuer
-    client = await stack.enter_async_context(GuardedClient(trusted, trust_named_by=True, timeout=FETCH_SECONDS))
-    return AccessTokens(settings.oauth, Keys(settings.oauth, client, time.monotonic))
+    return await stack.enter_async_context(access_tokens(settings.oauth))
 
 
 def _resource_metadata(settings: HttpSettings) -> tuple[dict[str, Any], str] | None:
@@ -572,3 +569,28 @@ class BodyBudget:
             self._held[caller] -= size
             if not self._held[caller]:
                 del self._held[caller]
+
+
+async def begin_serving(listener: Listener, opened: App, restriction: Caller) -> None:
+    """Serve the clients of a listener from now on.
+
+    Args:
+        restriction: see `Caller.bound_as`.
+    """
+    from codemode_mcp.server.code_mode import Surface
+    from codemode_mcp.server.sdk_server import surface_server
+
+    caller_of = callers_bound_as(restriction)
+    opened.serves_http = True
+    await listener.serve(surface_server(Surface(opened), caller_of))
+
+
+async def become_ready(listener: Listener, opened: App) -> None:
+    """Report readiness as soon as the engine is loaded and the servers are connected, or have had time to be."""
+    try:
+        if opened.code_mode:
+            await opened.engine()
+    except CodeModeError:
+        return  # logged; without the engine the server never becomes ready
+    await opened.wait_settled(None, opened.settings().code_mode.connect_wait_ms / 1000)
+    listener.set_ready()

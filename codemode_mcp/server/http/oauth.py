@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import suppress
+import time
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -18,10 +19,11 @@ import httpx2
 import jwt
 
 from codemode_mcp.server.http.auth import CredentialsRefused, Principal, owner_string
+from upstream_clients.fetch import GuardedClient
 from upstream_clients.loopback import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from codemode_mcp.base.settings import IssuerSettings
 
@@ -284,3 +286,15 @@ def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
 
 def _text(claim: object) -> str | None:
     return claim if isinstance(claim, str) and claim else None
+
+
+@asynccontextmanager
+async def access_tokens(issuer: IssuerSettings) -> AsyncIterator[AccessTokens]:
+    """Open the verifier of an issuer's tokens for the duration of the context.
+
+    The metadata of the issuer may name public addresses for the keys, or addresses of the issuer's own network. With
+    `jwksUrl`, the operator has chosen the address.
+    """
+    trusted = issuer.jwks_url or issuer.issuer
+    async with GuardedClient(trusted, trust_named_by=True, timeout=FETCH_SECONDS) as client:
+        yield AccessTokens(issuer, Keys(issuer, client, time.monotonic))

@@ -197,7 +197,7 @@ async def test_setup_has_every_server_list_its_tools_and_keeps_what_they_say(
 ) -> None:
     listings = tmp_path / "listings"
     for place in (
-        "codemode_mcp.process.app.lifecycle.listings_dir",
+        "codemode_mcp.process.app.app.listings_dir",
         "codemode_mcp.extensions.setup.doctor.checkup.listings_dir",
     ):
         monkeypatch.setattr(place, lambda: listings)

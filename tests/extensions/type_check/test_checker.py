@@ -20,8 +20,7 @@ from codemode_mcp.base.settings import Language, PolicyRules
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.extensions.type_check import checker as inspection
-from codemode_mcp.extensions.type_check.checker import TypeChecker
-from codemode_mcp.extensions.type_check.checking import lines, signatures
+from codemode_mcp.extensions.type_check.checker import TypeChecker, lines, signatures
 from codemode_mcp.extensions.type_check.compiler import MEMORY_BYTES, Compiler, CompilerProcess, find_compiler
 from codemode_mcp.rules.policy.policy import Policy
 from tests.extensions.type_check.checks import catalog, cell, installed_compiler

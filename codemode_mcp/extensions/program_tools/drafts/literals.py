@@ -16,9 +16,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.audit.recordings.masking import PLACEHOLDER
+from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.base.strict_json import MAX_SAFE_INTEGER
 from codemode_mcp.extensions.program_tools.drafts.form import every_node
 from codemode_mcp.program import syntax
+from upstream_clients.redaction import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -268,3 +271,15 @@ def _number(text: str) -> Any:
     if _NUMBER.fullmatch(text) is None:
         return UNKNOWN
     return json.loads(re.sub(r"\s", "", text))
+
+
+def _is_secret(literal: Literal) -> bool:
+    """Return True if a literal is a masked secret, has the form of a token, or is the value of a password or the like.
+
+    Numbers are none: `max_tokens: 100` is no secret.
+    """
+    if literal.text[:1] not in "'\"`[":
+        return False
+    if is_secret_name(literal.name or "") or PLACEHOLDER.search(literal.text) is not None:
+        return True
+    return without_tokens(literal.text) != literal.text

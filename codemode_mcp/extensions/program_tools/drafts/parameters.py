@@ -15,13 +15,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.audit.recordings.masking import PLACEHOLDER
-from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.base.text import clip
-from codemode_mcp.extensions.program_tools.drafts.literals import UNKNOWN, Literal
+from codemode_mcp.extensions.program_tools.drafts.literals import UNKNOWN, Literal, _is_secret
 from codemode_mcp.program.syntax import from_utf16_units
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
-from upstream_clients.redaction import is_secret_name
 from upstream_clients.schema_expansion import follow_pointer
 
 if TYPE_CHECKING:
@@ -169,18 +166,6 @@ def _scalar_type(value: Any, text: str) -> str:
     if text.endswith("n") and isinstance(value, int):
         return "bigint"
     return "string" if isinstance(value, str) else "number"
-
-
-def _is_secret(literal: Literal) -> bool:
-    """Return True if a literal is a masked secret, has the form of a token, or is the value of a password or the like.
-
-    Numbers are none: `max_tokens: 100` is no secret.
-    """
-    if literal.text[:1] not in "'\"`[":
-        return False
-    if is_secret_name(literal.name or "") or PLACEHOLDER.search(literal.text) is not None:
-        return True
-    return without_tokens(literal.text) != literal.text
 
 
 def _used(literal: Literal) -> str:

@@ -17,10 +17,10 @@ from codemode_mcp.base.strict_json import ascii_json
 from codemode_mcp.catalog.plugins.api import NamespaceTool
 from codemode_mcp.extensions.program_tools.replay.player import MAX_OTHER_TURNS, Matching, NotRecorded, Played
 from codemode_mcp.extensions.program_tools.replay.script import Asked, Divergence, differences, places_of
-from codemode_mcp.runs import answers
-from codemode_mcp.runs.answers import Circumstances, Completed, Failed, stuck, verdict
+from codemode_mcp.runs import run_notes
 from codemode_mcp.runs.calls.outcome import Outcome, Usage
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
+from codemode_mcp.runs.verdicts import Circumstances, Completed, Failed, stuck, verdict
 from codemode_mcp.sandbox.messages import ToolCall
 from declarations.untrusted_text import escape_line
 
@@ -181,12 +181,12 @@ def _outcome(played: Played, matching: Matching, results: RecentResults, about: 
     found = stuck(about.settings, full=played.turn.full) if played.is_stuck else _verdict(played, results, about)
     report = played.report
     if isinstance(found, Completed):
-        made = answers.program_notes(about.positions, matching.names, about.catalog, found.report)
+        made = run_notes.program_notes(about.positions, matching.names, about.catalog, found.report)
         if found.report.value is None and not played.outputs:
-            made += answers.absent_value_notes(matching.absent_key)
-        if answers.needs_explanation(found.report.value, played.outputs):
+            made += run_notes.absent_value_notes(matching.absent_key)
+        if run_notes.needs_explanation(found.report.value, played.outputs):
             nothing = found.report.value is None and not played.outputs
-            made += answers.unread_notes(about.positions, results.of(about.catalog), nothing=nothing)
+            made += run_notes.unread_notes(about.positions, results.of(about.catalog), nothing=nothing)
         dropped = found.report.dropped_size
         return Outcome(
             "replay",
@@ -198,7 +198,7 @@ def _outcome(played: Played, matching: Matching, results: RecentResults, about: 
             dropped=dropped,
             value=found.report.value,
         )
-    made = answers.program_notes(about.positions, matching.names, about.catalog, found)
+    made = run_notes.program_notes(about.positions, matching.names, about.catalog, found)
     dropped = 0 if report is None else report.dropped_size
     return replace(_failed(found.code, found.message, played), notes=made, dropped=dropped)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from codemode_mcp.config import Config
     from codemode_mcp.config.confirmation import Gate
     from codemode_mcp.rules.policy.policy import Caller
-    from codemode_mcp.rules.policy.rules import Effects
+    from codemode_mcp.rules.policy.rule_patterns import Effects
     from codemode_mcp.rules.policy.unused_rules import Known
     from codemode_mcp.server.services import App
     from upstream_clients.tools import UpstreamView
@@ -206,7 +206,7 @@ class KnownTools:
 
     def may_match(self, glob: str) -> bool:
         """Return True if a glob matches `exec` or a known tool, or may match an unknown tool."""
-        from codemode_mcp.rules.policy.rules import Effects, matches, reaches
+        from codemode_mcp.rules.policy.rule_patterns import Effects, matches, reaches
 
         nothing = Effects.of(None)
         ids = (EXEC_ID, *self.tools)
@@ -243,7 +243,7 @@ async def known_tools(app: App, config: Config) -> KnownTools:
     from codemode_mcp.catalog.per_caller import build
     from codemode_mcp.catalog.toolset import EFFECTS as PROGRAM_EFFECTS
     from codemode_mcp.rules.policy.policy import Policy
-    from codemode_mcp.rules.policy.rules import Effects
+    from codemode_mcp.rules.policy.rule_patterns import Effects
 
     views = (await app.pool()).views()
     rules = config.tools.policy
@@ -349,7 +349,7 @@ def _failed_factories(plugins: Plugins, plugin: Plugin, caller: Caller, name: st
 
 def _grants(plugin: Plugin, name: str, known: KnownTools) -> Iterable[Check]:
     """Check for grants without an effect, and for hooks and middleware without a grant."""
-    from codemode_mcp.rules.policy.rules import may_overlap
+    from codemode_mcp.rules.policy.rule_patterns import may_overlap
 
     own = f"plugin:{plugin.name}:"
     for key, registered, granted in (

@@ -83,7 +83,7 @@ def python() -> Iterable[Check]:
 
 
 def nesting() -> Iterable[Check]:
-    from codemode_mcp.base.nesting import DEPTH_VARIABLE, MAX_DEPTH, depth
+    from codemode_mcp.base.nesting import MAX_DEPTH, depth
 
     deep = depth(os.environ)
     if not deep:

@@ -18,13 +18,10 @@ from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.cli.check import Check, elapsed_ms
 from codemode_mcp.cli.loading import logging_of, plugins_on_stderr
 from codemode_mcp.cli.messages import end, say, say_line
-from codemode_mcp.extensions.type_check.checker import TypeChecker
+from codemode_mcp.extensions.type_check.checker import TypeChecker, positions, signatures
 from codemode_mcp.extensions.type_check.compiler import VERSION, fetch_compiler, find_compiler
-from codemode_mcp.extensions.type_check.declared import CheckedText, entry_of, of_cell
-from codemode_mcp.program.inspection import CELL_FILES, Preflight
+from codemode_mcp.extensions.type_check.declared import CheckedText, of_cell
 from codemode_mcp.program.preflight import inspect
-from codemode_mcp.program.prepare import Prepared, Transform, has_types
-from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -34,7 +31,8 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.saved_programs.saved_program import SavedProgram
     from codemode_mcp.config import Config
     from codemode_mcp.extensions.type_check.checker import Checked
-    from codemode_mcp.extensions.type_check.problems import TypeProblem
+    from codemode_mcp.program.inspection import Preflight
+    from codemode_mcp.program.prepare import Transform
     from codemode_mcp.server.services import App
 
     Types = Callable[[CheckedText], Awaitable[Checked]]
@@ -84,7 +82,6 @@ def check_saved(config: Config, programs: Sequence[SavedProgram]) -> CheckedFile
 async def _in_app(
     config: Config, check: Callable[[Catalog, Transform, Types], Awaitable[CheckedFiles]]
 ) -> CheckedFiles:
-    from codemode_mcp.extensions.type_check.checker import TypeChecker
     from codemode_mcp.process.app.app import open_app
 
     with logging_of(config, level="error"), plugins_on_stderr():
@@ -101,7 +98,6 @@ async def _in_app(
 async def _cell(
     source: str, language: Language | None, file: str, catalog: Catalog, transform: Transform, types: Types
 ) -> CheckedFiles:
-    from codemode_mcp.extensions.type_check.declared import of_cell
     from codemode_mcp.program.prepare import has_types
 
     language = language or ("typescript" if has_types(source) else "javascript")
@@ -152,7 +148,6 @@ def _inspected(source: str, language: Language, file: str, catalog: Catalog) -> 
     """Return the preflight of a program, or its errors if it would be refused."""
     from codemode_mcp.program.inspection import CELL_FILES
     from codemode_mcp.program.mcp_uses import check_members
-    from codemode_mcp.program.preflight import inspect
 
     try:
         found = inspect(source, language)
@@ -163,7 +158,6 @@ def _inspected(source: str, language: Language, file: str, catalog: Catalog) -> 
 
 
 def _lines(text: CheckedText, checked: Checked, file: str, catalog: Catalog) -> CheckedFiles:
-
     if checked.unchecked is not None:
         return CheckedFiles(unchecked=[f"{file}: not checked: {checked.unchecked}"])
     return CheckedFiles(positions(text, checked.problems, file, signatures(catalog)))
@@ -177,63 +171,6 @@ def _joined(files: Sequence[CheckedFiles]) -> CheckedFiles:
 
 
 # The check of a cell by the setting `codeMode.check`, and the texts about its errors.
-
-
-MAX_SHOWN: Final = 5
-"""Maximum number of errors in a message."""
-
-_MAX_SIGNATURE: Final = 1_000
-_MAX_TEXT: Final = 500
-
-
-async def check_cell(checker: TypeChecker, prepared: Prepared, catalog: Catalog) -> str | None:
-    found = prepared.preflight
-    language = prepared.cell.language or ("typescript" if has_types(found.source) else "javascript")
-    text = of_cell(found, language)
-    checked = await checker.check(text, catalog)
-    if checked.problems:
-        count = "a type error" if len(checked.problems) == 1 else f"{len(checked.problems)} type errors"
-        return f"The type check found {count}:\n" + "\n".join(lines(text, checked.problems, signatures(catalog)))
-    return f"The types of the program were not checked: {checked.gave_up}." if checked.gave_up else None
-
-
-def lines(text: CheckedText, problems: Sequence[TypeProblem], signature: Callable[[str], str]) -> list[str]:
-    """Return a line for each of the first errors with its position, and the signatures of the functions in them.
-
-    Args:
-        signature: returns the signature of a function; empty if it is unknown.
-    """
-    shown = []
-    for each in problems[:MAX_SHOWN]:
-        line, column = text.position(each.at)
-        shown.append(f"- {escape_line(each.text, _MAX_TEXT)} ({CELL_FILES[text.language]}:{line}:{column})")
-    if len(problems) > MAX_SHOWN:
-        shown.append(f"- … and {len(problems) - MAX_SHOWN} more")
-    calls = dict.fromkeys(each.call for each in problems[:MAX_SHOWN] if each.call is not None)
-    known = [found for call in calls if (found := signature(call))]
-    return [*shown, *(f"Signature: {each}" for each in known if len(each) <= _MAX_SIGNATURE)]
-
-
-def positions(
-    text: CheckedText, problems: Sequence[TypeProblem], file: str, signature: Callable[[str], str]
-) -> list[str]:
-    shown = []
-    for each in problems:
-        line, column = text.position(each.at)
-        known = "" if each.call is None else signature(each.call)
-        end = "" if not known else f" Signature: {known}" if each.text.endswith("?") else f". Signature: {known}"
-        shown.append(f"{file}:{line}:{column}: {escape_line(each.text, _MAX_TEXT)}{end}")
-    return shown
-
-
-def signatures(catalog: Catalog) -> Callable[[str], str]:
-    """Return a function that returns the signature of a function of the catalog; empty if it is unknown."""
-
-    def signature(call: str) -> str:
-        entry = entry_of(catalog, call)
-        return "" if entry is None else catalog.signature(entry)
-
-    return signature
 
 
 # The check of the compiler, and its download ahead of time.
