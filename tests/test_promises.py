@@ -32,7 +32,7 @@ from codemode_mcp.runs import rendering
 from codemode_mcp.runs.calls import arguments
 from codemode_mcp.runs.store import MemoryStore
 from codemode_mcp.sandbox import guest
-from codemode_mcp.server import descriptions, direct_forms, notifications
+from codemode_mcp.server import descriptions, direct_forms, forwarded_logs
 from codemode_mcp.server.http import oauth, sockets
 from codemode_mcp.server.http.listener import BodyBudget
 from codemode_mcp.stores import postgres, suspending, values
@@ -140,7 +140,7 @@ FIGURES = {
         f"{descriptions.TOOLS_BYTES_NAMESPACES:,} with namespaces"
     ),
     "A server that floods its log": (
-        f"{notifications.BURST:.0f} messages at a time, {notifications.RATE:.0f} per second"
+        f"{forwarded_logs.BURST:.0f} messages at a time, {forwarded_logs.RATE:.0f} per second"
     ),
     "A result in pass-through": f"{direct_forms.MAX_PARTS:,} parts, {direct_forms.MAX_VALUES:,} values",
 }

@@ -21,11 +21,11 @@ from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.program.positions import Positions
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.runs import end_records
-from codemode_mcp.runs.calls.outcome import CallContext, CallRecord, Counts, MadeCall
+from codemode_mcp.runs.calls.outcome import CallContext, CallRecord, Counts, MadeCall, stored_outcome
 from codemode_mcp.runs.live_call import LiveCall, is_program
 from codemode_mcp.runs.run import RECENT_CALLS, Run, SettledQueue
 from codemode_mcp.runs.store import Executor, StoredCall, StoredStatus, is_bearer
-from codemode_mcp.runs.views import Ledger, added, stored_outcome
+from codemode_mcp.runs.views import Ledger, added
 from codemode_mcp.sandbox import messages
 from declarations.untrusted_text import escape_line
 

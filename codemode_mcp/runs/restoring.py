@@ -12,11 +12,11 @@ from codemode_mcp.base.errors import CodeModeError, ProgramError
 from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.runs import records
 from codemode_mcp.runs.answers import counted
-from codemode_mcp.runs.calls.outcome import CallRecord, Outcome, Usage
+from codemode_mcp.runs.calls.outcome import CallRecord, Outcome, Usage, stored_outcome
 from codemode_mcp.runs.live_call import begins_program
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.store import Claim, EndedRun, StoredCall, SuspendedRun
-from codemode_mcp.runs.views import Ledger, after_loss, repeat_note, stored_outcome
+from codemode_mcp.runs.views import Ledger, after_loss, repeat_note
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.images import beside_program
 from codemode_mcp.sandbox.messages import Completion, GuestError

@@ -45,12 +45,11 @@ from codemode_mcp.base.errors import Exceeded, InternalError, StoreUnavailable
 from codemode_mcp.base.settings import MIB, CodeModeSettings
 from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict
 from codemode_mcp.runs import run_notes
-from codemode_mcp.runs.calls.outcome import CallEvents, Calling, CallRecord
+from codemode_mcp.runs.calls.outcome import CallEvents, Calling, CallRecord, outcome_of
 from codemode_mcp.runs.calls.sending import tool_call_error
 from codemode_mcp.runs.live_call import LiveCall, begins_program, is_program
 from codemode_mcp.runs.persisting import CallStorage
 from codemode_mcp.runs.run_recording import record_approval, recorded_answer
-from codemode_mcp.runs.views import outcome_of
 from codemode_mcp.sandbox.messages import Completion, ToolCall
 from declarations.untrusted_text import escape_line
 from upstream_clients.eager import EagerTasks, Scope, next_round

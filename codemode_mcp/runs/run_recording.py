@@ -17,7 +17,7 @@ from codemode_mcp.audit.recordings.format import Question as AskedFor
 from codemode_mcp.base.did_you_mean import normalize_name
 from codemode_mcp.base.strict_json import ascii_json, json_text, parse_json, replace_lone_surrogates
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text
-from codemode_mcp.runs.views import is_error
+from codemode_mcp.runs.calls.outcome import is_error
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import QuestionRefused
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import marshal
-import re
 from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from codemode_mcp.runs.calls.outcome import CallOutcome, CallRecord, MadeCall
 from declarations.untrusted_text import escape_line
-from upstream_clients.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Mapping
 
     from codemode_mcp.runs.live_call import LiveCall
     from codemode_mcp.runs.state import RunState
-    from codemode_mcp.sandbox.messages import Completion, ToolCall
+    from codemode_mcp.sandbox.messages import ToolCall
 
 
 CallState = Literal["queued", "executing", "needs_approval", "needs_input", "completed", "failed"]
@@ -310,9 +307,6 @@ class Track:
 MAX_TOOLS: Final = 20
 """Maximum number of tools that a text names."""
 
-_ERROR: Final = re.compile(r'"isError"\s*:\s*true')
-"""JSON without this text is no result with `isError`, and need not be parsed."""
-
 
 class MadeCalls:
     """The calls of one run that may have had effects.
@@ -370,42 +364,6 @@ def added(made: Iterable[MadeCall], others: Iterable[tuple[str, CallOutcome | No
 
 def _listed(counts: Counter[tuple[str, CallOutcome]]) -> tuple[MadeCall, ...]:
     return tuple(MadeCall(*key, times) for key, times in counts.items())
-
-
-def outcome_of(record: CallRecord, completion: Completion | None) -> CallOutcome | None:
-    """Return the outcome of a call that has ended; None if it does not count.
-
-    Args:
-        completion: None if the call was given up.
-    """
-    if not record.dispatched or record.repeatable:
-        return None
-    if completion is None or record.is_unknown:
-        return "outcome unknown"
-    if completion.error is None:
-        return None if is_error(completion.value) else "completed"
-    if record.server_error is None:
-        return "completed"  # only its answer was refused, for example because it is too large
-    return "outcome unknown" if record.server_error[0] == INTERNAL_ERROR else None
-
-
-def stored_outcome(completion: Completion) -> CallOutcome | None:
-    """Return the outcome of a stored call that is not repeatable, from its end; None if it does not count."""
-    if completion.error is None:
-        return None if is_error(completion.value) else "completed"
-    data = json.loads(completion.error.data)
-    return "outcome unknown" if isinstance(data, dict) and data.get("dispatched") is True else None
-
-
-def is_error(value: str) -> bool:
-    """Return True for the JSON text of an MCP result with `isError`."""
-    if _ERROR.search(value) is None:
-        return False
-    try:
-        result = json.loads(value)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(result, dict) and result.get("isError") is True
 
 
 def made_text(made: Iterable[MadeCall]) -> str:

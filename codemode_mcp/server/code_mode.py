@@ -32,7 +32,8 @@ from codemode_mcp.server.exec_arguments import drop_added_arguments, exec_argume
 from codemode_mcp.server.exposed_apps import ExposedApps
 from codemode_mcp.server.exposure.apps import MAX_LINKS, link
 from codemode_mcp.server.exposure.selection import ALL_TOOLS, Exposure
-from codemode_mcp.server.notifications import Announcer, ForwardedLogs, ListKind
+from codemode_mcp.server.forwarded_logs import ForwardedLogs
+from codemode_mcp.server.notifications import Announcer, ListKind
 from codemode_mcp.server.profiles import ClientExposure, ConnectedClient, Profile, profile_of
 from codemode_mcp.server.resource_updates import ResourceUpdates
 from codemode_mcp.server.resources import ReadableResources, ResourceRequests, ResultResources

@@ -9,9 +9,9 @@ import pytest
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import CodeModeSettings, PolicyRules, ToolSettings
-from codemode_mcp.runs.calls.outcome import CallRecord, MadeCall, Outcome
+from codemode_mcp.runs.calls.outcome import CallRecord, MadeCall, Outcome, outcome_of
 from codemode_mcp.runs.rendering import render
-from codemode_mcp.runs.views import MAX_TOOLS, made_text, outcome_of, repeat_note
+from codemode_mcp.runs.views import MAX_TOOLS, made_text, repeat_note
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import Completion, GuestError
 from tests.runs.bench import bench, ran

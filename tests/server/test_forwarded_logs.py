@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from codemode_mcp.rules.policy.policy import Caller
-from codemode_mcp.server import notifications
-from codemode_mcp.server.notifications import ForwardedLogs
+from codemode_mcp.server import forwarded_logs
+from codemode_mcp.server.forwarded_logs import ForwardedLogs
 from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.testing import ScriptedSource
 
@@ -184,7 +184,7 @@ async def test_a_flood_of_one_server_is_dropped_and_counted_and_delays_no_other(
 
 
 async def test_a_client_that_does_not_read_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifications, "MAX_QUEUED", 10)
+    monkeypatch.setattr(forwarded_logs, "MAX_QUEUED", 10)
     servers, now = Servers("shop"), [0.0]
     async with (logs := ForwardedLogs(servers, lambda: now[0])).running():
         client = Client(logs)

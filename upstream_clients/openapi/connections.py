@@ -2,7 +2,7 @@
 
 Why not httpx2: its request, response and pool take most of the time of a call. Here a request is written as bytes, and
 its answer is read where the event loop delivers it. A request through a proxy of the environment is sent by httpx2,
-which knows proxies (`client`).
+which knows proxies (`exchanges`).
 
 A connection that got more bytes than its answer has, or bytes without a request, is closed: they could be taken for
 the next answer.

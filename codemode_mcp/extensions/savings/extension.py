@@ -28,7 +28,7 @@ def _routes(site: Site) -> Sequence[Route]:
     from starlette.routing import Route
 
     from codemode_mcp.extensions.savings import report as reports
-    from codemode_mcp.extensions.savings.measure import exposure_of
+    from codemode_mcp.extensions.savings.tasks import exposure_of
 
     async def savings(request: Request) -> Response:
         application = site.chosen(request)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from codemode_mcp.audit.events import Auditor, EventKind, name_to_record
 from codemode_mcp.base.strict_json import json_text, result_text
+from upstream_clients.jsonrpc import INTERNAL_ERROR
 from upstream_clients.redaction import cut
 from upstream_clients.tools import AskFn, Asking, BeginFn, ProgressFn, Question, SentFn, TaskOptions
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from codemode_mcp.rules.policy.approval import ApprovalQuestion, ApprovalRequest, ApproveFn, Verdict
     from codemode_mcp.rules.policy.policy import Caller
     from codemode_mcp.runs.calls.arguments import RepeatedSecrets
-    from codemode_mcp.sandbox.messages import ToolCall
+    from codemode_mcp.sandbox.messages import Completion, ToolCall
 
 
 CallStatus = Literal["queued", "executing", "completed", "failed"]
@@ -519,3 +520,43 @@ class Calling(NamedTuple):
         return Asking(
             context.run_id, ask, context.owner, self.can_answer, record.note_queued, context.share, record.on_start
         )
+
+
+_IS_ERROR: Final = re.compile(r'"isError"\s*:\s*true')
+"""JSON without this text is no result with `isError`, and need not be parsed."""
+
+
+def outcome_of(record: CallRecord, completion: Completion | None) -> CallOutcome | None:
+    """Return the outcome of a call that has ended; None if it does not count.
+
+    Args:
+        completion: None if the call was given up.
+    """
+    if not record.dispatched or record.repeatable:
+        return None
+    if completion is None or record.is_unknown:
+        return "outcome unknown"
+    if completion.error is None:
+        return None if is_error(completion.value) else "completed"
+    if record.server_error is None:
+        return "completed"  # only its answer was refused, for example because it is too large
+    return "outcome unknown" if record.server_error[0] == INTERNAL_ERROR else None
+
+
+def stored_outcome(completion: Completion) -> CallOutcome | None:
+    """Return the outcome of a stored call that is not repeatable, from its end; None if it does not count."""
+    if completion.error is None:
+        return None if is_error(completion.value) else "completed"
+    data = json.loads(completion.error.data)
+    return "outcome unknown" if isinstance(data, dict) and data.get("dispatched") is True else None
+
+
+def is_error(value: str) -> bool:
+    """Return True for the JSON text of an MCP result with `isError`."""
+    if _IS_ERROR.search(value) is None:
+        return False
+    try:
+        result = json.loads(value)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(result, dict) and result.get("isError") is True
