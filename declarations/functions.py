@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from declarations import jsdoc
 from declarations.expressions import (
@@ -102,8 +103,7 @@ class FunctionText:
             yield self._type_name + "Output", self._output.root
 
 
-@dataclass(slots=True)
-class WrittenFunction:
+class WrittenFunction(Struct):
     """The text of a function, except for the observed type of its results.
 
     Attributes:
@@ -341,8 +341,7 @@ _FOLDED: Final = "{ ... }"
 # `namespaces.d.ts`: the globals that plugins add, as types.
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeFunction:
+class ScopeFunction(Struct, frozen=True):
     """A function in the scope of a namespace.
 
     Attributes:
@@ -354,8 +353,7 @@ class ScopeFunction:
     mapped: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeObject:
+class ScopeObject(Struct, frozen=True):
     """An object in the scope of a namespace, or the scope itself.
 
     Attributes:
@@ -367,8 +365,7 @@ class ScopeObject:
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceSummary:
+class NamespaceSummary(Struct, frozen=True):
     """One global of `namespaces.d.ts`.
 
     Attributes:

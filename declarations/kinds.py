@@ -7,10 +7,12 @@ this kind, such as `properties`. A stated kind overrides a suggested one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any, Final
 from urllib.parse import unquote, urljoin
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from declarations.names import word_set
 from declarations.typetree import (
@@ -354,8 +356,7 @@ def _height(type_: Type) -> int:
     return 1 + max(map(_height, _parts(type_)), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
+class _Scope(Struct, frozen=True):
     """The definitions so far that replace their names, and the number of alternatives of each definition so far."""
 
     inline: dict[str, Definition]
@@ -409,8 +410,7 @@ MAX_VISITS: Final = 100_000
 MAX_POINTER: Final = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """A schema and its resource. The resource is the nearest enclosing schema with an `$id`, the base of references."""
 
     schema: object

@@ -13,9 +13,10 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from declarations.typetree import is_beyond
 
@@ -32,8 +33,7 @@ MANY_ALIKE: Final = 8
 """Minimum number of members for which an object is taken as a map, if all members have the same properties."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """The shape of the values of one source.
 
     Attributes:
@@ -50,8 +50,7 @@ class Shape:
     anything: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """The shape of objects whose keys are names.
 
     Attributes:
@@ -65,8 +64,7 @@ class Record:
     largest: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Map:
+class Map(Struct, frozen=True):
     """The shape of objects whose keys are data. The keys are not stored."""
 
     values: Shape

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+
+class Operation(Struct, frozen=True):
     """A function of `MCP.<server>.resources` or `.prompts`.
 
     Attributes:

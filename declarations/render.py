@@ -10,9 +10,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypedDict, Unpack
+
+from msgspec import Struct
 
 from declarations import expressions
 from declarations.functions import (
@@ -45,8 +46,7 @@ MANY_NAMES: Final = 3
 """Minimum number of names with the same first word that are listed together: `create{Issue,Label,Milestone}`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSummary:
+class ServerSummary(Struct, frozen=True):
     """One line of `mcp/index.d.ts`.
 
     Attributes:

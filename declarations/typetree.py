@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from declarations.untrusted_text import HIDDEN, json_escape
 
@@ -26,40 +28,34 @@ MAX_REPEATED: Final = 400
 """Maximum number of characters that are repeated to write `A & (B | C)` as `A & B | A & C`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """Any value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Never:
+class Never(Struct, frozen=True):
     """No value: the schema `false`, or a contradiction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(Struct, frozen=True):
     """All values of one kind."""
 
     name: Literal["null", "boolean", "number", "bigint", "string"]
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Struct, frozen=True):
     """One value as a TypeScript literal type. The value is stored as text, since `1 == True` in Python."""
 
     kind: Literal["boolean", "number", "bigint", "string"]
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayOf:
+class ArrayOf(Struct, frozen=True):
     items: Type
     min_items: int = 0
     max_items: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TupleOf:
+class TupleOf(Struct, frozen=True):
     """Fixed elements, the first `required` of them mandatory. `rest` is the type of further elements, if any."""
 
     elements: tuple[Type, ...]
@@ -67,8 +63,7 @@ class TupleOf:
     rest: Type | None
 
 
-@dataclass(frozen=True, slots=True)
-class Property:
+class Property(Struct, frozen=True):
     """One property. `declared` is False if the schema only requires or forbids it, and gives it no type."""
 
     name: str
@@ -82,8 +77,7 @@ Openness = Literal["closed", "silent", "open"]
 """Rule for other properties: `closed` forbids them, `open` gives them the type `rest`, `silent` says nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectOf:
+class ObjectOf(Struct, frozen=True):
     """An object.
 
     Attributes:
@@ -99,18 +93,15 @@ class ObjectOf:
     patterns: tuple[tuple[str, Type], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class UnionOf:
+class UnionOf(Struct, frozen=True):
     members: tuple[Type, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class IntersectionOf:
+class IntersectionOf(Struct, frozen=True):
     members: tuple[Type, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(Struct, frozen=True):
     """A reference to a definition of the same `SchemaType`."""
 
     name: str
@@ -119,14 +110,12 @@ class Ref:
 Type = Unknown | Never | Scalar | Constant | ArrayOf | TupleOf | ObjectOf | UnionOf | IntersectionOf | Ref
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(Struct, frozen=True):
     type: Type
     doc: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaType:
+class SchemaType(Struct, frozen=True):
     """A schema's type, and its named types. A type is named if it is recursive, or long and used repeatedly."""
 
     root: Type

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(slots=True)
-class Backoff:
+class Backoff(Struct):
     """Exponential delays in seconds, with jitter.
 
     A connection that lived for `stable_after` seconds resets the count of failures. After the first loss the delay is

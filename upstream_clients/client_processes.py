@@ -29,11 +29,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextvars import copy_context
-from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import anyio
+from msgspec.structs import replace
 
 from upstream_clients.fair_limiter import FairLimiter
 from upstream_clients.server_log import LogListeners, ServerLog

@@ -43,13 +43,14 @@ import logging
 import math
 import time
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct, structs
 
 from upstream_clients import error_mapping
 from upstream_clients.backoff import Backoff
@@ -110,8 +111,7 @@ _SSE_FALLBACK = (400, 404, 405)
 """HTTP statuses of the first POST that point to the older HTTP+SSE transport (MCP 2025-11-25, Transports)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(Struct, frozen=True):
     """The end of one connection.
 
     Attributes:
@@ -467,7 +467,7 @@ class Connection:
                 async with self._saving:  # otherwise an older list could overwrite a newer one
                     view = self._upstream.view()
                     if view.logged_in and view.resources and self._upstream.lists["resources"].hint.is_private:
-                        view = replace(view, resource_list=None)  # the next process may have another login
+                        view = structs.replace(view, resource_list=None)  # the next process may have another login
                     # The file with the document of an API may have changed since the connection began.
                     spec = replace(self._spec, document_version=self._upstream.document_version)
                     await anyio.to_thread.run_sync(self._cache.save, spec, view)

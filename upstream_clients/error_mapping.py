@@ -10,9 +10,10 @@ import os
 import re
 import shlex
 import sys
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from upstream_clients import jsonrpc
 from upstream_clients.errors import LoginError, SessionLost, UpstreamCallError
@@ -37,8 +38,7 @@ _MAX_DATA = 4_000
 """Characters of the data of an error, as JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpFault:
+class HttpFault(Struct, frozen=True):
     """The reason why a POST got no MCP answer. It travels through the SDK as the `data` of a JSON-RPC error.
 
     Attributes:
@@ -69,8 +69,7 @@ class HttpFault:
                 return None
 
 
-@dataclass(slots=True)
-class HttpWatch:
+class HttpWatch(Struct):
     """The latest requests of an HTTP client, for the task that owns the connection.
 
     Attributes:

@@ -10,11 +10,11 @@ import asyncio
 import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
 
 import anyio
+from msgspec import Struct
 
 from upstream_clients.eager import Scope
 from upstream_clients.spec import DEFAULT_LIMIT
@@ -75,8 +75,7 @@ class FairQueue:
             del self.groups[group]
 
 
-@dataclass(slots=True, eq=False)
-class Slot:
+class Slot(Struct, eq=False):
     """A place for a call.
 
     The call gives its place back while it waits for a person. Then it takes a place again even above the limit: it is

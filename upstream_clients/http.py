@@ -10,7 +10,6 @@ import logging
 import socket
 import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from itertools import count
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import anyio.to_thread
 import httpx2
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from upstream_clients import error_mapping
 from upstream_clients.errors import LoginError, LoginRefused, StoreError
@@ -62,8 +63,7 @@ NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, ht
 """Errors of requests of which no byte was sent."""
 
 
-@dataclass(slots=True)
-class _Failure:
+class _Failure(Struct):
     """A replacement for a missing answer."""
 
     status: int

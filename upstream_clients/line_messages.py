@@ -14,10 +14,10 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import anyio.to_thread
+from msgspec import Struct, field
 
 from upstream_clients import jsonrpc
 from upstream_clients.direct import THREAD_BYTES, read_answer
@@ -92,16 +92,14 @@ def _size(item: Incoming) -> int:
     return size
 
 
-@dataclass(frozen=True, slots=True)
-class TooLong:
+class TooLong(Struct, frozen=True):
     """The ends of a line of more than `MAX_MESSAGE_BYTES`."""
 
     head: bytes
     tail: bytes
 
 
-@dataclass(slots=True)
-class LineBuffer:
+class LineBuffer(Struct):
     """The lines of a stream of bytes, in bounded memory and linear time."""
 
     limit: int = field(default_factory=lambda: MAX_MESSAGE_BYTES)

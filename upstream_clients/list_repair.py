@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from upstream_clients.schema_relaxation import relax
 from upstream_clients.tools import Annotations, JsonObject, Tool
@@ -237,8 +239,7 @@ MAX_LIST_BYTES = 4 * 1024 * 1024
 MAX_URI_LENGTH = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class ItemKind:
+class ItemKind(Struct, frozen=True):
     """A kind of items that a server lists besides tools.
 
     Attributes:

@@ -12,11 +12,13 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import anyio
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from upstream_clients.json_values import strings_in
 from upstream_clients.list_repair import HINTS, ICONS, MAX_ITEMS, META, cap_problems, open_page, read_items, read_tools
@@ -177,8 +179,7 @@ class SavedListing(NamedTuple):
     fresh: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ListingCache:
+class ListingCache(Struct, frozen=True):
     """Listings in a folder. No method raises `OSError`: the product works without this cache.
 
     Attributes:

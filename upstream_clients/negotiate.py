@@ -7,11 +7,11 @@ And a failed transport is not used again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import msgspec
+from msgspec import Struct
 
 from upstream_clients import jsonrpc
 from upstream_clients.error_mapping import InvalidAnswer, is_logged_out, is_transport_failure
@@ -90,8 +90,7 @@ class _DiscoverResult(msgspec.Struct, rename="camel"):
     meta: Any = msgspec.field(default=None, name="_meta")
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(Struct, frozen=True):
     """The outcome of the negotiation with a server.
 
     Attributes:

@@ -18,7 +18,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -34,6 +34,8 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from mcp_types import LATEST_PROTOCOL_VERSION
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel, ValidationError
 
 from upstream_clients import jsonrpc
@@ -56,8 +58,7 @@ _METADATA_HEADERS = {"MCP-Protocol-Version": LATEST_PROTOCOL_VERSION}
 M = TypeVar("M", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """A login that a server offers.
 
     Attributes:

@@ -7,13 +7,14 @@ import logging
 import os
 import time
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import anyio
 import anyio.abc
 import anyio.to_thread
+from msgspec import Struct
 
 from upstream_clients.client_processes import ClientRoots, Observation, RunningServer, ServerUse, SharedServer
 from upstream_clients.environment import find_executable, relevant
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
     from upstream_clients.spec import UpstreamSpec
 
 
-@dataclass(frozen=True, slots=True)
-class ServerStatus:
+class ServerStatus(Struct, frozen=True):
     """The state of one server.
 
     Attributes:

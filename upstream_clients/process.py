@@ -10,12 +10,12 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from io import FileIO, RawIOBase
 from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
 
 from upstream_clients.environment import passed_on, path_to_start
 from upstream_clients.server_log import StderrTail
@@ -40,8 +40,7 @@ REAP_TIMEOUT = 0.5
 _POLL = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class ServerProcess:
+class ServerProcess(Struct, frozen=True):
     """The process of a stdio server.
 
     Attributes:
@@ -53,8 +52,7 @@ class ServerProcess:
     output: RawIOBase | None
 
 
-@dataclass(frozen=True, slots=True)
-class StartedProcess:
+class StartedProcess(Struct, frozen=True):
     """A stdio server that was started before its connection.
 
     Attributes:

@@ -33,10 +33,10 @@ import itertools
 import time
 from collections import deque
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct, field
 
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.questions import CallQuestions, check_question
@@ -70,8 +70,7 @@ _REMEDIES: dict[str, str] = {
 """Next steps for questions that the client cannot answer, by method."""
 
 
-@dataclass(slots=True, eq=False)
-class _OpenQuestion:
+class _OpenQuestion(Struct, eq=False):
     """One question that waits for its answer.
 
     Attributes:
@@ -92,8 +91,7 @@ class _Renewal:
         self.answered = anyio.Event()
 
 
-@dataclass(slots=True, eq=False)
-class _WaitingCall:
+class _WaitingCall(Struct, eq=False):
     call: CallQuestions
     admitted: anyio.Event = field(default_factory=anyio.Event)
 

@@ -6,11 +6,11 @@ import json
 import logging
 import math
 import time
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
+from msgspec.structs import replace
 
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.list_repair import ITEM_KINDS, read_items

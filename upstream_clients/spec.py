@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
+from msgspec import Struct
+
 from upstream_clients.environment import PLAIN
 from upstream_clients.redaction import (
     HIDDEN,
@@ -410,8 +412,7 @@ class UpstreamSpec:
         return f"UpstreamSpec({', '.join(shown)})"
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(Struct, frozen=True):
     """The parameters of a challenge."""
 
     resource_metadata: str | None = None

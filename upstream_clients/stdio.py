@@ -16,10 +16,10 @@ import math
 import re
 from collections import deque
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
+from msgspec import Struct
 from pydantic_core import to_json
 
 from upstream_clients.direct import DirectRequests
@@ -315,8 +315,7 @@ def _direct(child: Any) -> DirectRequests | None:
 PROTOCOL: Final = "2025-06-18"
 
 
-@dataclass(frozen=True, slots=True)
-class Handshake:
+class Handshake(Struct, frozen=True):
     """The result of a start.
 
     Attributes:

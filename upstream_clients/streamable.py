@@ -26,7 +26,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +33,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec import Struct, field
 
 from upstream_clients.direct import THREAD_BYTES, Answer, EncodedRequests, read_answer
 from upstream_clients.error_mapping import HttpFault, is_session_lost
@@ -65,16 +65,14 @@ _Take = Callable[[bytes | memoryview], Awaitable[bool]]
 """A function that takes a message that is an answer in a common form. It returns False for any other message."""
 
 
-@dataclass(slots=True, eq=False)
-class _Post:
+class _Post(Struct, eq=False):
     """A request that is being sent, or whose response is being read."""
 
     is_modern: bool
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
 
-@dataclass(slots=True)
-class _Place:
+class _Place(Struct):
     """The place in a stream of events from which it can be read on.
 
     Attributes:
@@ -363,8 +361,7 @@ def _text_of(item: Incoming) -> str:
     return str(item.get("method", "")) if isinstance(item, dict) else str(item)
 
 
-@dataclass(slots=True, eq=False)
-class _DirectPost:
+class _DirectPost(Struct, eq=False):
     """One direct request and its response.
 
     Attributes:

@@ -21,11 +21,12 @@ import json
 import logging
 import math
 import time
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast, get_args
 
 import anyio
 import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from upstream_clients.errors import TaskLost, UpstreamCallError, UpstreamUnavailable
 from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, finite, readable_error
@@ -93,8 +94,7 @@ class Task(NamedTuple):
     raw: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class TaskHandle:
+class TaskHandle(Struct, frozen=True):
     """Everything that a later process needs to follow a task.
 
     Attributes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Unpack, cast
 
 import anyio
 import anyio.lowlevel
+from msgspec.structs import replace
 
 from upstream_clients.errors import QuestionRefused, UpstreamCallError, UpstreamClientError, UpstreamUnavailable
 from upstream_clients.resource_state import ResourceSubscriptions

@@ -14,13 +14,14 @@ import stat
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 import anyio
 import msgspec
 import platformdirs
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from upstream_clients import keychain
 from upstream_clients.errors import StoreError
@@ -40,8 +41,7 @@ Stamp = tuple[int, ...] | None
 """A value that changes whenever a login does; None without a login."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Login:
+class Login(Struct, frozen=True):
     """A login. Only its existence is ever shown.
 
     Attributes:

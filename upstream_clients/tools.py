@@ -6,8 +6,10 @@ The module is long because half of it describes the values that a source and its
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 JsonObject = Mapping[str, Any]
 
@@ -34,8 +36,7 @@ the server are replaced. The function runs in the event loop, and must not block
 Operation = Literal["tool", "resource", "prompt"]
 
 
-@dataclass(frozen=True, slots=True)
-class Annotations:
+class Annotations(Struct, frozen=True):
     """MCP tool annotations as declared; None where the server declares nothing."""
 
     read_only: bool | None = None
@@ -45,8 +46,7 @@ class Annotations:
     title: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Struct, frozen=True):
     """One tool of one upstream, as listed and repaired.
 
     Attributes:
@@ -82,8 +82,7 @@ AdmitFn = Callable[[Tool | None], None]
 at that moment; None if the server does not list it. If the function raises, the call ends, and nothing more is sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(Struct, frozen=True):
     """An `AdmitFn` that also says on which facts the decision depends.
 
     Attributes:
@@ -98,8 +97,7 @@ class Admission:
         self.decide(tool)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutcome:
+class ToolOutcome(Struct, frozen=True):
     """The end of a call that the tool itself answered.
 
     Attributes:
@@ -113,8 +111,7 @@ class ToolOutcome:
     text: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOptions:
+class TaskOptions(Struct, frozen=True):
     """The record of a call that a server answers with a task (`tasks`), for a caller whose calls outlive a process.
 
     Attributes:
@@ -132,8 +129,7 @@ QuestionMethod = Literal["elicitation/create", "sampling/createMessage", "roots/
 """Requests of a server to the client during a call (MCP 2025-11-25 and 2026-07-28)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """A question that a server needs answered to continue a call.
 
     Attributes:
@@ -154,8 +150,7 @@ RootsFn = Callable[[], Awaitable[JsonObject]]
 """A function that returns the MCP result of `roots/list`, for a server that asks outside any call. It never raises."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(Struct, frozen=True):
     """The person who can be asked on behalf of one call.
 
     Attributes:
@@ -197,8 +192,7 @@ class ResourceListing(NamedTuple):
 UpstreamState = Literal["idle", "connecting", "ready", "down", "stopped"]
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamView:
+class UpstreamView(Struct, frozen=True):
     """Facts about one upstream at one moment.
 
     Attributes:

@@ -7,8 +7,9 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from upstream_clients.redaction import MAX_SECRET
 
@@ -76,8 +77,7 @@ def name_to_record(name: str) -> str:
     return name[:_MAX_UNREDACTED]
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """One event.
 
     Attributes:

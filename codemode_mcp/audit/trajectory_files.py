@@ -7,11 +7,13 @@ import json
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from codemode_mcp.audit.events import mapping, number, text
 
@@ -202,8 +204,7 @@ _MARKS: Final = ('"kind":"call_asked"', '"why":', *(f'"kind":"{kind}"' for kind 
 """Texts of which the line of a decision, or of a question, has one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """One decision.
 
     Attributes:
@@ -289,8 +290,7 @@ PAUSE_SHARE: Final = 0.08
 """Maximum width of a pause, as a share of the total width of the active time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """A span of time, in Unix seconds.
 
     Attributes:
@@ -302,8 +302,7 @@ class Bar:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """An `exec` or `wait` request for the run.
 
     Attributes:
@@ -322,8 +321,7 @@ class Request:
         return " ".join(filter(None, (self.status, self.code))) or "no answer recorded"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A nested call.
 
     Attributes:
@@ -360,8 +358,7 @@ class Call:
         return max(0.0, (until if self.time.ended is None else self.time.ended) - self.made) * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Takeover:
+class Takeover(Struct, frozen=True):
     """The moment at which a process took over the run of another process.
 
     Attributes:
@@ -373,8 +370,7 @@ class Takeover:
     process: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Struct, frozen=True):
     """The timeline of one run.
 
     Attributes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.rules.policy.policy import TOOL_MARK
 from declarations.operations import OPERATIONS, Operation
@@ -20,8 +22,7 @@ Source = Literal["core", "plugin", "mcp", "client", "program"]
 """The origin of a tool: this product, a plugin, an upstream server, the connected client or the saved programs."""
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedTool:
+class OfferedTool(Struct, frozen=True):
     """A tool of this product, a plugin or the client, before policy.
 
     Attributes:
@@ -40,8 +41,7 @@ class OfferedTool:
         return f"{self.source}:{self.source_name}:{self.tool.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedNamespace:
+class OfferedNamespace(Struct, frozen=True):
     """A namespace of a plugin, before policy.
 
     Attributes:
@@ -58,8 +58,7 @@ class OfferedNamespace:
     prompt: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A tool, or an operation on resources or prompts, that programs can call.
 
     Attributes:

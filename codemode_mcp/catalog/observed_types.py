@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from codemode_mcp.base.strict_json import no_constant, result_text
 from declarations.observed import NOTHING, Shape, Text, merge, to_schema
@@ -29,8 +30,7 @@ SETTLED: Final = 20
 ONE_IN: Final = 10
 
 
-@dataclass(slots=True)
-class _Seen:
+class _Seen(Struct):
     """The type of one tool's results. `schema` is made from `shape` on demand."""
 
     shape: Shape = NOTHING

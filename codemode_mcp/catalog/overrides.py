@@ -7,8 +7,9 @@ name that the server lists, so that rules, approvals, pins and records mean the 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from codemode_mcp.base.did_you_mean import normalize_name, one_hint
 from codemode_mcp.catalog.entries import mcp_id

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from codemode_mcp.base.did_you_mean import hint, nearest, normalize_name
 from codemode_mcp.base.errors import ProgramError
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject, Tool
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(Struct, frozen=True):
     """One visible upstream with its tools and groups of operations.
 
     Attributes:

@@ -18,10 +18,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from codemode_mcp.catalog.entries import is_for_apps_only, mcp_id
 from codemode_mcp.catalog.overrides import NO_OVERRIDES, Overrides
@@ -126,8 +127,7 @@ _JOINED_WORDS: Final = re.compile(
 """Two words written as one, the first of which instructs. This excludes only few nouns, such as `sendgrid`."""
 
 
-@dataclass(slots=True)
-class _WordUse:
+class _WordUse(Struct):
     """A word in the tools of one server.
 
     Attributes:

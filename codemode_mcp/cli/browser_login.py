@@ -9,7 +9,6 @@ import os
 import sys
 import threading
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio
 import anyio.abc
 import anyio.to_thread
+from msgspec.structs import replace
 
 from codemode_mcp.cli.messages import suggestion
 from upstream_clients.errors import LoginError, StoreError

@@ -5,8 +5,10 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from codemode_mcp.base.display import counted, plain
 
@@ -53,8 +55,7 @@ CORRECT: Final = "correct the configuration file; docs/configuration.md has ever
 """Advice for a mistake in the configuration."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """The result of one check, which is one line of the report.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from codemode_mcp.base.display import columns, counted, cut, plain
 from codemode_mcp.base.errors import ProgramError
@@ -34,8 +35,7 @@ MAX_DESCRIPTION = 200
 """Characters of a description in a list."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolList:
+class ToolList(Struct, frozen=True):
     """The tools of a list or a search.
 
     Attributes:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from msgspec import Struct
+
 from codemode_mcp.base.display import counted, plain
 from codemode_mcp.cli.messages import say_line, stop, stop_line, suggestion
 from codemode_mcp.rules.trust import pins_file
@@ -271,8 +273,7 @@ CONNECT_SECONDS: Final = 30.0
 """Timeout for connecting servers and for their lists of prompts and resource templates."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """One difference between the lock file and what servers list.
 
     Attributes:

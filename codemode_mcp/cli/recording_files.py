@@ -6,8 +6,9 @@ import base64
 import json
 import os
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from codemode_mcp.audit.recordings import format as recorded
 from codemode_mcp.audit.recordings.masking import masked_names
@@ -142,8 +143,7 @@ def _tools(recording: recorded.Recording) -> int:
         return 0
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedRun:
+class ExportedRun(Struct, frozen=True):
     """The recording of a run.
 
     Attributes:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import anyio
+from msgspec import Struct
 
 from codemode_mcp.audit.trajectory_files import deadline, size
 from codemode_mcp.base.display import columns, counted, cut, plain, rough, table, wrapped
@@ -65,8 +66,7 @@ READ_SECONDS = 10.0
 """Timeout for reading a database."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreContents:
+class StoreContents(Struct, frozen=True):
     """The runs in a store.
 
     Attributes:

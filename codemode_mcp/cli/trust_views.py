@@ -10,9 +10,9 @@ import re
 import shlex
 import time
 from collections import Counter
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import asdict
 from rich.text import Text
 
 from codemode_mcp.base.display import columns, counted, cut, plain

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from codemode_mcp.base.strict_json import result_text
 from codemode_mcp.program.syntax import FUNCTIONS, Span, covers, parameters, parse, span_of, text_of, words
@@ -30,8 +31,7 @@ MAX_CANDIDATES: Final = 8
 """Maximum number of values that an expression may have had."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """The result of a call of the program.
 
     Attributes:
@@ -45,22 +45,19 @@ class Result:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Unseen:
+class Unseen(Struct, frozen=True):
     """A result of a tool that is no longer known. `path`: the expression that calls the tool."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Promised:
+class Promised(Struct, frozen=True):
     """A promise of a value."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Loose:
+class Loose(Struct, frozen=True):
     """An array or object that the program has created. Its members are unknown, since the program may change them.
 
     Attributes:
@@ -226,8 +223,7 @@ _BLOCKS: Final = words("program statement_block")
 _TAKES_ELEMENTS: Final = words("map flatMap filter forEach find findIndex findLast some every")
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(Struct, frozen=True):
     """A place that sets a variable.
 
     Attributes:

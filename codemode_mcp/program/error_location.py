@@ -9,8 +9,9 @@ for nodes that the message can be about.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from codemode_mcp.program.syntax import FUNCTIONS, LINE_END, Lines, Span, parse, span_of, text_of, utf16_units, words
 
@@ -26,8 +27,7 @@ _MAX_CHARACTERS = 50_000
 """Maximum number of characters of a program that is searched, which takes 0.2 s."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """Facts from the program's text about an error of the engine.
 
     Attributes:
@@ -87,8 +87,7 @@ def find_fault(code: str, line: int, column: int, function: str | None, message:
     return Fault(tuple(lines.position(place.at) for place in found.values()), message, about)
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(Struct, frozen=True):
     """The nodes that a message can be about.
 
     Attributes:
@@ -129,8 +128,7 @@ def _target_of(message: str) -> _Target:
     return _Target(frozenset())
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """A node that helps to locate the error.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from codemode_mcp.base.strict_json import Form, Integer
 from codemode_mcp.program.syntax import LINE_END, Span, span_of, words
@@ -124,8 +125,7 @@ CELL_FILES: dict[Language, str] = {"javascript": "cell.js", "typescript": "cell.
 """The file name of a program in positions."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemberCall:
+class MemberCall(Struct, frozen=True):
     """A use of `MCP.<server>`, or a call of `MCP.<server>.<member>`, whose existence the program does not test.
 
     Attributes:
@@ -142,8 +142,7 @@ class MemberCall:
     operation: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramCall:
+class ProgramCall(Struct, frozen=True):
     """A call of `programs.<name>`, whose existence the program does not test. The position is as in `MemberCall`."""
 
     name: str
@@ -151,8 +150,7 @@ class ProgramCall:
     column: int
 
 
-@dataclass(frozen=True, slots=True)
-class Called:
+class Called(Struct, frozen=True):
     """A program that is a function, with a call of the function added.
 
     Attributes:
@@ -168,8 +166,7 @@ class Called:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class Preflight:
+class Preflight(Struct, frozen=True):
     """The findings about one program.
 
     Attributes:

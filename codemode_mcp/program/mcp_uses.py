@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from codemode_mcp.base.did_you_mean import nearest, normalize_name
 from codemode_mcp.base.errors import ProgramError
@@ -26,8 +27,7 @@ _PASSES_MEMBERS = syntax.words("arguments spread_element for_in_statement")
 _NON_NULL = frozenset(("non_null_expression",))
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(Struct, frozen=True):
     """One use of `MCP`.
 
     Attributes:

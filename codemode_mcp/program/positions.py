@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import re
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from codemode_mcp.base.settings import Language
 from codemode_mcp.base.strict_json import Form, Integer

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.errors import Exceeded, ProgramError, RuntimeUnavailable
 from codemode_mcp.program.global_uses import check_programs
@@ -51,8 +52,7 @@ class Transform(Protocol):
     async def __call__(self, source: str) -> Transformed: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """A program for the sandbox.
 
     Attributes:
@@ -133,8 +133,7 @@ _LARGE_SOURCE = 20_000
 """Characters above which a program is inspected in a thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """The text of one `exec`.
 
     Attributes:
@@ -151,8 +150,7 @@ class Cell:
     args: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A cell after hooks and without its Markdown fence, with its preflight and its compiled program."""
 
     cell: Cell

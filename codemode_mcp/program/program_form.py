@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.program import syntax
@@ -51,8 +52,7 @@ _AMID_TEXT = "The program was in a Markdown fence with text around it; only the 
 _SEND_CODE = "send the code alone, without the lines of ```."
 
 
-@dataclass(frozen=True, slots=True)
-class Fenced:
+class Fenced(Struct, frozen=True):
     """The program in a fence.
 
     Attributes:
@@ -153,8 +153,7 @@ _LAST = "The program ended with a function; it was called for you"
 _WITH_GLOBALS = ", with one object that has MCP, API, tools and the other globals."
 
 
-@dataclass(frozen=True, slots=True)
-class WholeFunction:
+class WholeFunction(Struct, frozen=True):
     """The function that a program is, or ends with.
 
     Attributes:

@@ -10,8 +10,10 @@ import functools
 import re
 import time
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -210,8 +212,7 @@ def is_target(path: list[Node], index: int) -> bool:
 # Scopes of names in a program's syntax tree.
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """The context of a node.
 
     Attributes:

@@ -31,6 +31,7 @@ from pathlib import Path
 
 import anyio
 import anyio.abc
+from msgspec import Struct, structs
 
 from codemode_mcp.base.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.program.inspection import Insertion, SourceMap
@@ -69,8 +70,7 @@ _STARTS_STRICT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Input:
+class _Input(Struct, frozen=True):
     """Input of esbuild.
 
     Attributes:
@@ -138,7 +138,7 @@ async def _transform(esbuild: Path, source: str) -> Transformed:
     is_strict = _STARTS_STRICT.match(source) is not None
     wrapped = _Input(f"return (async () => {{{body}}})()", author, before=1)
     if is_strict or wrapped.flags == _FLAGS:
-        strict = replace(wrapped, text=f"return (async () => {{{_USE_STRICT}{body}}})()")
+        strict = structs.replace(wrapped, text=f"return (async () => {{{_USE_STRICT}{body}}})()")
         outcome = await _run(esbuild, strict)
         if isinstance(outcome, Transformed):
             return outcome if is_strict else replace(outcome, code=_without_directive(outcome.code))
@@ -230,8 +230,7 @@ def _restore_returns(code: str, marker: str) -> str:
 # --- Running esbuild -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Diagnostic:
+class _Diagnostic(Struct, frozen=True):
     """An error of esbuild, at a 1-based line and column (UTF-16 units) of its input."""
 
     text: str

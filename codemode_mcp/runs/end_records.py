@@ -6,12 +6,11 @@ A text that does not have the exact form is rejected with `snapshot_restore_fail
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from codemode_mcp.base import strict_json
 from codemode_mcp.base.errors import ErrorCode, Exceeded, ProgramError

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
 
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.catalog.saved_programs.saved_program import program_id
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from upstream_clients.eager import Scope
 
 
-@dataclass(slots=True, eq=False)
-class LiveCall:
+class LiveCall(Struct, eq=False):
     """One call that has not ended.
 
     Attributes:

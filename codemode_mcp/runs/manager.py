@@ -13,11 +13,13 @@ import logging
 import secrets
 import time
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
+from msgspec import Struct, field, structs
+from msgspec.structs import asdict
 
 from codemode_mcp.audit.events import Auditor, name_to_record
 from codemode_mcp.audit.recordings.format import End
@@ -110,7 +112,7 @@ class RunManager:
         if outcome.questions:
             return outcome  # such an answer shows no notes
         notes = self._live.take_late_notes(outcome.owner, None if caller is None else caller.client)
-        return replace(outcome, notes=(*outcome.notes, *notes)) if notes else outcome
+        return structs.replace(outcome, notes=(*outcome.notes, *notes)) if notes else outcome
 
     def late_notes(self, caller: Caller) -> tuple[str, ...]:
         """Return notes about calls that failed after the programs of a caller had ended, and forget them."""
@@ -256,7 +258,7 @@ class RunManager:
         except anyio.get_cancelled_exc_class():
             release(run, observation)
             raise
-        outcome = replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome
+        outcome = structs.replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome
         return self._with_late_notes(outcome, caller)
 
     async def begin(
@@ -292,7 +294,7 @@ class RunManager:
             # The run keeps its restrictions, whichever client waits for it. It keeps its share until its driver begins;
             # see `_drive_suspended`.
             before = run.context.caller
-            run.context = replace(run.context, caller=replace(caller.bound_as(before), share=before.share))
+            run.context = structs.replace(run.context, caller=replace(caller.bound_as(before), share=before.share))
         run.questions.accept_answers(answers or {})
         share = None if caller is None else caller.client
         self._group.start_soon(self._drive_suspended, run, suspended, observation, share)
@@ -389,7 +391,7 @@ class RunManager:
             if share is not None:
                 # The run counts for the client that waits for it. This must not change before the driver that suspended
                 # the run has given back its room and its turn.
-                run.context = replace(run.context, caller=replace(run.context.caller, share=share))
+                run.context = structs.replace(run.context, caller=replace(run.context.caller, share=share))
             return await self._driver.resume(run, suspended, observation)
 
         await self._settle(run, observation, drive)
@@ -506,8 +508,7 @@ class Upstreams(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
+class Services(Struct, frozen=True, kw_only=True):
     """The services that all runs share.
 
     Attributes:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import copy
 import logging
-from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from msgspec import Struct
 
 from codemode_mcp.base.did_you_mean import nearest
 from codemode_mcp.base.errors import CodeModeError, PluginError, ProgramError
@@ -43,8 +43,7 @@ MAX_SCOPES_SHARE = 8
 """Divisor of a program's memory limit in bytes. The result is the maximum number of characters of all its scopes."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenNamespace:
+class OpenNamespace(Struct, frozen=True):
     """One namespace in one run.
 
     Attributes:

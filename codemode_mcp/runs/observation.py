@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.errors import CodeModeError, ProgramError, StoreUnavailable
 from codemode_mcp.rules.policy.approval import AT_PAGE, ApprovalRequest, Remember, Verdict
@@ -142,8 +143,7 @@ _DECIDED: Final[frozenset[CallState]] = frozenset(("awaiting_approval", "ready",
 """States of calls that are about to be sent, unless they still wait for an approval."""
 
 
-@dataclass(frozen=True, slots=True)
-class Polled:
+class Polled(Struct, frozen=True):
     """The state of a run.
 
     Attributes:

@@ -11,8 +11,10 @@ import re
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.runs.values import plain_base64
@@ -355,8 +357,7 @@ def fit_outputs(
     return fitting, [], crowded
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """A value, or the last outputs of a program, of which an answer shows the beginning and the end.
 
     Attributes:
@@ -473,8 +474,7 @@ _MAX_VALUES: Final = 2000
 """A value with more members is not kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transcript:
+class Transcript(Struct, frozen=True):
     """The program of a run, and its output.
 
     Attributes:

@@ -19,12 +19,12 @@ If the store does not answer to a suspension, there are three cases:
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+from msgspec.structs import replace
 
 from codemode_mcp.base.errors import CodeModeError, Exceeded, ProgramError, StoreUnavailable
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text

@@ -17,11 +17,11 @@ import logging
 import math
 import secrets
 import time
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
+from msgspec import Struct, field
 
 from codemode_mcp.rules.policy import approval
 from declarations.untrusted_text import escape_line
@@ -123,8 +123,7 @@ class Client(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class OpenQuestion:
+class OpenQuestion(Struct, eq=False):
     """One question without an answer.
 
     Attributes:
@@ -392,8 +391,7 @@ MAX_DENIED = 3
 ask until a person gives in."""
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting:
+class _Waiting(Struct, eq=False):
     """One waiting call. `since`: monotonic seconds."""
 
     request: approval.ApprovalRequest

@@ -11,10 +11,10 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import deque
-from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from codemode_mcp.base import strict_json
 from codemode_mcp.base.errors import ProgramError

@@ -12,9 +12,11 @@ into the SDK's types.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.errors import CodeModeError, ErrorCode, Exceeded
 from codemode_mcp.base.strict_json import compact_json
@@ -66,8 +68,7 @@ class Offload(Protocol):
     async def __call__(self, owner: str, text: str) -> str | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(Struct, frozen=True):
     """The answer to one `exec` or `wait`.
 
     Attributes:
@@ -221,8 +222,7 @@ def _cap(settings: ToolSettings, max_bytes: int | None) -> int:
     return most if max_bytes is None else min(most, max_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     """The common parts of answers of every status.
 
     Attributes:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
+from msgspec import structs
 
 from codemode_mcp.base.errors import CodeModeError, ProgramError
 from codemode_mcp.catalog.serialize import read_catalog
@@ -97,7 +98,7 @@ class Restoring:
         elif known.client is None:
             known = replace(known, share=None)
         context = self._dispatcher.context(suspended.id, suspended.owner, known, catalog)
-        context = replace(context, counts=records.counts_in(suspended.record))
+        context = structs.replace(context, counts=records.counts_in(suspended.record))
         run = records.restore(
             suspended.record,
             printed=claimed.printed,
@@ -202,7 +203,7 @@ class Restoring:
             code=error.code,
         )
         expires = self._clock() + seconds
-        view = None if view is None else replace(view, made=made)
+        view = None if view is None else structs.replace(view, made=made)
         return EndedRun(suspended.id, suspended.owner, (outcome, outcome), 1000, expires, "failed", view)
 
     async def _catalog_of(self, claimed: Claim) -> Catalog:

@@ -10,12 +10,12 @@ import heapq
 import logging
 import math
 from collections import deque
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
+from msgspec.structs import replace
 
 from codemode_mcp.base.settings import MIB, CodeModeSettings
 from codemode_mcp.runs.calls.outcome import MAX_CHALLENGES, CallContext, CallRecord, Outcome, SnapshotUse, Usage

@@ -7,10 +7,11 @@ store of one process. `codemode_mcp.stores` has the stores that several processe
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.errors import Exceeded, ProgramError
 from codemode_mcp.rules.policy.policy import PEER
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.state import RunState
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCatalog:
+class StoredCatalog(Struct, frozen=True):
     """The catalog of a run, as a durable store keeps it.
 
     Attributes:
@@ -42,8 +42,7 @@ StoredStatus = Literal["queued", "dispatched", "settled"]
 Executor = Literal["here", "elsewhere", "nobody"]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCall:
+class StoredCall(Struct, frozen=True):
     """A call whose end was not delivered to the program.
 
     Attributes:
@@ -70,8 +69,7 @@ class StoredCall:
     task: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SuspendedRun:
+class SuspendedRun(Struct, frozen=True):
     """A suspended run.
 
     Attributes:
@@ -111,8 +109,7 @@ class SuspendedRun:
         return self.share or self.owner
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A claimed run. The claim ends with `suspend`, `release` or `end`.
 
     Attributes:
@@ -129,8 +126,7 @@ class Claim:
     printed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EndedRun:
+class EndedRun(Struct, frozen=True):
     """The end of a run that was once suspended, kept for a repeated `wait`.
 
     Attributes:
@@ -148,8 +144,7 @@ class EndedRun:
     view: RunView | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(Struct, frozen=True):
     """News of a run that this process has claimed, or for which it has calls in flight.
 
     Attributes:
@@ -167,8 +162,7 @@ class News:
     calls: tuple[StoredCall, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Struct, frozen=True):
     """The totals of suspended runs in a store.
 
     Attributes:

@@ -34,10 +34,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.audit.recordings.format import End
 from codemode_mcp.base.errors import CodeModeError, ErrorCode, ProgramError, StoreUnavailable
@@ -330,8 +331,7 @@ _OUTCOMES = {"completed": "ok", "expired": "aborted"}
 outcome `empty`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
+class _Ended(Struct, frozen=True):
     """A run that has ended, for listings. Of its calls, only the records are kept."""
 
     last: RunView

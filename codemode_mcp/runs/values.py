@@ -12,9 +12,10 @@ import json
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, Protocol
+
+from msgspec import Struct, field
 
 from codemode_mcp.base.errors import CodeModeError, ProgramError
 from codemode_mcp.base.strict_json import join_surrogates
@@ -67,8 +68,7 @@ _MAX_QUOTES: Final = 2 * 2 * len(_MEMBERS)
 _PLAIN_BASE64 = str.maketrans({"-": "+", "_": "/", "\n": None, "\r": None, " ": None, "\t": None})
 
 
-@dataclass(frozen=True, slots=True)
-class ResultForm:
+class ResultForm(Struct, frozen=True):
     """The form of a result.
 
     Attributes:
@@ -84,8 +84,7 @@ class ResultForm:
         return _EXTENSIONS.get(self.mime_type, "bin")
 
 
-@dataclass(frozen=True, slots=True)
-class ResultContents:
+class ResultContents(Struct, frozen=True):
     """A result as a client gets it. Exactly one of `text` and `blob`, which is base64, is not None."""
 
     form: ResultForm
@@ -93,8 +92,7 @@ class ResultContents:
     blob: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StoredResult:
+class StoredResult(Struct, frozen=True):
     """A result that was stored for the client of an answer."""
 
     ref: str
@@ -170,16 +168,14 @@ FULL_OWNERS = 8
 """Maximum size of all values together, as a multiple of the limit of one owner."""
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Struct, frozen=True):
     """A request to store a JSON text under a key, in place of the text that is stored there."""
 
     key: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Get:
+class Get(Struct, frozen=True):
     """A request for the JSON text that is stored under a key or a ref."""
 
     key: str
@@ -189,8 +185,7 @@ Answer = str | CodeModeError | None
 """The answer to a `Get`: the text, or None. The answer to a `Put`: None, or the error with which it was refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """An entry of a listing.
 
     Attributes:
@@ -203,16 +198,14 @@ class Listed:
     preview: str
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """Some of the `total` entries of an owner: results, then stored values, the oldest first."""
 
     total: int
     entries: tuple[Listed, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ListedResult:
+class ListedResult(Struct, frozen=True):
     """A result in a list.
 
     Attributes:
@@ -286,8 +279,7 @@ def full(put: Put, used: int, limit: int) -> ProgramError:
     )
 
 
-@dataclass(slots=True)
-class _Owned:
+class _Owned(Struct):
     stored: dict[str, str] = field(default_factory=dict)
     results: OrderedDict[str, str] = field(default_factory=OrderedDict)
     listed: dict[str, ListedResult] = field(default_factory=dict)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from codemode_mcp.base.did_you_mean import nearest
 from codemode_mcp.base.errors import ErrorCode, Exceeded
@@ -46,15 +47,13 @@ RETURN_LESS: Final = (
 """Advice for values that do not fit into the memory, or into one message of the guest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(Struct, frozen=True):
     """The program has returned, and its value has left the guest."""
 
     report: TurnReport
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """The program has failed.
 
     Attributes:
@@ -70,8 +69,7 @@ class Failed:
     exceeded: Exceeded | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SyntaxFault:
+class SyntaxFault(Struct, frozen=True):
     """The engine has refused the program's text, and nothing of it has run."""
 
     error: Thrown
@@ -80,8 +78,7 @@ class SyntaxFault:
 Verdict = Completed | Failed | SyntaxFault
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
+class Circumstances(Struct, frozen=True):
     """Everything on which a verdict depends, besides the turn.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import marshal
 from collections import Counter, deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct
 
 from codemode_mcp.runs.calls.outcome import CallOutcome, CallRecord, MadeCall
 from declarations.untrusted_text import escape_line
@@ -40,8 +41,7 @@ SHOWN_CALLS = 2000
 the latest ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallView:
+class CallView(Struct, frozen=True):
     """One nested call.
 
     Attributes:
@@ -67,8 +67,7 @@ class CallView:
     input_size: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
+class RunView(Struct, frozen=True):
     """One run.
 
     Attributes:
@@ -109,8 +108,7 @@ class RunView:
     owner: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Remembered:
+class _Remembered(Struct, frozen=True):
     record: CallRecord
     input: str | None
     input_size: int

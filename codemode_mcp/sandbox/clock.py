@@ -13,8 +13,9 @@ often than the recorded run gets times that advance by one millisecond with each
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 Pairs: TypeAlias = "tuple[tuple[int, int], ...]"
 """Readings in nanoseconds, each with the number of times that it was read one after another."""
@@ -44,8 +45,7 @@ BLOCKS: Final = (ADDRESS + _MODE.size, ADDRESS + _MODE.size + _STRIDE)
 HEADER: Final = _BLOCK.size
 
 
-@dataclass(frozen=True, slots=True)
-class Readings:
+class Readings(Struct, frozen=True):
     """The readings of one turn.
 
     Attributes:

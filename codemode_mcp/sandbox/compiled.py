@@ -9,10 +9,11 @@ import platform
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import wasmtime
+from msgspec import Struct
+from msgspec.structs import astuple
 from wasmtime import _ffi as ffi
 
 from codemode_mcp.base.errors import RuntimeUnavailable
@@ -29,8 +30,7 @@ ASYNC_STACK = 64 * 1024 * 1024
 """Bytes of the stack of a call that can pause. wasmtime aborts the process if `max_wasm_stack` is larger."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Compiled:
+class _Compiled(Struct, frozen=True):
     """Machine code.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from codemode_mcp.base.errors import InternalError, ProgramError
 from codemode_mcp.sandbox import clock, images, snapshot
@@ -38,8 +39,7 @@ Steps: TypeAlias = "Generator[None, None, Turn]"
 """The computation of a turn. It yields each time it pauses, and may be continued on another thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """The end of one turn.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from codemode_mcp.sandbox import binary, clock
 from codemode_mcp.sandbox.binary import PAGE
@@ -51,8 +52,7 @@ _LINKS = 64
 """Bytes at either end of free memory that the allocator uses: links at the beginning, a size at the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(Struct, frozen=True):
     """Addresses in an image, and the prelude's functions as engine values."""
 
     ctx: int

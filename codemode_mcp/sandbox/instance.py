@@ -17,12 +17,12 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
 from typing import Any, Final
 
 import wasmtime
+from msgspec import Struct, field
 from wasmtime import _ffi as ffi
 
 from codemode_mcp.base.errors import InternalError
@@ -144,8 +144,7 @@ class GuestTrap(Exception):
         self.interrupted = interrupted
 
 
-@dataclass(frozen=True, slots=True)
-class Modules:
+class Modules(Struct, frozen=True):
     """The compiled modules of instances, and what the instances share."""
 
     engine: wasmtime.Engine

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Required, TypedDict
 
 import msgspec
@@ -36,8 +35,7 @@ MorePaths = Annotated[tuple[Name, ...], Meta(max_length=MAX_PATHS - 1)] | UnsetT
 # errors of a guest
 
 
-@dataclass(frozen=True, slots=True)
-class Thrown:
+class Thrown(Struct, frozen=True):
     """A value thrown in the guest.
 
     Attributes:
@@ -210,8 +208,7 @@ class ProgramEnd(GuestRequest, frozen=True, tag="program_end"):
     error: Thrown | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Through:
+class Through(Struct, frozen=True):
     """The origin of a call in a namespace.
 
     Attributes:
@@ -393,8 +390,7 @@ class _Waiting(Struct, forbid_unknown_fields=True):
 # completions of requests
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(Struct, frozen=True):
     """The end of one request, for the guest.
 
     Attributes:
@@ -413,8 +409,7 @@ class Completion:
         return len(self.value)
 
 
-@dataclass(frozen=True, slots=True)
-class GuestError:
+class GuestError(Struct, frozen=True):
     """An error as plain data, from which the prelude makes an `Error`.
 
     Attributes:

@@ -23,7 +23,8 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from codemode_mcp.base.errors import Exceeded, ProgramError
 from codemode_mcp.sandbox.binary import DIGEST, PAGE, STACK_END, STACK_START
@@ -40,8 +41,7 @@ _LEVEL = 1
 _BLANK = bytes(BLOCK)
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotAbout:
+class SnapshotAbout(Struct, frozen=True):
     """Facts of a snapshot about itself.
 
     Attributes:
@@ -57,8 +57,7 @@ class SnapshotAbout:
     pages: int
 
 
-@dataclass(frozen=True, slots=True)
-class Patches:
+class Patches(Struct, frozen=True):
     """Patches that turn an image into the suspended memory.
 
     Attributes:

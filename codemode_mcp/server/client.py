@@ -11,10 +11,10 @@ import logging
 import math
 import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from msgspec import Struct, field
 
 from codemode_mcp.server.notifications import Outbox
 from upstream_clients.errors import QuestionRefused
@@ -44,8 +44,7 @@ MAX_ROUNDS = 8
 """Most rounds of questions for one request. Clients give up after ten rounds. The next `wait` counts from 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Continued:
+class Continued(Struct, frozen=True):
     """State that a client of 2026-07-28 sends back with its answers.
 
     Attributes:

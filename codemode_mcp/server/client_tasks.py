@@ -26,12 +26,12 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
+from msgspec import Struct
 
 from codemode_mcp.audit.events import name_to_record, request_id
 from codemode_mcp.base.errors import CodeModeError, ShuttingDown
@@ -83,8 +83,7 @@ def not_declared() -> jsonrpc.JsonRpcError:
     )
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Struct):
     """A task that this process has seen. `created`: seconds since the epoch. `status`: the latest status."""
 
     created: float

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
+from msgspec.structs import replace
 
 from codemode_mcp import __version__
 from codemode_mcp.audit import Auditor, sizes

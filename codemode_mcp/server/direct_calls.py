@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from msgspec import Struct
 
 from codemode_mcp.audit import Auditor, sizes
 from codemode_mcp.audit.events import call_id
@@ -57,8 +58,7 @@ _ONLY_IN_TERMINAL: Final = (
 """The reason why a direct call is denied without asking its client."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A call to make.
 
     Attributes:
@@ -73,8 +73,7 @@ class Target:
     reads_apps: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The answer to a request that is a direct call.
 
     Attributes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec.structs import replace
 from pydantic import BaseModel, ValidationError
 
 from codemode_mcp.base.strict_json import join_surrogates, json_text

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from codemode_mcp.base.did_you_mean import nearest
 from codemode_mcp.base.errors import ProgramError
@@ -14,16 +15,14 @@ if TYPE_CHECKING:
     from codemode_mcp.base.settings import Language
 
 
-@dataclass(frozen=True, slots=True)
-class ExecArguments:
+class ExecArguments(Struct, frozen=True):
     """The arguments of an `exec`. If `language` is None, it is detected."""
 
     source: str
     language: Language | None
 
 
-@dataclass(frozen=True, slots=True)
-class WaitArguments:
+class WaitArguments(Struct, frozen=True):
     """The arguments of a `wait`."""
 
     run_id: str

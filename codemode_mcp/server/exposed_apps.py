@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import logging
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import anyio
+from msgspec.structs import replace
 
 from codemode_mcp.base.settings import UI_TOOLS, PolicyRules
 from codemode_mcp.base.strict_json import json_text

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
+
+from msgspec.structs import replace
 
 from codemode_mcp.base.did_you_mean import hint, nearest
 from codemode_mcp.base.errors import CodeModeError

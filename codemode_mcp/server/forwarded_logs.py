@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from msgspec import Struct
 
 from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.server.notifications import Outbox
@@ -255,8 +255,7 @@ class _Subscriber:
         self.outbox.put(params)
 
 
-@dataclass(slots=True, eq=False)
-class _Allowance:
+class _Allowance(Struct, eq=False):
     """The messages of one server for one client, at a limited rate.
 
     Attributes:

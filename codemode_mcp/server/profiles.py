@@ -8,10 +8,12 @@ gets the default, which sends a result in all forms that MCP has.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from fnmatch import translate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from codemode_mcp.base.settings import ExposeMode, ExposeSettings, ProfileOverride, ToolSettings, key_of
 from codemode_mcp.base.settings import Profile as Profile
@@ -219,8 +221,7 @@ MAX_TEXT: Final = 200
 """Longest name or version that is kept, in characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectedClient:
+class ConnectedClient(Struct, frozen=True):
     """A client as its `clientInfo` describes it."""
 
     name: str
@@ -239,8 +240,7 @@ class ConnectedClient:
         return ConnectedClient((name or "")[:MAX_TEXT], (version or "")[:MAX_TEXT], (protocol or "")[:MAX_TEXT])
 
 
-@dataclass(frozen=True, slots=True)
-class ClientActivity:
+class ClientActivity(Struct, frozen=True):
     """A client with the number and the time of its requests."""
 
     client: ConnectedClient

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
 
 from codemode_mcp.audit import Auditor, Redactor, set_level
 from codemode_mcp.base.config_path import command_option
@@ -70,8 +71,7 @@ TRANSFORM_SECONDS = 30.0
 """Timeout for the compilation of one TypeScript program."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(Struct, frozen=True, kw_only=True):
     """The parts of an application that programs and calls need.
 
     Attributes:

@@ -16,8 +16,10 @@ Three rules for the work in this module:
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.runs import store
@@ -32,8 +34,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.calls.outcome import MadeCall
 
 
-@dataclass(slots=True)
-class KnownRun:
+class KnownRun(Struct):
     """The knowledge of this process about a run that it has suspended or claimed.
 
     Attributes:
@@ -54,8 +55,7 @@ class KnownRun:
     missed_news: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedRun:
+class ClaimedRun(Struct, frozen=True):
     """A claimed run as it is stored.
 
     Attributes:

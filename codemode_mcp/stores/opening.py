@@ -7,13 +7,13 @@ import os
 import sys
 import time
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
 
 from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.base.settings import CodeModeSettings, StoreKind, StoreSettings
@@ -49,8 +49,7 @@ NETWORK_FILE_SYSTEMS: Final = frozenset(
 """File systems on which processes cannot share the memory that SQLite's write-ahead log needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedStore:
+class OpenedStore(Struct, frozen=True):
     """A store. Its database may not be open yet.
 
     Attributes:

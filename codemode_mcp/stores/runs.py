@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 from anyio.to_thread import run_sync
+from msgspec.structs import replace
 
 from codemode_mcp.base.errors import ProgramError, StoreUnavailable
 from codemode_mcp.runs.end_records import outcome_text, view_of, view_text

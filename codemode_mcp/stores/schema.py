@@ -10,11 +10,13 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.stores.work import Query, Work
@@ -213,8 +215,7 @@ class BadAddress(ValueError):
     """A URL that is not valid. The message shows nothing of the URL."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """The address of a database.
 
     Attributes:
@@ -282,8 +283,7 @@ def _hosts_are_plain(hosts: str) -> bool:
     return re.fullmatch(rf"{host}(,{host})*", hosts, re.ASCII) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True):
     """The lease of one process. Others consider the process alive for `valid` seconds after its last renewal.
 
     Others count from the time at which the database received the renewal. This process counts from the time at which

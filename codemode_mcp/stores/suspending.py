@@ -10,11 +10,12 @@ import hashlib
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from anyio.to_thread import run_sync
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.runs.end_records import view_of, view_text
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from codemode_mcp.stores.seal import Seal
 
 
-@dataclass(frozen=True, slots=True)
-class SealedRun:
+class SealedRun(Struct, frozen=True):
     """The sealed parts of a run."""
 
     snapshot: bytes
@@ -44,8 +44,7 @@ class SealedRun:
         return len(self.snapshot) + len(self.record)
 
 
-@dataclass(frozen=True, slots=True)
-class RunWrite:
+class RunWrite(Struct, frozen=True):
     """A run to be stored as suspended or checkpointed.
 
     Attributes:

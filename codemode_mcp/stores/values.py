@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import astuple, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.runs import values
@@ -157,8 +158,7 @@ class StoredValues:
         return opened
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """A sealed value to be stored."""
 
     put: values.Put
@@ -172,16 +172,14 @@ class _Entry:
         return values.size_of(self.put.key, self.put.text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Body:
+class _Body(Struct, frozen=True):
     """A sealed value as it is stored."""
 
     data: bytes
     characters: int
 
 
-@dataclass(slots=True)
-class _Usage:
+class _Usage(Struct):
     """The row of an owner in `keepers`, locked against changes by other processes.
 
     Attributes:

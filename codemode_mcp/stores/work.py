@@ -8,8 +8,9 @@ must have no effects except through its requests. Its SQL is valid in both SQLit
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
@@ -17,8 +18,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 Row = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """A statement, answered with the list of its rows.
 
     Attributes:
@@ -33,8 +33,7 @@ class Query:
     locks: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Alive:
+class Alive(Struct, frozen=True):
     """A request for those of these processes that are alive, answered with a set.
 
     Attributes:
@@ -44,8 +43,7 @@ class Alive:
     processes: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Notify:
+class Notify(Struct, frozen=True):
     """A request to notify all other processes that a run has changed, answered with None.
 
     The notification is sent when the work is committed.
@@ -54,8 +52,7 @@ class Notify:
     run: str
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
+class Now(Struct, frozen=True):
     """A request for the time in seconds since the epoch. In PostgreSQL, it is the time of the server's clock."""
 
 

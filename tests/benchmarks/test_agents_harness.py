@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from benchmarks.agents.statistics import (
 from benchmarks.agents.task import TASKS
 from benchmarks.agents.wire_forms import FORMS, Settings, Usage
 from tests.benchmarks.scripted_endpoint import ScriptedModel, serving
+from tests.values import replace
 
 pytestmark = pytest.mark.anyio
 BY_NAME = {task.name: task for task in TASKS}

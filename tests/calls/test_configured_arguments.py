@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -25,6 +24,7 @@ from codemode_mcp.runs.calls.dispatch import Dispatcher
 from codemode_mcp.runs.calls.outcome import CallEvents, Calling, CallRecord
 from codemode_mcp.sandbox.messages import Completion, ToolCall
 from tests.properties import examples
+from tests.values import replace
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Annotations, Question, Tool, ToolOutcome, UpstreamView

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from codemode_mcp.catalog.serialize import catalog_text, read_catalog
 from codemode_mcp.rules.policy.policy import Allow, Ask, Policy
 from codemode_mcp.rules.policy.rule_patterns import Effects
 from declarations.operations import OPERATIONS
+from tests.values import replace
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 SCHEMA = {"type": "object", "properties": {"owner": {"type": "string"}}, "required": ["owner"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -16,6 +15,7 @@ from codemode_mcp.catalog.serialize import catalog_hash, catalog_text, read_cata
 from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.rules.policy.rule_patterns import Effects
 from tests.properties import examples
+from tests.values import replace
 from upstream_clients.list_repair import read_tools
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 

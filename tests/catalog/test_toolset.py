@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 
 import anyio
 import pytest
@@ -21,6 +20,7 @@ from codemode_mcp.rules.policy.policy import Caller, Policy
 from codemode_mcp.runs.calls.dispatch import Dispatcher
 from codemode_mcp.runs.calls.outcome import Calling, CallRecord
 from codemode_mcp.sandbox.messages import Describe, ToolCall, ToolSearch
+from tests.values import replace
 from upstream_clients.tools import Annotations, Tool, ToolOutcome, UpstreamView
 
 SCHEMA = {"type": "object", "properties": {"owner": {"type": "string"}}, "required": ["owner"]}

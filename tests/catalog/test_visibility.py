@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from codemode_mcp.catalog.per_caller import build
 from codemode_mcp.program.mcp_uses import check_members
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.rules.policy.policy import Policy
+from tests.values import replace
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 READS = Annotations(read_only=True, open_world=False)

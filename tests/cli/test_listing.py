@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from codemode_mcp.cli.loading import unknown_server
 from codemode_mcp.config import Config
 from codemode_mcp.rules.policy.policy import Policy
 from codemode_mcp.rules.trust.service import Trust
+from tests.values import replace
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Tool, UpstreamView
 

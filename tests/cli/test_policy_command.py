@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from codemode_mcp.cli import app
 from codemode_mcp.rules.trust.comparison import ServerPins, baseline_of
 from codemode_mcp.rules.trust.pins_file import PinsFolder
 from codemode_mcp.rules.trust.views import listing_of
+from tests.values import replace
 from upstream_clients.listing import ListingCache
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Annotations, Tool, UpstreamView

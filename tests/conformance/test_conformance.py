@@ -6,7 +6,6 @@ This is a selection of the suite; `python -m tests.conformance.run --all` runs t
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from codemode_mcp.sandbox.engine import Engine, open_engine
 from tests.conformance.hosts import DONE
 from tests.conformance.run import CHANGED, RATES, Outcome, Places, failing, numbers
 from tests.conformance.suite import ARCHIVE, Case, cases, front_matter, selected
+from tests.values import replace
 
 
 @pytest.fixture(scope="module")

@@ -361,7 +361,6 @@ async def a_run_left_alone_for_too_long(folder: Path) -> Answer:
 
 
 DAMAGE = """
-from dataclasses import replace
 from codemode_mcp.runs.store import MemoryStore
 
 suspend = MemoryStore.suspend
@@ -376,6 +375,7 @@ MemoryStore.suspend = damage
 
 
 FAULT = """
+from tests.values import replace
 from codemode_mcp.runs.driver import Driver
 
 complete = Driver._complete

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from codemode_mcp.config.edit import backup_folder
 from tests.integration.harness import SECONDS, Session, counting, events, serve, until, write_config
 from tests.integration.http_harness import serve_http
+from tests.values import replace
 
 pytestmark = pytest.mark.anyio
 

@@ -8,13 +8,14 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from harness import SECONDS, SERVERS, Answer, Session, counting, events, http_server, serve, write_config
+
+from tests.values import replace
 
 pytestmark = pytest.mark.anyio
 

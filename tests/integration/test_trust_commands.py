@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from codemode_mcp.rules.trust.items import SERVER_KEY, item_of
 from codemode_mcp.rules.trust.pins_file import KINDS, PinsFolder
 from tests.integration.harness import SECONDS, SERVERS, cli, serve, write_config
 from tests.integration.terminal import terminal
+from tests.values import replace
 
 pytestmark = [
     pytest.mark.anyio,

@@ -4,7 +4,6 @@ import json
 import os
 import stat
 import sys
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from keyring.backend import KeyringBackend
 from keyring.backends import null
 from keyring.errors import PasswordDeleteError, PasswordSetError
 
+from tests.values import replace
 from upstream_clients import UpstreamSpec, token_store
 from upstream_clients.errors import StoreError
 from upstream_clients.spec import OAuthSettings

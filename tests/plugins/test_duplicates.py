@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -14,6 +13,7 @@ from codemode_mcp.catalog.plugins.api import HookAnswer
 from codemode_mcp.catalog.plugins.bundled import duplicates
 from codemode_mcp.catalog.plugins.bundled.duplicates import Duplicates
 from codemode_mcp.plugins import DenyCall, NoteCall, ToolCallEvent
+from tests.values import replace
 
 EVENT = ToolCallEvent(
     "mcp:git:push", "mcp", "json", {"branch": "main", "n": [1, {"b": 1, "a": 2}]}, "run_1", "me", None

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -20,6 +19,7 @@ from codemode_mcp.base.errors import PluginError, PolicyDenied, ProgramError
 from codemode_mcp.catalog.plugins import running
 from codemode_mcp.catalog.plugins.interception import MAX_TEXT, THREADS, Interceptors, Registered
 from codemode_mcp.plugins import ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
+from tests.values import replace
 from upstream_clients.tools import JsonObject
 
 EVENT = ToolCallEvent(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict, deque, namedtuple
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
@@ -31,6 +31,7 @@ from codemode_mcp.catalog.plugins.scopes import (
     read_input,
     read_scope,
 )
+from tests.values import replace
 
 TOOLS = ("list", "add", "close")
 GOOD = Namespace("issues", "tracker", "issues", "Issues of the team", ("list", "add"), lambda context: {})

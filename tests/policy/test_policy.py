@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import re
 import time
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from codemode_mcp.base.settings import PolicyContext, PolicyRules, ToolSettings
 from codemode_mcp.rules.policy.policy import SOURCES, Allow, Ask, Caller, Deny, Policies, Policy
 from codemode_mcp.rules.policy.rule_patterns import Effects, Rules, covers, matches
+from tests.values import replace
 from upstream_clients.tools import Annotations
 
 READS = Annotations(read_only=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from codemode_mcp.base.settings import (
@@ -17,6 +15,7 @@ from codemode_mcp.base.settings import (
 from codemode_mcp.rules.policy.policy import Caller
 from codemode_mcp.rules.policy.rule_patterns import Effects
 from codemode_mcp.rules.policy.unused_rules import UnusedRule, empty_contexts, idle_denials, out_of_reach, unused_rules
+from tests.values import replace
 from upstream_clients.tools import Annotations
 
 READS, WRITES = Effects.of(Annotations(read_only=True)), Effects.of(None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, Protocol
 
 import anyio
@@ -32,6 +31,7 @@ from codemode_mcp.runs.questions import Client, RunNotes, Way
 from codemode_mcp.runs.store import MemoryStore, RunStore
 from codemode_mcp.runs.values import MemoryValues, Values
 from codemode_mcp.sandbox.engine import Engine
+from tests.values import replace
 from upstream_clients.tools import JsonObject, Question, QuestionMethod, ToolSource
 
 OWNER = "somebody"

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, Literal
 
 import anyio
@@ -22,6 +21,7 @@ from codemode_mcp.runs.calls.outcome import Outcome
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import ToolCall
 from tests.runs.bench import OWNER, Bench, FakeClient, bench, ran, texts
+from tests.values import replace
 from tests.waiting import refusal, until
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast, get_args
@@ -38,6 +37,7 @@ from codemode_mcp.runs.views import Ledger, RunView
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, GuestError, NamespaceCall, Thrown, ToolCall
 from tests.runs.fake_plugins import FakePlugins
+from tests.values import replace
 
 CATALOG = build([], policy=None)  # type: ignore[arg-type]  # nothing is decided of no tools
 CALLER = Caller("owner", "http", "ann", frozenset({"b", "a"}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -25,6 +24,7 @@ from codemode_mcp.runs.rendering import (
     render_error,
 )
 from codemode_mcp.runs.values import ResultForm, StoredResult
+from tests.values import replace
 
 SETTINGS = ToolSettings()
 

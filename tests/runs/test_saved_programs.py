@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,6 +18,7 @@ from codemode_mcp.sandbox.messages import SaveProgram, ToolCall
 from tests.runs.bench import CALLER, OWNER, FakeClient, bench
 from tests.runs.saved_programs import DOUBLE, WORK, library
 from tests.runs.test_approvals import NO, YES
+from tests.values import replace
 from tests.waiting import refusal
 from upstream_clients.testing import ScriptedSource, SlowSource
 

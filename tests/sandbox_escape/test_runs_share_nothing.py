@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from codemode_mcp.sandbox.engine import Engine
 from tests.runs.bench import OWNER, Bench, bench
 from tests.sandbox.conftest import OpenCell
 from tests.sandbox_escape.reach import WALK
+from tests.values import replace
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,6 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.sandbox.images import Image
 from tests.runs.bench import OWNER, Bench, bench
 from tests.sandbox.conftest import OpenCell
+from tests.values import replace
 from upstream_clients.testing import ScriptedSource, text_result
 
 HEADER = 136

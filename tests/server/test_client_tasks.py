@@ -1,6 +1,6 @@
 """The states of tasks for clients, and the clients that know tasks."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal, cast
 
@@ -15,6 +15,7 @@ from codemode_mcp.server.client import knows_tasks
 from codemode_mcp.server.client_tasks import ClientTasks, Status, status_of
 from codemode_mcp.server.exchange import METHODS, TASK_METHODS
 from codemode_mcp.server.exposure.selection import Exposure
+from tests.values import replace
 from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.tools import Question
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from codemode_mcp.stores import suspending
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.work import Database, Query, Work
 from tests.stores.shared_database import Process, SharedDatabase
+from tests.values import replace
 from tests.waiting import answering
 
 ME = "stdio:me"

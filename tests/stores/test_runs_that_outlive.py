@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import anyio
@@ -24,6 +23,7 @@ from tests.runs.saved_programs import DOUBLE, WORK, library
 from tests.runs.test_polling import poll, poll_to_end, polling_client
 from tests.runs.test_questions import NO, YES, AskingSource
 from tests.stores.replicas import READ, SETTINGS, Replicas, answer, fast, slow, until_done
+from tests.values import replace
 from tests.waiting import answering, until
 from upstream_clients.testing import ScriptedSource
 

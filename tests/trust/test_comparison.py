@@ -1,6 +1,5 @@
 """Items held in each mode, first listings, and decisions of a person."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from codemode_mcp.rules.trust.comparison import (
     reject,
 )
 from codemode_mcp.rules.trust.items import ENTRY_KEY, Item, Kind, entry_item, item_of
+from tests.values import replace
 
 
 def tool(name: str, description: str = "", **schema: Any) -> Item:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -14,6 +13,7 @@ from codemode_mcp.rules.trust.comparison import Mode, ServerPins, accept, with_n
 from codemode_mcp.rules.trust.items import SERVER_KEY, item_of
 from codemode_mcp.rules.trust.pins_file import LockFile, PinsFolder
 from codemode_mcp.rules.trust.service import Trust
+from tests.values import replace
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Tool, UpstreamView
 

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from codemode_mcp.rules.trust import pins_file
 from codemode_mcp.rules.trust.comparison import Acceptance, Listing, ServerPins
 from codemode_mcp.rules.trust.items import Item, item_of
 from codemode_mcp.rules.trust.pins_file import PinsDamaged, PinsFolder, PinsUnavailable
+from tests.values import replace
 
 CREATE = item_of("tool", "create", {"name": "create", "inputSchema": {"type": "object", "maximum": 10**30}})
 CHANGED = item_of("tool", "create", {"name": "create", "description": "\ud800 and \u202e", "inputSchema": {}})
@@ -135,7 +135,7 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from dataclasses import replace
+from msgspec.structs import replace
 from pathlib import Path
 from codemode_mcp.rules.trust.comparison import ServerPins
 from codemode_mcp.rules.trust.pins_file import PinsFolder

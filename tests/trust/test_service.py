@@ -4,7 +4,6 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +18,7 @@ from codemode_mcp.rules.trust.comparison import Mode, Stale, accept
 from codemode_mcp.rules.trust.items import reference
 from codemode_mcp.rules.trust.pins_file import LockFile, PinsFolder
 from codemode_mcp.rules.trust.service import ListedKind, Trust
+from tests.values import replace
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 

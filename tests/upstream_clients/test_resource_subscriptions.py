@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import anyio
 import pytest
 
 from tests.integration.harness import npm_server
+from tests.values import replace
 from upstream_clients import UpstreamCallError, UpstreamSpec, UpstreamUnavailable, resource_state
 from upstream_clients.listing import ListingCache
 

@@ -2,7 +2,6 @@
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from codemode_mcp.rules.trust.items import tool_item
 from tests.declarations.schemas_and_values import CONSTANTS, NAMES, documents, meets_itself, values
 from tests.properties import examples
+from tests.values import replace
 from upstream_clients.list_repair import read_tools
 from upstream_clients.listing import ListingCache
 from upstream_clients.schema_relaxation import _by_rule, relax

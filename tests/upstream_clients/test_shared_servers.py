@@ -6,7 +6,6 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -15,6 +14,7 @@ from counted_processes import Processes, said
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.values import replace
 from upstream_clients import UpstreamPool, UpstreamSpec, UpstreamUnavailable
 from upstream_clients.environment import relevant
 from upstream_clients.errors import UpstreamClientError

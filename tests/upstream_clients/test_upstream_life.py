@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import anyio
 import pytest
 from fake_link import admitted
 
+from tests.values import replace
 from upstream_clients import (
     Asking,
     JsonObject,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import codecs
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from upstream_clients.openapi.arguments import Arguments, Credentials, read_arguments
 from upstream_clients.openapi.bodies import media_kind
@@ -52,8 +53,7 @@ _IDEMPOTENT: Final = _READ_ONLY | {"PUT", "DELETE"}
 _FORGOTTEN: Final = Converted({}, (), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tool:
+class _Tool(Struct, frozen=True):
     """The parts of an operation that its calls need.
 
     Neither the document nor its schemas, as they were before they were cut, stay in memory with it.
@@ -253,8 +253,7 @@ _MAX_HEADERS: Final = 30
 _NO_SECRETS: Final = Secrets(())
 
 
-@dataclass(frozen=True, slots=True)
-class ApiResponse:
+class ApiResponse(Struct, frozen=True):
     """An answer of an API.
 
     Attributes:
@@ -267,8 +266,7 @@ class ApiResponse:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(Struct, frozen=True):
     """The answers that an operation describes for success.
 
     Attributes:

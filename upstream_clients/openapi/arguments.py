@@ -13,8 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from upstream_clients.openapi.bodies import BASE64, FILE, MAX_MEMBERS, Body, Member, choose_content, is_file, members_of
 from upstream_clients.openapi.document import MAX_TEXT, PER_ARGUMENT, Document, UnsupportedError, plain_text, shown
@@ -51,8 +52,7 @@ METHOD_PARAMETER: Final = "_method"
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A parameter.
 
     Attributes:
@@ -73,8 +73,7 @@ class Parameter:
     is_reserved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(Struct, frozen=True):
     """The parameters and the body of an operation.
 
     Attributes:

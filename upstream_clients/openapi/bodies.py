@@ -7,9 +7,10 @@ import binascii
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote
+
+from msgspec import Struct
 
 from upstream_clients.openapi.document import Document, UnsupportedError, shown
 
@@ -35,8 +36,7 @@ _MAX_PARTS: Final = 100
 """Maximum number of schemas that one body is made of."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """A member of a body.
 
     Attributes:
@@ -50,8 +50,7 @@ class Member:
     is_file: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(Struct, frozen=True):
     """The body of an operation.
 
     Attributes:
@@ -149,8 +148,7 @@ def is_file(schema: Any, document: Document) -> bool:
     return _is_bytes(node) or (isinstance(node, dict) and node.get("contentEncoding") == "base64")
 
 
-@dataclass(slots=True)
-class Members:
+class Members(Struct):
     """The members of an object, as schemas of the document."""
 
     properties: dict[str, Any]

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import copy
 import time
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol, Self
 from urllib.parse import quote
 
 import anyio
 import httpx2
+from msgspec import Struct
 
 from upstream_clients.error_mapping import login_needed, more_rights_needed
 from upstream_clients.errors import LoginError
@@ -75,8 +75,7 @@ class NoAnswer(Exception):
         self.sent = sent
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(Struct, frozen=True):
     """The base address of an API, or of operations with a server of their own.
 
     Attributes:

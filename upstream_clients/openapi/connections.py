@@ -17,13 +17,13 @@ import ssl
 import zlib
 from collections.abc import AsyncIterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
 import h11
 import httpx2
+from msgspec import Struct
 
 from upstream_clients.eager import Reply
 from upstream_clients.fetch import resolve, resolve_permitted
@@ -405,8 +405,7 @@ async def _connect_to_first(addresses: list[str], port: int, options: dict[str, 
     return connected[0]
 
 
-@dataclass(slots=True)
-class _Exchange:
+class _Exchange(Struct):
     """A request whose answer is not complete yet.
 
     Attributes:

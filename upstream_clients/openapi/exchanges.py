@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 from urllib.parse import unquote, unquote_plus
 from urllib.request import getproxies
 
 import anyio.to_thread
 import httpx2
+from msgspec import Struct
+from msgspec.structs import replace
 
 from upstream_clients.direct import THREAD_BYTES
 from upstream_clients.fetch import NotPublic, may_be_public
@@ -62,8 +63,7 @@ class Address(NamedTuple):
         return self._replace(target=f"{path}?{'&'.join([*others, parameter])}")
 
 
-@dataclass(slots=True)
-class Outgoing:
+class Outgoing(Struct):
     """A request before it is sent. Credentials are added to its address and headers.
 
     Attributes:

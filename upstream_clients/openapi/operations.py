@@ -12,9 +12,11 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import quote, urljoin, urlsplit
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from upstream_clients.openapi.document import PER_OPERATION, BudgetError, Document, UnsupportedError, plain_text, shown
 from upstream_clients.openapi.next_request import origin_of
@@ -28,8 +30,7 @@ MAX_PATH: Final = 1_000
 MAX_DESCRIPTION: Final = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(Struct, frozen=True):
     """An operation that is no tool.
 
     Attributes:
@@ -41,8 +42,7 @@ class Skipped:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """An operation as the document describes it.
 
     Attributes:
@@ -286,8 +286,7 @@ _PLAIN_ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]{1,255}|\[[0-9a-f:.]{
 """An origin that all readers of addresses read in the same way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
+class Addresses(Struct, frozen=True):
     """The addresses by which the place of each operation is decided.
 
     A document decides the path of an operation, and never its origin: that is the one of the base address, or one that

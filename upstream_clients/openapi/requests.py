@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct
 
 from upstream_clients.openapi import bodies
 from upstream_clients.openapi.arguments import METHOD_PARAMETER, Arguments, Parameter
@@ -26,8 +27,7 @@ MAX_TARGET: Final = 60_000
 """Maximum length of path and query. Servers accept less."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApiRequest:
+class ApiRequest(Struct, frozen=True):
     """A request without credentials.
 
     Attributes:

@@ -14,9 +14,10 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
+
+from msgspec import Struct
 
 from upstream_clients.openapi import document as documents
 from upstream_clients.schema_relaxation import with_null
@@ -38,8 +39,7 @@ _ONLY_IN_REQUESTS: Final = frozenset(
 """Keywords that say nothing to a program that reads an answer. Without them, more members fit into a schema."""
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
+class Converted(Struct, frozen=True):
     """A schema of JSON Schema.
 
     Attributes:

@@ -21,7 +21,6 @@ import os
 import re
 import stat
 import time
-from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -29,6 +28,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import anyio
 import anyio.to_thread
 import httpx2
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from upstream_clients.backoff import Backoff
 from upstream_clients.errors import LoginError, UpstreamCallError
@@ -71,8 +72,7 @@ _VALIDATOR: Final = re.compile(r"[!-~][ -~]{0,500}")
 """A value that is sent back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """A document, as its server has sent it.
 
     Attributes:
@@ -465,8 +465,7 @@ def unreadable(spec: UpstreamSpec, error: LoginError) -> UpstreamCallError:
     return _unusable(spec, f"the OpenAPI document {spec.document!r} cannot be read: {error}")
 
 
-@dataclass(frozen=True, slots=True)
-class ApiReport:
+class ApiReport(Struct, frozen=True):
     """The document of one API.
 
     Attributes:

@@ -25,7 +25,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -322,8 +321,7 @@ class OtherFormat(NotReadable):
     """An error for a recording in the format of another version."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """A recording that was read.
 
     Attributes:

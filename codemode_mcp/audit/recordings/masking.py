@@ -17,10 +17,10 @@ import json
 import re
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from codemode_mcp.audit.recordings import format as recorded
 from codemode_mcp.sandbox.messages import RequestMessage, Thrown

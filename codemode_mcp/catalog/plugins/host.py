@@ -13,12 +13,14 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.errors import PluginError
 from codemode_mcp.base.settings import PluginSettings
@@ -82,8 +84,7 @@ class _CallerTools:
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _OfferedTool:
+class _OfferedTool(Struct, frozen=True, eq=False):
     tool: CheckedTool
     offered: OfferedTool
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import anyio
+from msgspec import Struct
 
 from codemode_mcp.base.errors import PluginError, PolicyDenied, ProgramError
 from codemode_mcp.base.strict_json import json_text
@@ -70,8 +71,7 @@ class Registered:
         return _any_matches(self.declared, tool_id) and (own or _any_matches(self.granted, tool_id))
 
 
-@dataclass(frozen=True, slots=True)
-class _ToolInterceptors:
+class _ToolInterceptors(Struct, frozen=True):
     """The hooks and middleware for the calls of one tool.
 
     Attributes:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
+from msgspec import Struct
 
 from codemode_mcp.base.did_you_mean import nearest
 from codemode_mcp.base.errors import PluginError
@@ -229,8 +230,7 @@ MAX_PATTERNS = 1_000
 _PATTERN = re.compile(r"[^\s\x00-\x1f]{1,500}")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ToolGroup:
+class ToolGroup(Struct, frozen=True, eq=False):
     """The tools of one factory.
 
     Attributes:
@@ -244,8 +244,7 @@ class ToolGroup:
     fixed: CheckedTool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Intercept:
+class Intercept(Struct, frozen=True):
     """A hook or a middleware.
 
     Attributes:
@@ -256,8 +255,7 @@ class Intercept:
     tools: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Plugin(Owner):
+class Plugin(Owner, frozen=True, eq=False):
     """A loaded plugin.
 
     Attributes:

@@ -13,11 +13,11 @@ import traceback
 import types
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
+from msgspec import Struct
 
 from codemode_mcp.base.errors import PluginError
 from codemode_mcp.catalog.plugins.api import ToolError
@@ -132,8 +132,7 @@ class TimedOutError(Exception):
     """The time limit has passed, and the code was cancelled."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Owner:
+class Owner(Struct, frozen=True, eq=False):
     """The plugin whose code runs, also in hooks and before it is loaded.
 
     Attributes:

@@ -13,7 +13,6 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -21,6 +20,8 @@ from fractions import Fraction
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from codemode_mcp.base.strict_json import MAX_SAFE_INTEGER, join_surrogates, json_text
 from codemode_mcp.base.text import quoted
@@ -46,8 +47,7 @@ MAX_DECLARED: Final = 200
 MAX_KEY: Final = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """The scope of a namespace for a run.
 
     Attributes:
@@ -311,8 +311,7 @@ _OTHER_GLOBALS: Final = frozenset(("global", "self", "window", "document", "proc
 """Names that are not defined in programs, but that libraries probe for to detect their environment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Namespace:
+class Namespace(Struct, frozen=True):
     """A registered namespace.
 
     Attributes:

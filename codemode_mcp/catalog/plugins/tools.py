@@ -7,9 +7,10 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from codemode_mcp.catalog.plugins.api import PluginTool, ToolError
 from codemode_mcp.catalog.plugins.running import describe_error
@@ -45,8 +46,7 @@ class NotJson(Exception):
     """A value has no JSON form. The message shows nothing of the value."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CheckedTool:
+class CheckedTool(Struct, frozen=True, eq=False):
     """A tool that was checked and can be called.
 
     Attributes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 import anyio
+from msgspec import Struct
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.catalog.saved_programs.program_file import default_function, exports_type
@@ -27,8 +27,7 @@ _VARIABLE: Final = "$$main"
 """The variable for a function without a name of its own. With `=` it is as long as `default`."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledProgram:
+class CompiledProgram(Struct, frozen=True):
     """A saved program for the guest.
 
     Attributes:

@@ -6,12 +6,12 @@ import logging
 import os
 import re
 import stat
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
 
 from codemode_mcp.catalog.saved_programs import saved_program
 from upstream_clients.private_files import belongs_to_another
@@ -37,8 +37,7 @@ FolderState = tuple[tuple[str, int, int, int, int], ...] | None
 """Numbers that change when a file of the folder changes; None if there is no folder."""
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(Struct, frozen=True):
     """The saved programs of one folder, as they were read.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from codemode_mcp.base.did_you_mean import nearest
 from codemode_mcp.base.strict_json import parse_json
@@ -34,8 +35,7 @@ NO_INPUT: Final[JsonObject] = {"type": "object", "properties": {}, "additionalPr
 """The schema of a function without a parameter."""
 
 
-@dataclass(frozen=True, slots=True)
-class DefaultFunction:
+class DefaultFunction(Struct, frozen=True):
     """The function that a file exports.
 
     Attributes:

@@ -9,10 +9,11 @@ import hashlib
 import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.paths import state_dir
 from codemode_mcp.catalog.saved_programs.folder import name_of, program_files, read_text
@@ -38,8 +39,7 @@ class StateUnavailable(Exception):
     """Error for a file that cannot be read or written. The message says why, and names the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramState:
+class ProgramState(Struct, frozen=True):
     """The files of one configuration.
 
     Attributes:
@@ -162,8 +162,7 @@ class NotWritten(Exception):
     """Error for a file that cannot be written or removed. The message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class PresentFile:
+class PresentFile(Struct, frozen=True):
     """The file of a program, as it is now.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from declarations.untrusted_text import HIDDEN
@@ -40,8 +41,7 @@ _DEVICES: Final = re.compile("con|prn|aux|nul|(?:com|lpt)[0-9]", re.IGNORECASE)
 """Names of devices of Windows, whatever follows after a dot."""
 
 
-@dataclass(frozen=True, slots=True)
-class SavedProgram:
+class SavedProgram(Struct, frozen=True):
     """A file with one function that programs can call as `programs.<name>(input)`.
 
     Attributes:
@@ -82,8 +82,7 @@ class SavedProgram:
         return file_name(self.name, self.language)
 
 
-@dataclass(frozen=True, slots=True)
-class FileProblem:
+class FileProblem(Struct, frozen=True):
     """The reason why a file of the folder is not a saved program.
 
     Attributes:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from codemode_mcp.base.text import one_line
 from codemode_mcp.program.syntax import from_utf16_units, parse, text_of, utf16_units
@@ -351,8 +352,7 @@ _PARAM_NAME = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(Struct, frozen=True):
     """One tag of a doc comment.
 
     Attributes:
@@ -366,8 +366,7 @@ class Tag:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class DocComment:
+class DocComment(Struct, frozen=True):
     """A doc comment.
 
     Attributes:
@@ -381,8 +380,7 @@ class DocComment:
         return next((tag for tag in self.tags if tag.name in names), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Param:
+class Param(Struct, frozen=True):
     """A tag `@param`.
 
     Attributes:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 import anyio.to_thread
+from msgspec.structs import replace
 
 from codemode_mcp.catalog.saved_programs import program_state, versions
 from codemode_mcp.catalog.saved_programs.program_state import ProgramState, StateUnavailable

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.catalog.saved_programs.saved_program import file_name
@@ -33,8 +35,7 @@ _TOOLS: Final = re.compile(r"(?<![\w$.])tools(?![\w$])")
 """The global by which a program reaches tools of plugins, whose names may be computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Struct, frozen=True):
     """The names in a text.
 
     Attributes:
@@ -46,8 +47,7 @@ class Names:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class UsedTool:
+class UsedTool(Struct, frozen=True):
     """A tool that a program uses, with its definition at one time.
 
     Attributes:
@@ -71,8 +71,7 @@ Definition = tuple[str, "Tool"]
 What = Literal["other", "new", "gone", "changed", "text_changed"]
 
 
-@dataclass(frozen=True, slots=True)
-class DefinitionChange:
+class DefinitionChange(Struct, frozen=True):
     """A difference between the definition to which a version is pinned and the present one.
 
     Attributes:
@@ -184,8 +183,7 @@ BY_FILE: Final = "a person, in the file"
 """The author of a version that was found in the folder."""
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """One version of a saved program.
 
     Attributes:
@@ -208,8 +206,7 @@ class Version:
     run: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """The versions of one program, the oldest first.
 
     Attributes:
@@ -284,8 +281,7 @@ MAX_REJECTED: Final = 500
 Status = Literal["proposed", "saved", "rejected"]
 
 
-@dataclass(frozen=True, slots=True)
-class Author:
+class Author(Struct, frozen=True):
     """The origin of a proposal.
 
     Attributes:
@@ -305,8 +301,7 @@ class Author:
         return f"{self.principal or 'an unnamed caller'}{' over HTTP' if self.kind == 'http' else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """A program that waits for a person.
 
     Attributes:
@@ -332,8 +327,7 @@ class Proposal:
         return file_name(self.name, self.language)
 
 
-@dataclass(frozen=True, slots=True)
-class Proposals:
+class Proposals(Struct, frozen=True):
     """All proposals for one configuration.
 
     Attributes:

@@ -13,13 +13,14 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import resources
 from itertools import islice
 from operator import add, mul
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
 
 from codemode_mcp.catalog.search import Found, index
 
@@ -102,8 +103,7 @@ class Meaning(Protocol):
         """Return a comparison of requests with these texts. `texts` is called when their vectors are made."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """One found tool.
 
     Attributes:

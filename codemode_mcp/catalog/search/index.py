@@ -15,11 +15,12 @@ import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
 from itertools import chain
 from typing import Final
+
+from msgspec import Struct
 
 MAX_REQUEST_WORDS: Final = 40
 """Maximum number of words of a request that are ranked."""
@@ -47,8 +48,7 @@ MAX_WITH_PAIR: Final = 1_000
 """Maximum number of stems with the same pair of letters that are candidates for a correction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """Weight of a field of the documents.
 
     Attributes:
@@ -349,8 +349,7 @@ MAX_GAP: Final = 3
 """Maximum number of other words between the words of a phrase, as in "throw the old mail away"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """A phrase found in a request.
 
     Attributes:

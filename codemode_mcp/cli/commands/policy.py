@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from codemode_mcp.cli.messages import print_json, say_line, stop, stop_line
 from codemode_mcp.cli.options import ConfigOption, JsonOption, TrajectoryOption
@@ -108,7 +108,7 @@ def log(
     as_json: JsonOption = False,
 ) -> None:
     """Show who decided what and why, from the trajectory, newest first."""
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     from codemode_mcp.audit.trajectory_files import decisions_in, moment
     from codemode_mcp.base.display import table

@@ -9,12 +9,12 @@ import os
 import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
+from msgspec import Struct
 
 from codemode_mcp.cli.command_service import read_tools
 from codemode_mcp.cli.messages import say, stop
@@ -178,8 +178,7 @@ _DEVICES: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])
 _DECLARATIONS: Final = re.compile(r"codemode-mcp\.schema\.json|(?!\.)[^/\\]+\.d\.ts|mcp/(?!\.)[^/\\]+\.d\.ts")
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFolder:
+class WrittenFolder(Struct, frozen=True):
     """The effects of writing a folder. Paths are relative to it, with `/`.
 
     Attributes:

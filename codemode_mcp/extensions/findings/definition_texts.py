@@ -13,8 +13,10 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.extensions.findings.finding_rules import Wording, known_words
 from codemode_mcp.rules.trust.text_diff import look_alikes
@@ -44,8 +46,7 @@ _LONG_NAME: Final = re.compile(r"[A-Za-z]{1,30}(?:[_-]{1,3}[A-Za-z0-9]{1,30}){3,
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """One string of a definition."""
 
     where: str

@@ -18,9 +18,10 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, get_args
 from urllib.parse import unquote
+
+from msgspec import Struct, field
 
 from codemode_mcp.extensions.findings import finding_rules
 from codemode_mcp.extensions.findings.definition_texts import (
@@ -297,8 +298,7 @@ _TextKey = tuple[str, bool]
 _Context = tuple[bool, bool, frozenset[str], frozenset[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """The first part of a text that a rule finds something in.
 
     Attributes:
@@ -311,8 +311,7 @@ class Mark:
     is_wording: bool
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Struct):
     """A remembered text: the names in it, and its marks by the context that they depend on."""
 
     words: frozenset[str]

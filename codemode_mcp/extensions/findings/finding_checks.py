@@ -10,9 +10,10 @@ import functools
 import math
 import re
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from codemode_mcp.extensions.findings.definition_texts import (
     MAX_EXCERPT,
@@ -63,8 +64,7 @@ _LONGEST: Final = 4
 _WORDS_OF_LENGTH: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """The weights of the file."""
 
     at_least: float
@@ -81,8 +81,7 @@ def weights() -> Weights:
     return Weights(at_least=data["at_least"], start=data["start"], of=of)
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(Struct, frozen=True):
     """One to three sentences of one text, with what is weighed in them."""
 
     start: int
@@ -197,8 +196,7 @@ _CALLED: Final = re.compile(r"(?:['\"]([\w-]{3,40})['\"] (?:mcp )?(?:tool|functi
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s|\n")
 
 
-@dataclass(frozen=True, slots=True)
-class ReadText:
+class ReadText(Struct, frozen=True):
     """One text of a definition, as the rules read it."""
 
     folded: FoldedTexts
@@ -207,8 +205,7 @@ class ReadText:
     """The names of the tools of other servers that are no names of the definition itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(Struct, frozen=True):
     """A definition with what is known about it."""
 
     kind: str

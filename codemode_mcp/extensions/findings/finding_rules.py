@@ -9,9 +9,10 @@ import re
 import sys
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from codemode_mcp.rules.trust.items import Severity
@@ -48,8 +49,7 @@ CHARACTERS: Final = (45, 90)
 """Distances in characters within which rules want classes to meet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Meeting:
+class Meeting(Struct, frozen=True):
     """Classes that have to meet."""
 
     classes: int
@@ -73,8 +73,7 @@ def meeting(text: str) -> Meeting:
     return Meeting(classes, unit, within)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tables:
+class _Tables(Struct, frozen=True):
     bits: Mapping[str, int]
     """The bit of each class. The next bit is that of the class negated."""
     words: Mapping[str, int]
@@ -169,8 +168,7 @@ def words_in(text: str) -> frozenset[str]:
     return frozenset(_QUOTED.findall(text))
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSentence:
+class ReadSentence(Struct, frozen=True):
     """One sentence, by its words."""
 
     classes: Sequence[tuple[int, int]]
@@ -409,8 +407,7 @@ class Wording:
         return not any(map(words.isdisjoint, self.needs))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """One rule of the file."""
 
     id: str

@@ -9,13 +9,13 @@ import subprocess
 import sys
 import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -149,8 +149,7 @@ MAX_LOGINS: Final = 8
 """Maximum number of logins at the same time."""
 
 
-@dataclass(slots=True)
-class Login:
+class Login(Struct):
     """One login.
 
     Attributes:

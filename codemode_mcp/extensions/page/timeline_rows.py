@@ -6,9 +6,10 @@ import html
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
+
+from msgspec import Struct
 
 from codemode_mcp.audit.trajectory_files import Bar, Call, Scale, Trace, duration, moment, size, svg_number
 from codemode_mcp.base.display import plain
@@ -23,8 +24,7 @@ _WIDTH: Final = 1000
 """Width of the drawing, in units of the SVG."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One request, call, or group of calls.
 
     Attributes:
@@ -42,8 +42,7 @@ class Row:
     input: str
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """A time on the axis. `at`: its position from 0 to 1."""
 
     at: float

@@ -9,12 +9,12 @@ import re
 import shlex
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import anyio
 import typer
+from msgspec import Struct
 
 from codemode_mcp.cli.command_service import read_program
 from codemode_mcp.cli.loading import programs_folder
@@ -328,8 +328,7 @@ def _write_junit(path: Path, results: list[TestResult]) -> None:
 _RUN = re.compile(r"run_[A-Za-z0-9_-]{4,80}")
 
 
-@dataclass(frozen=True, slots=True)
-class DraftSource:
+class DraftSource(Struct, frozen=True):
     """A program of which a saved program is made.
 
     Attributes:

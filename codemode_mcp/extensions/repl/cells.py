@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from msgspec import Struct
 
 from codemode_mcp.catalog.saved_programs.saved_program import OF_REPL
 from codemode_mcp.program.syntax import from_utf16_units, parse, utf16_units, words
@@ -50,8 +51,7 @@ _ENDINGS: Final = (" x", " {}", " (0)", " while (0)", " : x")
 """Texts that complete the beginning of a statement."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """A command `.name rest`."""
 
     name: str
@@ -183,8 +183,7 @@ class Token(NamedTuple):
     closed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(Struct, frozen=True):
     """The tokens of a text.
 
     Attributes:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.display import plain
 from codemode_mcp.extensions.repl.cells import COMMANDS, Token, scan
@@ -36,8 +38,7 @@ _KEYWORDS: Final = (
 _DECLARING: Final = frozenset(("const", "let", "var", "function", "class"))
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(Struct, frozen=True):
     """One completion.
 
     Attributes:
@@ -142,8 +143,7 @@ def _files(partial: str, start: int, words: Vocabulary) -> list[Completion]:
     return _plain(partial, start, parts, "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Argument:
+class _Argument(Struct, frozen=True):
     """A position in the arguments of a tool call.
 
     Attributes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
 
 from codemode_mcp.base.display import plain
 from codemode_mcp.base.text import clip, one_line
@@ -32,8 +33,7 @@ _SHORT: Final = 60
 """Maximum number of characters of a type or a value in a description."""
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(Struct, frozen=True):
     """A name with its description.
 
     Attributes:
@@ -45,8 +45,7 @@ class Name:
     entry: Entry | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
+class Vocabulary(Struct, frozen=True):
     """The names that can be completed.
 
     Attributes:

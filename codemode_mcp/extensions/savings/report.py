@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from codemode_mcp.audit.trajectory_files import moment, size
 from codemode_mcp.base.display import columns, counted, padded, plain
@@ -28,8 +30,7 @@ _KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """The contents of the report.
 
     Attributes:
@@ -383,8 +384,7 @@ QUERY_BYTES: Final = 40
 """Bytes of the arguments of a search."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModeCosts:
+class ModeCosts(Struct, frozen=True):
     """The bytes that a model would have read for all tasks, by mode.
 
     Attributes:

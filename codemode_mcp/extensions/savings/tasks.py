@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from codemode_mcp.audit.events import mapping, number, text
 from codemode_mcp.base.text import utf8_size
@@ -36,8 +38,7 @@ _NOT_DIRECT: Final = ("core:", "client:", "program:")
 """Prefixes of the ids of what does not exist in direct calling. The calls of a saved program count themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """One run, or one request that started no run. Sizes are in bytes.
 
     Attributes:
@@ -99,8 +100,7 @@ class Task:
         return self.direct - self.through
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
+class Tasks(Struct, frozen=True):
     """The tasks of a trajectory.
 
     Attributes:
@@ -134,8 +134,7 @@ class Tasks:
         return tuple(task for task in self.all if task.saved < 0)
 
 
-@dataclass(slots=True)
-class _Request:
+class _Request(Struct):
     began: float
     kind: str
     run: str = ""
@@ -153,8 +152,7 @@ class _Request:
         return self.sent is not None and (self.shown is not None or not self.answered)
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     first: float
     """Unix seconds of the first event of the run."""
     began: float | None = None
@@ -321,8 +319,7 @@ _HINTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Weight:
+class Weight(Struct, frozen=True):
     """The sizes of some tools, in bytes.
 
     Attributes:
@@ -341,8 +338,7 @@ class Weight:
         return Weight(*(mine + others for mine, others in zip(astuple(self), astuple(other), strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(Struct, frozen=True):
     """One server, with its sizes if it is added to a client directly.
 
     Attributes:
@@ -357,8 +353,7 @@ class Server:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Exposure:
+class Exposure(Struct, frozen=True):
     """The sizes of all servers, and of `exec` and `wait`.
 
     Attributes:

@@ -16,12 +16,12 @@ import tempfile
 import threading
 import time
 import weakref
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
+from msgspec import Struct
 
 from codemode_mcp.base.installation import install_command
 from codemode_mcp.base.paths import vectors_dir
@@ -64,8 +64,7 @@ class Unavailable(Exception):
     """The extra is not installed, incomplete, or does not run on this machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedFile:
+class PinnedFile(Struct, frozen=True):
     """A file of an installed package, with its hash."""
 
     distribution: str

@@ -80,7 +80,7 @@ def add(
 
     Secrets are kept in the system keyring, or without one in files that only you can read.
     """
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from codemode_mcp.cli.deciding import require_person
     from codemode_mcp.extensions.setup.adding.documents import with_auth

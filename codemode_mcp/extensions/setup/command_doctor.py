@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import anyio
 import typer
+from msgspec.structs import replace
 
 from codemode_mcp.base.text import listed
 from codemode_mcp.cli.loading import load, log_filter, logging_of, plugins_on_stderr

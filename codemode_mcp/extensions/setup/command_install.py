@@ -6,11 +6,11 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
+from msgspec.structs import replace
 
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.base.paths import config_dir, data_dir

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
 
 from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.extensions.type_check.compiler import CompilerFailed
@@ -65,8 +65,7 @@ MAX_CHARACTERS: Final = 200_000
 """Maximum length of a program that is checked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """The result of a check.
 
     Attributes:

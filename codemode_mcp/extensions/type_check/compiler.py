@@ -10,11 +10,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.program import npm_package
@@ -31,8 +31,7 @@ _OF_LANGUAGE: Final = re.compile(r"package/lib/(lib\.(?!dom|webworker|scripthost
 """The declarations of the language. Programs have neither the globals of browsers nor those of Windows Script Host."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compiler:
+class Compiler(Struct, frozen=True):
     """A compiler that may be executed.
 
     Attributes:

@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from codemode_mcp.program.syntax import span_of
 
 if TYPE_CHECKING:
@@ -47,8 +49,7 @@ _MAX_TEXT: Final = 50_000
 """Maximum length of a message that is judged."""
 
 
-@dataclass(frozen=True, slots=True)
-class TypeProblem:
+class TypeProblem(Struct, frozen=True):
     """One type error of a program.
 
     Attributes:

@@ -6,12 +6,12 @@ Nothing of a program runs. Servers whose tool lists are kept are not started.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
 
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.base.paths import cache_dir
@@ -43,8 +43,7 @@ CONNECT_SECONDS: Final = 30.0
 """Timeout for connecting servers whose tools are unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedFiles:
+class CheckedFiles(Struct, frozen=True):
     """The result of a check of some files.
 
     Attributes:

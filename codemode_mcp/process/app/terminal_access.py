@@ -11,11 +11,11 @@ import subprocess
 import sys
 import time
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from msgspec.structs import asdict
 
 from codemode_mcp import __version__
 from codemode_mcp.server.profiles import KEYS, ConnectedClients, override_of, profile_json, profile_of

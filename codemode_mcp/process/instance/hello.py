@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from codemode_mcp.base.settings import LogLevel
+from codemode_mcp.base.settings import LogLevel  # noqa: TC001 - msgspec reads it
 
 Code = Literal["leaving", "version", "private", "invalid_config", "not_confirmed", "failed"]
 """The reason of a refusal, for the relay."""

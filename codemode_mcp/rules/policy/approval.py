@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
 
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.base.strict_json import json_text
@@ -28,8 +29,7 @@ Remember = Literal["no", "run", "always"]
 later programs."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalRequest:
+class ApprovalRequest(Struct, frozen=True):
     """One call that waits for a person.
 
     Attributes:
@@ -55,8 +55,7 @@ AT_PAGE: Final = "a person at the page"
 """The sources of decisions of a person, for records."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The decision on one call.
 
     Attributes:
@@ -101,8 +100,7 @@ async def remember_approval(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalQuestion:
+class ApprovalQuestion(Struct, frozen=True):
     """A question of this server to the user. Questions of upstream servers are `upstream_clients.tools.Question`.
 
     Attributes:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
 
 from codemode_mcp.rules.policy.policy import Caller, is_among
 from codemode_mcp.rules.policy.rule_patterns import glob_pattern
@@ -40,8 +41,7 @@ MIN_SECONDS: Final = 0.001
 _UNITS: Final[tuple[Unit, ...]] = ("calls", "bytes", "running_ms")
 
 
-@dataclass(frozen=True, slots=True)
-class UsedUp:
+class UsedUp(Struct, frozen=True):
     """The reason why a call does not fit into a budget.
 
     Attributes:
@@ -57,8 +57,7 @@ class UsedUp:
     opens_in: float
 
 
-@dataclass(frozen=True, slots=True)
-class AccountView:
+class AccountView(Struct, frozen=True):
     """The amounts of one account in the window, for people."""
 
     budget: BudgetSettings

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
+from msgspec import Struct
+
 from codemode_mcp.base.settings import PolicyContext, PolicyRules, ToolSettings
 from codemode_mcp.rules.policy.rule_patterns import (
     NO_EFFECTS,
@@ -29,20 +31,17 @@ if TYPE_CHECKING:
     from upstream_clients.tools import Annotations
 
 
-@dataclass(frozen=True, slots=True)
-class Allow:
+class Allow(Struct, frozen=True):
     """The decision that a call may be made."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deny:
+class Deny(Struct, frozen=True):
     """The decision that a call must not be made."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """The decision that a person has to approve a call."""
 
     reason: str

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import asdict, replace
 from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import asdict, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

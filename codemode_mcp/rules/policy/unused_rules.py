@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from codemode_mcp.base.did_you_mean import nearest
 from codemode_mcp.rules.policy.policy import Caller, Deny, Policies, Policy, belongs, restricting_ids
@@ -40,8 +41,7 @@ _ABOUT_ONE_SERVER = re.compile(r"mcp:([^:*?]+):([^/]+)")
 _UNKNOWN = Effects.of(None)
 
 
-@dataclass(frozen=True, slots=True)
-class UnusedRule:
+class UnusedRule(Struct, frozen=True):
     """An unused rule.
 
     Attributes:
@@ -213,8 +213,7 @@ def _possible_callers(tools: ToolSettings, http: HttpSettings, operator: Caller)
         yield Caller(None, "http")
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """The decision about one tool for one kind of caller.
 
     Attributes:

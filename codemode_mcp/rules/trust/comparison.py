@@ -8,8 +8,10 @@ server is then held.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from codemode_mcp.rules.trust.items import ENTRY_KEY, Item, Key, Kind
 from declarations.names import identifiers
@@ -24,8 +26,7 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 Status = Literal["accepted", "text_changed", "changed", "new", "removed", "rejected"]
 
 
-@dataclass(frozen=True, slots=True)
-class Acceptance:
+class Acceptance(Struct, frozen=True):
     """One accepted item.
 
     Attributes:
@@ -38,8 +39,7 @@ class Acceptance:
     at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """The latest listing of a server that was seen.
 
     Attributes:
@@ -59,8 +59,7 @@ class Listing:
         return {key: item.digest for key, item in self.items.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class ServerPins:
+class ServerPins(Struct, frozen=True):
     """The pins of one server.
 
     Attributes:
@@ -94,8 +93,7 @@ class Stale(Exception):
         self.key = key
 
 
-@dataclass(frozen=True, slots=True)
-class ItemReport:
+class ItemReport(Struct, frozen=True):
     """The comparison of one item.
 
     Attributes:

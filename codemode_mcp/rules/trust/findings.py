@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, get_args
+
+from msgspec import Struct, field
 
 from codemode_mcp.extension_points import first
 from codemode_mcp.rules.trust.items import Finding, Item, Key, Severity, without_request
@@ -28,8 +29,7 @@ MAX_EXAMPLES: Final = 3
 """Maximum number of findings of one rule that are shown in full."""
 
 
-@dataclass(frozen=True, slots=True)
-class FindingGroup:
+class FindingGroup(Struct, frozen=True):
     """The findings of one rule, each with its item."""
 
     found: Sequence[tuple[ItemReport, Finding]]
@@ -56,8 +56,7 @@ def grouped(found: Iterable[tuple[ItemReport, Finding]]) -> list[FindingGroup]:
     return sorted(map(FindingGroup, groups.values()), key=lambda group: order.index(group.first.severity))
 
 
-@dataclass(slots=True)
-class Examples:
+class Examples(Struct):
     """The findings that are shown in full, while the items of a server are shown one after the other."""
 
     every: list[tuple[ItemReport, Finding]] = field(default_factory=list)

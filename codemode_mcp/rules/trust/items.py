@@ -22,6 +22,8 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote
 
+from msgspec import Struct
+
 from upstream_clients.list_repair import HINTS, without_metadata
 from upstream_clients.schema_repair import BY_NAME, LISTS, NEGATIVE, POSITIVE
 
@@ -64,8 +66,7 @@ Severity = Literal["high", "medium", "low"]
 """The gravest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One part of a definition that a person should look at."""
 
     rule: str

@@ -15,10 +15,11 @@ import logging
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.base.strict_json import Form, parse_json
@@ -46,8 +47,7 @@ class PinsDamaged(PinsUnavailable):
     """Error for a file that is not as this version writes it. A person may replace it by accepting items."""
 
 
-@dataclass(frozen=True, slots=True)
-class PinsFolder:
+class PinsFolder(Struct, frozen=True):
     """The files with the pins of one configuration file.
 
     Attributes:
@@ -431,8 +431,7 @@ class LockFileMissing(LockFileError):
     """Error for a lock file that does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class LockFile:
+class LockFile(Struct, frozen=True):
     """The accepted items of servers, without their definitions, by the names of the servers.
 
     Attributes:

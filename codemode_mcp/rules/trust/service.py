@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, Literal
@@ -22,6 +21,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from codemode_mcp.audit.events import Auditor, name_to_record
 from codemode_mcp.rules.trust import comparison, pins_file
@@ -66,8 +67,7 @@ _MAX_RECORDED: Final = 200
 """Maximum number of held items of one listing that are recorded as events."""
 
 
-@dataclass(slots=True)
-class _Server:
+class _Server(Struct):
     """The state of one server.
 
     Attributes:

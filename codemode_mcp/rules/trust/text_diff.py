@@ -16,12 +16,13 @@ import tomllib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct
 
 from codemode_mcp.rules.trust.items import canonical_json
 from declarations.untrusted_text import count_blanks, escape_look_alikes, escape_misleading, json_escape
@@ -78,8 +79,7 @@ _WORD: Final = re.compile(r"\w+|[^\S\n]+|\n|[^\w\s]")
 _LIST_WORD: Final = re.compile(rf'"(?:[^"\\]|\\.)*"|{_WORD.pattern}')
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A stretch of a text.
 
     Attributes:
@@ -91,8 +91,7 @@ class Part:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ValueDiff:
+class ValueDiff(Struct, frozen=True):
     """The difference between two values at the same place of two definitions.
 
     Attributes:
@@ -299,8 +298,7 @@ def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
     return length
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Struct, frozen=True):
     """A run of common words on a path of `_common_runs`, with the runs before it."""
 
     previous: _Run | None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import operator
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec.structs import replace
 
 from codemode_mcp.base.text import listed
 from codemode_mcp.rules.trust.comparison import ItemReport, Listing, ServerPins, Status

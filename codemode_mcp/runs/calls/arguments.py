@@ -6,10 +6,11 @@ import json
 import re
 import unicodedata
 from collections import OrderedDict
-from dataclasses import replace
 from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from codemode_mcp.base.did_you_mean import nearest, normalize_name
 from codemode_mcp.base.errors import ProgramError

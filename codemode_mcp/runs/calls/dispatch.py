@@ -49,12 +49,12 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 from msgspec import structs
+from msgspec.structs import replace
 
 from codemode_mcp.audit import sizes
 from codemode_mcp.base import errors

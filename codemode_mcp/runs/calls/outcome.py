@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from codemode_mcp.audit.events import Auditor, EventKind, name_to_record
 from codemode_mcp.base.strict_json import json_text, result_text
@@ -44,8 +45,7 @@ class MadeCall(NamedTuple):
     times: int
 
 
-@dataclass(slots=True)
-class CallRecord:
+class CallRecord(Struct):
     """The record of one nested call, without its arguments and its result.
 
     Attributes:
@@ -102,8 +102,7 @@ class CallRecord:
         return round(((now if self.ended is None else self.ended) - self.began) * 1000)
 
 
-@dataclass(frozen=True, slots=True)
-class PendingCall:
+class PendingCall(Struct, frozen=True):
     """A call that the program waits for, or a timer (`core:timer`).
 
     Attributes:
@@ -117,8 +116,7 @@ class PendingCall:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotUse:
+class SnapshotUse(Struct, frozen=True):
     """The latest snapshot of a run.
 
     Attributes:
@@ -134,8 +132,7 @@ class SnapshotUse:
     taken_over: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Usage of a run so far, for telemetry.
 
     Attributes:
@@ -160,8 +157,7 @@ class Usage:
     exceeded: Exceeded | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The answer to one `exec` or `wait`.
 
     Attributes:
@@ -417,8 +413,7 @@ MAX_NEAREST = 20
 catalog of thousands of tools."""
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """The numbers of a run's look-ups and calls.
 
     Attributes:
@@ -431,8 +426,7 @@ class Counts:
     by_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CallContext:
+class CallContext(Struct, frozen=True):
     """The run and the caller on whose behalf calls are made.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from codemode_mcp.base.errors import BudgetExceeded, Exceeded, PolicyDenied, UpstreamError
 from codemode_mcp.base.strict_json import json_text

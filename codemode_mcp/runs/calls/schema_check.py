@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from codemode_mcp.base.did_you_mean import misspells, nearest, normalize_name
 from codemode_mcp.base.text import clip

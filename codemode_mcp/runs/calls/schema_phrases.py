@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.strict_json import MAX_SAFE_INTEGER
 from codemode_mcp.base.text import clip
@@ -193,8 +195,7 @@ _MAX_ALIKE = 3
 """Maximum number of listed problems of one kind among the items of an array. Further ones are only counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One problem of a value, at a path in it.
 
     Attributes:
@@ -326,8 +327,7 @@ LIMITS: dict[type, dict[str, str]] = {
 """Keywords that limit a value, by the type of the value, and the words for each limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subschema:
+class Subschema(Struct, frozen=True):
     """A part of a schema.
 
     Attributes:

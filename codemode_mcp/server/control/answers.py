@@ -7,11 +7,12 @@ import logging
 import os
 import time
 import zlib
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from codemode_mcp.audit.recordings.recordings import NotKept
 from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
@@ -59,8 +60,7 @@ MAX_REASON = 2000
 """Maximum characters of the reason for which a call waits."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
+class ServerFacts(Struct, frozen=True):
     """Facts about the serving process, for terminals."""
 
     transport: str

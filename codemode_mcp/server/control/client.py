@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 from anyio.abc import ByteReceiveStream, SocketAttribute, SocketStream
+from msgspec import Struct
 
 from codemode_mcp.server.control import endpoints, protocol
 from codemode_mcp.server.control.endpoints import Endpoint, peer_user, proof, proves
@@ -36,8 +36,7 @@ class TooSlow(NoAnswer):
     """Error for a server that accepts a connection, but does not answer. It may be stopped."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(Struct, frozen=True):
     """Answers of all servers.
 
     Attributes:

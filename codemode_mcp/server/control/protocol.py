@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
-from codemode_mcp.rules.policy.approval import Remember
+from codemode_mcp.rules.policy.approval import Remember  # noqa: TC001 - msgspec reads it
 
 VERSION = 1
 """Version of the messages. Both sides must have the same version."""
@@ -122,8 +121,7 @@ def digest_of(text: str) -> str:
 Source = TypeVar("Source")
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedRun(Generic[Source]):
+class ReportedRun(Struct, Generic[Source], frozen=True):
     """A run with the report of the process that is closest to it; see `rank`.
 
     Attributes:

@@ -16,10 +16,11 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections import Counter, OrderedDict
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import quote, unquote
+
+from msgspec import Struct
 
 from codemode_mcp.rules.trust.items import fixed_start, may_make, same_form
 from codemode_mcp.server.exposure import apps
@@ -111,8 +112,7 @@ class _Age(NamedTuple):
         return self.position < other.position if is_same or self.time == other.time else self.time < other.time
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """The items of one kind that a client sees.
 
     Attributes:

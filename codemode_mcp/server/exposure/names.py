@@ -6,8 +6,9 @@ import hashlib
 import json
 import logging
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from declarations.untrusted_text import escape_line
 

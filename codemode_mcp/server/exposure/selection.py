@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
 
 from codemode_mcp.base.settings import UI_TOOLS, ExposeSettings
 from codemode_mcp.rules.policy.rule_patterns import Rules
@@ -22,8 +23,7 @@ ALL_TOOLS: Final = ("*",)
 """The patterns of the mode `direct`, if the configuration has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exposure:
+class Exposure(Struct, frozen=True):
     """The choice for one client.
 
     Attributes:

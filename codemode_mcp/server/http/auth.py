@@ -6,10 +6,11 @@ import hashlib
 import hmac
 import json
 import math
-from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
 
 from codemode_mcp.base.strict_json import compact_json
 
@@ -27,8 +28,7 @@ HOW_TO_SEND_A_TOKEN = (
 """Instruction for the person who configures a client, as the end of a message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(Struct, frozen=True):
     """The principal of a request.
 
     Attributes:

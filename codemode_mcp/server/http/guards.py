@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import anyio
+import msgspec
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
 from mcp.server.runner import serve_loop
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServerTransport
@@ -23,6 +24,7 @@ from mcp.server.transport_security import RequestBodyLimitMiddleware
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -54,8 +56,7 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-@dataclass(frozen=True, slots=True)
-class HostRules:
+class HostRules(Struct, frozen=True):
     """The allowed `Host` and `Origin` headers.
 
     A web page can make its own name resolve to this machine (DNS rebinding), but it cannot forge these headers.
@@ -142,8 +143,7 @@ def peer(address: str) -> str:
     return address
 
 
-@dataclass(frozen=True, slots=True)
-class TrustedProxies:
+class TrustedProxies(Struct, frozen=True):
     """The proxies whose `X-Forwarded-For` header is used.
 
     Attributes:
@@ -189,8 +189,7 @@ def _without_port(hop: str) -> str:
     return hop.partition(":")[0] if hop.count(":") == 1 else hop
 
 
-@dataclass(slots=True)
-class RateLimiter:
+class RateLimiter(Struct):
     """Token buckets of a bounded number of keys. The least recently used key is forgotten first.
 
     Attributes:
@@ -200,7 +199,7 @@ class RateLimiter:
 
     per_second: float
     burst: float
-    _buckets: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
+    _buckets: OrderedDict[str, tuple[float, float]] = msgspec.field(default_factory=OrderedDict)
 
     def take(self, key: str, now: float) -> float:
         """Take a token and return 0; if there is none, return the seconds until there is one."""

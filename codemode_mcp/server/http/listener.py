@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import anyio
+import msgspec
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from msgspec import Struct
 
 from codemode_mcp.base.errors import CodeModeError
 from codemode_mcp.rules.policy.policy import PEER, Caller
@@ -535,8 +537,7 @@ def seconds_to_parse(body: bytes | bytearray) -> float:
     return (body.count(b",") + body.count(b"[") + body.count(b"{")) * SECONDS_PER_VALUE
 
 
-@dataclass(slots=True)
-class BodyBudget:
+class BodyBudget(Struct):
     """Limits on the bytes of incomplete bodies that are in memory.
 
     Attributes:
@@ -546,7 +547,7 @@ class BodyBudget:
 
     total: int
     share: int
-    _held: dict[str, int] = field(default_factory=dict)
+    _held: dict[str, int] = msgspec.field(default_factory=dict)
     _sum: int = 0
 
     @staticmethod

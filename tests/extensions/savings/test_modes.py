@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codemode_mcp.extensions.savings.report import HITS, QUERY_BYTES, bytes_read, costs_by_mode
 from codemode_mcp.extensions.savings.tasks import Exposure, Server, Task, Weight
+from tests.values import replace
 
 EXPOSURE = Exposure((Server("one", Weight(10, 5000), 4000),), Weight(2, 2000), one_tool=100, searching=Weight(2, 1000))
 JOIN = Task(

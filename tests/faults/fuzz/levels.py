@@ -14,7 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -43,6 +43,7 @@ from tests.faults.fuzz.cases import Case
 from tests.integration.harness import CODE_MODE_RESULT, MODERN, Raw, counting, is_running, raw, write_config
 from tests.runs.bench import Bench, bench
 from tests.sandbox.guest_harness import MANIFEST
+from tests.values import replace
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import FailingSource, ScriptedSource
 

@@ -10,7 +10,6 @@ import json
 import struct
 import tracemalloc
 import zlib
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -31,6 +30,7 @@ from codemode_mcp.sandbox.binary import DIGEST, PAGE
 from codemode_mcp.sandbox.images import Entries, Image
 from codemode_mcp.sandbox.messages import ToolCall, TurnReport, decode_turn
 from tests.faults.fuzz.texts import ANY_TEXT, FUZZ, JSON, within
+from tests.values import replace
 
 # turns
 

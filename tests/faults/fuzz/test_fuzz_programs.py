@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -12,6 +11,7 @@ from tests.faults.fuzz.cases import Case, case
 from tests.faults.fuzz.levels import Play, open_level, run_case
 from tests.faults.fuzz.mutation import CORPUS, SEEDS, mutate, typescript_seeds
 from tests.faults.fuzz.run import Summary
+from tests.values import replace
 
 ENGINE_CHUNK = 100
 DRIVER_CASES = range(2000, 2030)

@@ -14,8 +14,9 @@ import json
 import math
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct, field
 
 from codemode_mcp.catalog.plugins.api import DenyCall, HookAnswer, NoteCall, PluginApi, ToolCallEvent
 from declarations.untrusted_text import escape_line
@@ -48,8 +49,7 @@ class _Call(NamedTuple):
     """Monotonic seconds."""
 
 
-@dataclass(slots=True)
-class _Owner:
+class _Owner(Struct):
     """The calls of one owner.
 
     Attributes:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 import anyio.to_thread
+from msgspec import Struct
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -47,8 +47,7 @@ MAX_LINES: Final = 20_000
 Decision = Literal["accept", "reject", "pin"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Folder:
+class _Folder(Struct, frozen=True):
     """The files of the configuration of an application."""
 
     application: App

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -87,8 +88,7 @@ def routes(site: Site) -> Sequence[Route]:
     )
 
 
-@dataclass(slots=True)
-class Listed:
+class Listed(Struct):
     """A run in a list.
 
     Attributes:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from codemode_mcp.audit.recordings.masking import PLACEHOLDER
 from codemode_mcp.audit.redaction import without_tokens
@@ -43,8 +44,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _HASHBANG = re.compile(r"\A\ufeff?(?:#![^\n\r\u2028\u2029]*)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """A saved program that was made from a program.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from codemode_mcp.program.program_form import whole_function
 from codemode_mcp.program.syntax import FUNCTIONS, LINE_END, Span, name_of, parameters, span_of, text_of, words
@@ -61,8 +62,7 @@ _ARGS = "args"
 """The global with the values that `codemode-mcp run FILE -- VALUES` passes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """The parts of a program.
 
     Attributes:

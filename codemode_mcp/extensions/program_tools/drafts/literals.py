@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from codemode_mcp.audit.recordings.masking import PLACEHOLDER
 from codemode_mcp.audit.redaction import without_tokens
@@ -50,8 +51,7 @@ _TYPE_TEXT = syntax.words("predefined_type literal_type union_type array_type")
 _NUMBER = re.compile(r"-?\s*(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Struct, frozen=True):
     """A literal that becomes a parameter.
 
     Attributes:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from codemode_mcp.base.text import clip
 from codemode_mcp.extensions.program_tools.drafts.literals import UNKNOWN, Literal, _is_secret
@@ -41,8 +42,7 @@ MAX_EXAMPLE: Final = 60
 MAX_CHOICES: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A member of the input of a draft.
 
     Attributes:

@@ -10,8 +10,9 @@ import ast
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,8 +37,7 @@ MAX_FILES: Final = 20_000
 _NAME = re.compile(r"(?P<program>[^.]+)(?:\.(?P<case>.+))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """One test.
 
     Attributes:

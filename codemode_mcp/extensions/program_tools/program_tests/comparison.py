@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -155,8 +154,7 @@ _LIMITS = frozenset({"timeout", "memory_limit_exceeded", "output_limit_exceeded"
 _POSITION = re.compile(r"(?:cell\.[jt]s|programs/[^\s:()]+\.[jt]s)(?::\d+)+")
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """The behaviour of a program in a test.
 
     Attributes:
@@ -252,8 +250,7 @@ def _indented(lines: list[str]) -> list[str]:
 _SAVED = program_id("")
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """The facts of a recording that a test needs.
 
     Attributes:

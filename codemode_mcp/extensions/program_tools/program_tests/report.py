@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 from xml.etree import ElementTree
+
+from msgspec import Struct
 
 from codemode_mcp.base.display import cut, plain
 
@@ -126,8 +127,7 @@ def _xml(text: str) -> str:
 Status = Literal["passed", "failed", "error"]
 
 
-@dataclass(frozen=True, slots=True)
-class TestResult:
+class TestResult(Struct, frozen=True):
     """The result of one test.
 
     Attributes:

@@ -7,10 +7,10 @@ import re
 import secrets
 import stat
 import time
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 from msgspec.structs import replace as with_members
 
 from codemode_mcp.audit.recordings.format import NotReadable, Recording, read_recording
@@ -52,8 +52,7 @@ class BrokenTest(Exception):
     """Error for a test that cannot run. The message is for the user."""
 
 
-@dataclass(frozen=True, slots=True)
-class Runner:
+class Runner(Struct, frozen=True):
     """The means by which tests run.
 
     Attributes:

@@ -7,8 +7,10 @@ because a person has cancelled it), the replay ends with the recorded error as s
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.audit.recordings.format import End, Recording, Turn
 from codemode_mcp.audit.recordings.masking import masked_names
@@ -53,8 +55,7 @@ _ENDLESS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(Struct, frozen=True):
     """The result of a replay.
 
     Attributes:
@@ -72,8 +73,7 @@ class Replayed:
     is_cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Struct, frozen=True):
     """The program of a replay.
 
     Attributes:

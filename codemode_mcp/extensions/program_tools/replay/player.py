@@ -18,6 +18,8 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from msgspec import Struct
+
 from codemode_mcp.base.strict_json import json_text
 from codemode_mcp.catalog.saved_programs.saved_program import program_id
 from codemode_mcp.extensions.program_tools.replay.script import (
@@ -60,8 +62,7 @@ if TYPE_CHECKING:
 _NOT_SAVED: Final = "a replay saves no programs; run the program without --replay to propose it"
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(Struct, frozen=True):
     """The ends for the next turn of a replay.
 
     Attributes:
@@ -76,8 +77,7 @@ class Delivery:
     suspended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NotRecorded:
+class NotRecorded(Struct, frozen=True):
     """A request that has no recorded answer. `divergence`: what differs from the recording."""
 
     request: Request
@@ -394,8 +394,7 @@ START_NANOSECONDS: Final = 1_000_000_000
 """Beginning of the monotonic clock where the recording has no reading."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """The guest of a replay: what it starts from.
 
     Attributes:
@@ -414,8 +413,7 @@ class Part:
     elapsed: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
+class Played(Struct, frozen=True):
     """The end of a replay.
 
     Attributes:

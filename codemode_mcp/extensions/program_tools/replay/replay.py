@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from dataclasses import replace as with_fields
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace as with_fields
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.base.settings import GIB, MIB, CodeModeSettings, Language
@@ -46,8 +46,7 @@ STOPPED_SECONDS = 1.0
 """Maximum seconds of a turn in the replay of a program that was stopped while it computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class OtherProgram:
+class OtherProgram(Struct, frozen=True):
     """A program that gets the answers of a recording of another one.
 
     Attributes:
@@ -59,8 +58,7 @@ class OtherProgram:
     args: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """Options of a replay.
 
     Attributes:
@@ -160,8 +158,7 @@ async def replay(
     return done if masked is None else with_fields(done, notes=(*done.notes, masked))
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(Struct, frozen=True):
     """The form of the program in the start message."""
 
     code: str

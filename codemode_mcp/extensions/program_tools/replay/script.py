@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from codemode_mcp.audit.recordings.format import Clock, Completed, Recording, Requests, Suspended, Turn
 from codemode_mcp.base.strict_json import json_text, parse_json
@@ -20,8 +20,7 @@ from declarations.untrusted_text import escape_line
 # The identity of requests: two requests are equal if they ask the same of the same tool.
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """The identity of a request.
 
     Attributes:
@@ -96,8 +95,7 @@ _FUNCTIONS: Final = {
 """The functions of programs that make requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A request of the recorded run.
 
     Attributes:
@@ -111,8 +109,7 @@ class Asked:
     nth: int
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """The ends of requests that one turn of the recorded run got.
 
     Attributes:
@@ -128,8 +125,7 @@ class Batch:
     suspended: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(Struct, frozen=True):
     """A recorded run, as a replay needs it.
 
     Attributes:
@@ -173,8 +169,7 @@ def script_of(recording: Recording) -> Script:
 _NONE = Readings()
 
 
-@dataclass(slots=True)
-class _Recorded:
+class _Recorded(Struct):
     delivered: Turn | None
     suspended: bool = False
     readings: Readings = _NONE
@@ -222,8 +217,7 @@ _BLOCK_COMMENT: Final = re.compile(r"^[ \t]*/\*.*?\*/", re.DOTALL | re.MULTILINE
 """A comment that begins a line, such as the one before a saved program, which may name tools."""
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(Struct, frozen=True):
     """The first difference between a replay and its recording.
 
     Attributes:

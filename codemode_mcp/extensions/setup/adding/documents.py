@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from codemode_mcp.base.display import cut
 from codemode_mcp.config.literals import secrets_of

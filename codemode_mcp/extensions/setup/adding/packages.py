@@ -12,11 +12,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import httpx2
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.display import cut
 from codemode_mcp.extensions.setup.adding.proposal import Proposal, Refused, origin_of, short_name, typed_entry
@@ -42,8 +43,7 @@ class Unreachable(Refused):
     """Error for an address that does not answer as expected. The message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """The answer to a request.
 
     Attributes:
@@ -156,8 +156,7 @@ class NotInstalled(Unreachable):
     """Error for a package manager that is not on PATH."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     code: int
     output: str
     errors: str
@@ -311,8 +310,7 @@ HIDDEN_INDEX: Final = "an index of which no host is shown"
 TITLES: Final[Mapping[Kind, str]] = {"npm": "npm", "pypi": "PyPI"}
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
+class Package(Struct, frozen=True):
     """A package that a person has named.
 
     Attributes:
@@ -324,8 +322,7 @@ class Package:
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """A package of an index.
 
     Attributes:

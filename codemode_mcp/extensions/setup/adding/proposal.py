@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.display import cut
 from codemode_mcp.config.literals import secrets_of
@@ -41,8 +44,7 @@ class Refused(Exception):
     """Error for a source of which no server can be made. The message says why, and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """A value that a person gives before a server starts.
 
     Attributes:
@@ -67,8 +69,7 @@ class Setting:
         return self.description if self.table == "auth" else self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """A server to add.
 
     Attributes:
@@ -163,8 +164,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """The URL of a remote MCP server, or of an OpenAPI document."""
 
     url: str

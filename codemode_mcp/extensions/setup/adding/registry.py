@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote, urlencode, urlsplit
+
+from msgspec import Struct, field
 
 from codemode_mcp.base.display import cut
 from codemode_mcp.extensions.setup.adding import proposal
@@ -256,8 +257,7 @@ _HEADERS_OF_OTHERS: Final = frozenset(
 """Headers of the protocol, which are not the server's."""
 
 
-@dataclass(slots=True)
-class Option:
+class Option(Struct):
     """One way to use a server.
 
     Attributes:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, get_args
 
 import anyio
+from msgspec import Struct, structs
 
 from codemode_mcp.base.nesting import with_depth
 from codemode_mcp.cli.messages import stop_line, suggestion
@@ -182,8 +183,7 @@ FINDING_SECONDS: Final = 30.0
 """Time for the search for findings. The operations of a large API take 5 s, and hostile texts take longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """The listing of a server, for a person to accept.
 
     Attributes:
@@ -219,7 +219,9 @@ def read_listing(
     at = time.time()
     listing = listing_of(view, spec.secret_values, None, at, entry_item(written_entry(entry)))
     pins = baseline_of(None, view.name, listing, "pin", logged_in=view.logged_in)
-    pins = replace(pins, accepted={key: Acceptance(each.item, PERSON, at) for key, each in pins.accepted.items()})
+    pins = structs.replace(
+        pins, accepted={key: Acceptance(each.item, PERSON, at) for key, each in pins.accepted.items()}
+    )
     folder = PinsFolder(pins_folder(), path)
     listed = [(view.name, tuple(listing.items))]
     for name in servers:
@@ -326,8 +328,7 @@ async def _list_server(spec: UpstreamSpec) -> UpstreamView:
         return view
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """The configuration file of a command.
 
     Attributes:

@@ -12,11 +12,11 @@ import os
 import shlex
 import sys
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from msgspec.structs import replace
 
 from codemode_mcp.base.display import counted, cut, exact, plain
 from codemode_mcp.cli.deciding import confirm

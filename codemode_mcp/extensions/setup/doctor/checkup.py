@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
+from msgspec import structs
 
 from codemode_mcp.base.display import counted
 from codemode_mcp.base.errors import CodeModeError
@@ -161,10 +162,12 @@ class Checkup:
             detail = f"this check itself has failed: {type(error).__name__}"
             found = [Check(name, "fail", detail, "this is a fault of codemode-mcp; please report it with its name")]
         if found and found[0].ms is None:
-            found[0] = replace(found[0], ms=elapsed_ms(began))
+            found[0] = structs.replace(found[0], ms=elapsed_ms(began))
         # Each check leaves secrets out. This redaction is a second guard.
         redact = self._redact
-        self._found[name] = [replace(each, detail=redact(each.detail), advice=redact(each.advice)) for each in found]
+        self._found[name] = [
+            structs.replace(each, detail=redact(each.detail), advice=redact(each.advice)) for each in found
+        ]
         del self.waiting[name]
         self.done += 1
         self._on_progress(self)

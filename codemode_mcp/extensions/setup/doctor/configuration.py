@@ -6,11 +6,11 @@ import re
 import shlex
 import stat
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
+from msgspec import Struct
 
 from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.base.display import counted, plain
@@ -192,8 +192,7 @@ def strings(value: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
 # Checks of the policy: unused rules, hidden tools, contexts without callers.
 
 
-@dataclass(frozen=True, slots=True)
-class KnownTools:
+class KnownTools(Struct, frozen=True):
     """The tools that rules can match.
 
     Attributes:

@@ -8,11 +8,12 @@ import shutil
 import stat
 import sys
 import time
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codemode_mcp.base.display import counted, rough
 from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
@@ -174,8 +175,7 @@ _ADVICE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """The contents of a database.
 
     Attributes:

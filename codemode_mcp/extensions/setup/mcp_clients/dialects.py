@@ -9,8 +9,9 @@ note.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
 
 from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.config.literals import REFERENCE, SCHEME, Secret, replace_secrets
@@ -257,8 +258,7 @@ def value_at(value: Any, keys: Iterable[str]) -> Any:
 # Server entries with their literal secrets hidden, or replaced by variables.
 
 
-@dataclass(frozen=True, slots=True)
-class VariableNames:
+class VariableNames(Struct, frozen=True):
     """Names for environment variables. Each value has one name, and no two values share a name.
 
     Attributes:

@@ -10,6 +10,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+from msgspec import Struct
+
 from codemode_mcp.base.text import listed
 from codemode_mcp.config.expand import Expander
 from codemode_mcp.config.literals import REFERENCE
@@ -52,8 +55,7 @@ _UNSET_IS_EMPTY: Final[tuple[ClientName, ...]] = (
 """Clients that replace a reference to an unset variable by an empty text, and start the server."""
 
 
-@dataclass(slots=True)
-class TextConverter:
+class TextConverter(Struct):
     """Converter for the texts of one entry. The fields with defaults are its mutable state.
 
     Attributes:
@@ -68,9 +70,9 @@ class TextConverter:
     source: Source
     machine: Machine
     names: VariableNames
-    notes: list[str] = field(default_factory=list)
-    inputs: list[tuple[str, str]] = field(default_factory=list)
-    references: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = msgspec.field(default_factory=list)
+    inputs: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    references: dict[str, str] = msgspec.field(default_factory=dict)
 
     def value(self, value: object, key: str) -> Any:
         """Convert a JSON value; `key` names it in messages."""
@@ -256,8 +258,7 @@ def valid_name(name: str) -> str:
     return valid if valid.strip("- ") and "the program" not in valid.lower() else "server"
 
 
-@dataclass(frozen=True, slots=True)
-class _Converter:
+class _Converter(Struct, frozen=True):
     """Converter for the keys of one entry in the common form."""
 
     common: Mapping[str, Any]

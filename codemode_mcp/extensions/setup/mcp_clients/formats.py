@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct
 
 from codemode_mcp.config import edit_json, source
 from codemode_mcp.config.edit_json import change_members, newline_of, not_changeable
@@ -115,8 +116,7 @@ def _value(value: object) -> str:
     return _value(str(value))  # a date, which no server entry has
 
 
-@dataclass(frozen=True, slots=True)
-class _Statement:
+class _Statement(Struct, frozen=True):
     """A header or an assignment.
 
     Attributes:

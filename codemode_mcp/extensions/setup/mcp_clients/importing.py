@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct, structs
 
 from codemode_mcp.config.edit_json import with_members
 from codemode_mcp.config.literals import REFERENCE, secrets_of
@@ -41,8 +43,7 @@ _MAX_TARGET: Final = 200
 """Maximum number of characters of the command line or URL that describes a server in a listing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """The decision on one server of a client.
 
     Attributes:
@@ -66,8 +67,7 @@ class Item:
     secrets: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Struct, frozen=True):
     """An environment variable that the added servers need.
 
     Attributes:
@@ -85,8 +85,7 @@ class Variable:
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The effects of an import.
 
     Attributes:
@@ -110,8 +109,7 @@ class Plan:
         return tuple(item for item in self.items if item.status in statuses)
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(Struct, frozen=True):
     """A server that could be added, with its literal secrets and with variables in place of them.
 
     Attributes:
@@ -301,7 +299,7 @@ def _decide(
                 raise dialects.NotImportable(
                     f"{quote(same)} is the same server without its {rules}; add these there, then import again"
                 )
-            return replace(item, status="there" if same in existing else "same", our_name=same)
+            return structs.replace(item, status="there" if same in existing else "same", our_name=same)
     if source.comes_with_folder:
         raise dialects.NotImportable(
             f"others may have written it, in this folder; read it, then name it with --from {source.path}"
@@ -309,15 +307,17 @@ def _decide(
     name = valid_name(item.name)
     if name not in chosen and name not in existing:
         if name == item.name:
-            return replace(item, our_name=name)
+            return structs.replace(item, our_name=name)
         renamed = f"named {quote(name)}: {quote(item.name)} has characters that no name here can have"
-        return replace(item, our_name=name, notes=(*item.notes, renamed))
+        return structs.replace(item, our_name=name, notes=(*item.notes, renamed))
     suffix = source.client or "file"
     names = [f"{name}-{suffix}", f"{name}-{suffix}-{source.scope}"]
     names += [f"{name}-{suffix}-{number}" for number in range(2, len(chosen) + len(existing) + 3)]
     free = next(each for each in names if each not in chosen and each not in existing)
     other = "our configuration" if name in existing else "another file"
-    return replace(item, our_name=free, notes=(*item.notes, f"named {quote(free)}: {other} has another {quote(name)}"))
+    return structs.replace(
+        item, our_name=free, notes=(*item.notes, f"named {quote(free)}: {other} has another {quote(name)}")
+    )
 
 
 def _missing_rules(entry: Mapping[str, Any], other: object) -> str:

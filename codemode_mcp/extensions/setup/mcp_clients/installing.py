@@ -13,10 +13,14 @@ import shlex
 import sys
 import tempfile
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct, structs
+from msgspec.structs import asdict
 
 from codemode_mcp.config.edit import ChangedMeanwhileError
 from codemode_mcp.config.source import SourceError
@@ -217,7 +221,7 @@ def _plan_import(source: Source, config: Path, machine: Machine, *, move: bool) 
     except SourceError as error:
         raise RefusedError(f"{config} {error}; nothing was changed") from None
     items = (*found.items, *(importing.Item(0, name, "left out", reason=reason) for name, reason in reasons.items()))
-    return replace(found, items=items)
+    return structs.replace(found, items=items)
 
 
 def _optional(text: str) -> str:
@@ -323,8 +327,7 @@ def carry_out(plan: Plan, records: Path) -> Path | None:
 # A record contains no server entry and no secret. It contains names and the paths of the backups with the entries.
 
 
-@dataclass(frozen=True, slots=True)
-class InstallRecord:
+class InstallRecord(Struct, frozen=True):
     """The installation of this server in one file of a client.
 
     Attributes:
@@ -345,7 +348,7 @@ class InstallRecord:
     origin: str | None
     origin_digest: str | None
     unbroken: bool
-    moved: Mapping[str, str] = field(default_factory=dict)
+    moved: Mapping[str, str] = msgspec.field(default_factory=dict)
     config: str = ""
 
 
@@ -423,8 +426,7 @@ def locked(folder: Path) -> Iterator[None]:
 # Removal of an installation from a client's file. `plan_undo` plans the change, and `undo` carries it out.
 
 
-@dataclass(frozen=True, slots=True)
-class UndoPlan:
+class UndoPlan(Struct, frozen=True):
     """The effects of undoing an installation.
 
     Attributes:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,8 +29,7 @@ class NoLaunchError(Exception):
     """Raised if no command would start this server in later sessions. The message says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """The running program.
 
     Attributes:
@@ -43,8 +43,7 @@ class Program:
     origin: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """A command that starts this server.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Final, Literal, get_args
+
+from msgspec import Struct
 
 from codemode_mcp.extensions.setup.mcp_clients.formats import Format, format_of
 
@@ -58,8 +59,7 @@ _MSIX_PACKAGE: Final = "Claude_pzs8sxrjxfjjc"
 """Package of Claude Desktop on Windows since 2026. Windows redirects its writes to APPDATA to the package's folder."""
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """The facts of a machine on which the locations of client files depend.
 
     Attributes:
@@ -89,8 +89,7 @@ class Machine:
         return self.home / "Library" / "Application Support" if self.system == "darwin" else self.xdg_config
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(Struct, frozen=True):
     """One object of servers in one file of a client.
 
     Attributes:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from codemode_mcp.config.nodes import quote
 from codemode_mcp.config.source import SourceError
 from codemode_mcp.extensions.setup.mcp_clients.client_files import Source, read_clients
@@ -187,8 +189,7 @@ def _own_entry(source: Source, name: str, entry: Mapping[str, Any], machine: Mac
 # Overlaps between clients and this server: servers that both start, and clients that have a code mode, too.
 
 
-@dataclass(frozen=True, slots=True)
-class Overlap:
+class Overlap(Struct, frozen=True):
     """A server that a client starts both directly and through this server."""
 
     source: Source

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -46,6 +46,7 @@ from tests.runs.bench import CALLER, Bench, bench
 from tests.runs.fake_plugins import FakePlugins
 from tests.runs.saved_programs import DOUBLE, library
 from tests.stores.replicas import fast, replica, slow, until_done
+from tests.values import replace
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource, text_result
 from upstream_clients.tools import JsonObject, ToolOutcome

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from codemode_mcp.program.typescript import Transformed
 from codemode_mcp.sandbox.engine import Engine
 from codemode_mcp.sandbox.messages import Load, Timer
 from tests.extensions.program_tools.replay.written import asked, completed, delivered, said, written
+from tests.values import replace
 
 pytestmark = pytest.mark.anyio
 

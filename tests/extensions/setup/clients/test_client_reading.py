@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from codemode_mcp.extensions.setup.mcp_clients.client_files import read_clients, read_file, read_named
 from codemode_mcp.extensions.setup.mcp_clients.locations import Machine
+from tests.values import replace
 
 ENTRY = {"command": "npx", "args": ["-y", "server"]}
 
