@@ -18,7 +18,7 @@ from wasmtime import _ffi as ffi
 
 from codemode_mcp.base.errors import RuntimeUnavailable
 from codemode_mcp.sandbox import binary, boot
-from codemode_mcp.sandbox.images import INTL_BYTES, Entries, Image, changed_blocks, glue_source
+from codemode_mcp.sandbox.images import INTL_BYTES, Entries, Image, changed_blocks
 from codemode_mcp.sandbox.instance import GuestTrap, Modules, PooledMemory
 from upstream_clients.private_files import exposure, make_private_folder, open_private
 
@@ -54,7 +54,7 @@ def compile_engine(
         if cached is not None:
             return cached
     try:
-        glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(glue_source())))
+        glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(binary.with_calls(binary.glue_source()))))
         prepared = binary.with_hooks(binary.with_clock(prepared, bytes(wasmtime.wat2wasm(binary.clock_source()))))
         cold = Modules(engine, linker, linker.instantiate_pre(wasmtime.Module(engine, prepared)), glue, pool)
         base = boot.make_base(cold)
@@ -94,7 +94,7 @@ def _cache_path(cache_dir: Path, prepared: bytes) -> Path | None:
         platform.system(),
         platform.machine(),
         _cpu_features(),
-        glue_source(),
+        binary.glue_source(),
         binary.clock_source(),
         boot.prelude_source(),
     ):

@@ -174,7 +174,7 @@ def image_of(memory: bytearray, entries: Entries, base: Image | None = None, *, 
     if base is not None:
         changes = (*base.changes, *changed_blocks(whole, base.memory))
         return Image(whole, entries, digest, base.prelude, changes, base.beside if beside is None else beside)
-    return Image(whole, entries, digest, hashlib.sha256(f"{digest}\0{glue_source()}".encode()).hexdigest())
+    return Image(whole, entries, digest, hashlib.sha256(f"{digest}\0{binary.glue_source()}".encode()).hexdigest())
 
 
 def at_rest(memory: bytearray, entries: Entries) -> bytes:
@@ -220,7 +220,3 @@ def changed_blocks(memory: bytes, base: bytes) -> Iterator[tuple[int, bytes]]:
             start = at
     if start is not None:
         yield start, memory[start:]
-
-
-def glue_source() -> str:
-    return (binary.FOLDER / "glue.wat").read_text("utf-8")

@@ -85,53 +85,6 @@ class PooledMemory:
         return bool(unused)
 
 
-GLUE_IMPORTS = (
-    "memory",
-    "table",
-    "stack_pointer",
-    "JS_NewStringLen",
-    "JS_Call",
-    "JS_FreeValue",
-    "JS_ExecutePendingJob",
-    "JS_GetException",
-    "JS_ToCStringLen2",
-    "JS_FreeCString",
-    "JS_Throw",
-    "JS_NewNumber",
-    "JS_ToInt32",
-    "JS_ToBool",
-    "JS_GetUint8Array",
-    "JS_NewUint8ArrayCopy",
-    "JS_DupValue",
-    "JS_ToFloat64",
-    "JS_IsProxy",
-    "JS_GetClassID",
-    "JS_GetClassProto",
-    "JS_GetPrototype",
-    "JS_GetLength",
-    "JS_GetOwnProperty",
-    "JS_GetOwnPropertyNames",
-    "JS_FreePropertyEnum",
-    "js_malloc",
-    "JS_AtomToCStringLen",
-    "js_realloc",
-    "js_free",
-    "JS_IsFunction",
-    "JS_EnqueueJob",
-    "JS_IsUncatchableError",
-    "JS_NewPromiseCapability",
-    "JS_DefinePropertyValue",
-    "JS_NewArrayFrom",
-    "JS_GetAnyOpaque",
-    "JS_HasProperty",
-    "JS_Eval",
-    "JS_GetProperty",
-    "JS_HasException",
-    "JS_DefinePropertyGetSet",
-)
-"""Exports of the engine in the order of the imports of `glue.wat`. Its WASI import follows them."""
-
-
 class GuestTrap(Exception):
     """Error for WebAssembly that stopped while it computed. The instance must be dropped.
 
@@ -183,7 +136,7 @@ class Instance:
             self._address, self._user = ctypes.addressof(data.contents), object()
             modules.pool.take(self._address, self._user)
         self._size = 0
-        self._glue = self._instantiate(modules.glue, self._glue_imports(modules.linker))
+        self._glue = self._instantiate(modules.glue, self._glue_imports())
         self._functions: dict[str, ffi.wasmtime_func_t] = {}
         self._calls: dict[str, _AsyncCall] = {}
         self._interruption: int | None = None
@@ -350,16 +303,10 @@ class Instance:
             raise InternalError(f"the JavaScript engine does not export {name!r}")
         return item
 
-    def _glue_imports(self, linker: wasmtime.Linker) -> Any:
-        """Return an array with the imports of the glue, filled in place, which saves a tenth of a new instance."""
-        imports = (ffi.wasmtime_extern_t * (len(GLUE_IMPORTS) + 1))()
-        context, main, reference = self._context, ctypes.byref(self._main), ctypes.byref
-        get = ffi.wasmtime_instance_export_get
-        for item, name in zip(imports, GLUE_IMPORTS, strict=False):
-            if not get(context, main, _c_name(name), len(name), reference(item)):
-                raise InternalError(f"the JavaScript engine does not export {name!r}")
-        clock = linker.get(self._store, "wasi_snapshot_preview1", "clock_time_get")
-        imports[len(GLUE_IMPORTS)] = clock._as_extern()
+    def _glue_imports(self) -> Any:
+        imports = (ffi.wasmtime_extern_t * len(GLUE_IMPORTS))()
+        for at, name in enumerate(GLUE_IMPORTS):
+            imports[at] = self._export(self._main, name)
         return imports
 
     def _instantiate(self, module: wasmtime.Module, imports: Any) -> Any:
@@ -379,6 +326,9 @@ class Instance:
 def _c_name(name: str) -> Any:
     return ctypes.create_string_buffer(name.encode())
 
+
+GLUE_IMPORTS: Final = ("memory", "table", "stack_pointer")
+"""Exports of the engine in the order of the imports that `binary.with_calls` leaves in `glue.wat`."""
 
 _LOOK_EVERY = 25
 """Ticks of the epoch between two checks of the deadline."""

@@ -62,7 +62,7 @@ class Engine:
         self._runtime = self._call("JS_NewRuntime")
         self._limit_stack()
         self._context = self._call("JS_NewContext", self._runtime)
-        self._bind_glue(linker, glue)
+        self._bind_glue(glue)
         for script in prelude_scripts() if scripts is None else scripts:
             self.load(script)
 
@@ -127,9 +127,8 @@ class Engine:
                 return
         raise RuntimeError("the runtime's stack fields were not found")
 
-    def _bind_glue(self, linker: wasmtime.Linker, module: wasmtime.Module) -> None:
-        clock = linker.get(self._store, "wasi_snapshot_preview1", "clock_time_get")
-        glue = wasmtime.Instance(self._store, module, [*(self._exports[name] for name in GLUE_IMPORTS), clock])
+    def _bind_glue(self, module: wasmtime.Module) -> None:
+        glue = wasmtime.Instance(self._store, module, [self._exports[name] for name in GLUE_IMPORTS])
         scratch, state = self._call("calloc", 1, 128), self._call("calloc", 1, STATE)
         bind = glue.exports(self._store)["bind"]
         bind(self._store, self._context, self._runtime, scratch, state, 0, 0)  # type: ignore[operator]
@@ -191,6 +190,6 @@ def _compiled() -> tuple[wasmtime.Engine, wasmtime.Module, wasmtime.Module]:
     config.cache = True
     config.max_wasm_stack = _NATIVE_STACK
     engine = wasmtime.Engine(config)
-    glue = wasmtime.wat2wasm((SANDBOX / "glue.wat").read_text("utf-8"))
-    prepared = binary.prepare(engine_path().read_bytes())
+    glue = wasmtime.wat2wasm(binary.with_calls(binary.glue_source()))
+    prepared = binary.with_hooks(binary.prepare(engine_path().read_bytes()))
     return engine, wasmtime.Module(engine, prepared), wasmtime.Module(engine, bytes(glue))
