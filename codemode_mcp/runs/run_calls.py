@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
+from msgspec.structs import replace
 
 from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.base.errors import Exceeded, InternalError, StoreUnavailable
@@ -242,7 +243,7 @@ class Calls:
         try:
             ended = completion
             if ended is None and not live.is_unsent:
-                ended = cancelled(live)  # another process may have the run by now, and waits for this end
+                ended = given_up(live)  # another process may have the run by now, and waits for this end
             if ended is not None and run.is_durable:
                 await self._storage.record_end(run, live, ended)
         finally:
@@ -542,3 +543,16 @@ def error_of(value: str) -> str | None:
         case [{"text": str(text)}, *_] if text:
             return f": {escape_line(text, MAX_MESSAGE)}"
     return ""
+
+
+def given_up(live: LiveCall) -> Completion:
+    """Return the end of a cancelled call for another process, whose program goes on: its tool may have acted."""
+    if live.record.repeatable:
+        return cancelled(live)
+    message = (
+        f"{escape_line(live.record.tool)}: the call was cancelled after it was sent, so it is unknown whether the tool "
+        "has acted. Find that out before you make the call again"
+    )
+    return Completion(
+        live.call.id, error=tool_call_error(replace(live.record, is_unknown=True), message, "nested_tool_failed")
+    )

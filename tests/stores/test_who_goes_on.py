@@ -57,14 +57,18 @@ async def test_the_last_calls_are_not_sent_either_when_its_holder_is_unknown(rep
     assert source.calls == []
 
 
-async def test_a_call_that_is_cancelled_where_it_was_sent_ends_everywhere(replicas: Replicas) -> None:
-    code = "return await MCP.files.write({n: 1}).catch((error) => error.code)"
+@pytest.mark.parametrize(("tool", "seen"), [("read", ["aborted", None]), ("write", ["nested_tool_failed", "unknown"])])
+async def test_a_call_that_is_cancelled_where_it_was_sent_ends_everywhere(
+    replicas: Replicas, tool: str, seen: list[str | None]
+) -> None:
+    told = "(error) => [error.code, error.data.outcome ?? null]"
+    code = f"return await MCP.files.{tool}({{n: 1}}).catch({told})"
     async with replicas(slow()) as first, replicas(fast()) as second:
         waiting = await first.execute(code)
         run = first.manager._live.runs[waiting.run_id]
         assert (await second.observe(waiting.run_id)).status == "waiting"
         run.cancel_calls()
-        assert (await until_done(second, waiting.run_id)).value == "aborted"
+        assert (await until_done(second, waiting.run_id)).value == seen
 
 
 async def test_a_failed_takeover_leaves_the_run(replicas: Replicas) -> None:
