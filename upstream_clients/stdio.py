@@ -19,8 +19,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
+import msgspec
 from msgspec import Struct
-from pydantic_core import to_json
 
 from upstream_clients.direct import DirectRequests
 from upstream_clients.jsonrpc import Message
@@ -292,7 +292,7 @@ class _PumpTransport(asyncio.ReadTransport):  # pragma: no cover - Windows
 
 
 def _line_of(message: Message) -> bytes:
-    return to_json(message) + b"\n"
+    return msgspec.json.encode(message) + b"\n"
 
 
 def _direct(child: Any) -> DirectRequests | None:

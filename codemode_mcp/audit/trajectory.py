@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from pydantic_core import to_json
+import msgspec
 
 from codemode_mcp.audit.events import ITEM_EVENTS, MAX_NAME, Event
 from codemode_mcp.audit.redaction import Inputs
@@ -309,7 +309,7 @@ def _why(error: OSError) -> str:
 
 def _line(document: dict[str, Any]) -> bytes:
     try:
-        return to_json(document, inf_nan_mode="null") + b"\n"
+        return msgspec.json.encode(document) + b"\n"
     except ValueError:
         # Half of a surrogate pair becomes the escape that JSON has for it.
         return compact_json(document).encode("utf-8", "backslashreplace") + b"\n"

@@ -546,7 +546,7 @@ def error_of(value: str) -> str | None:
 
 
 def given_up(live: LiveCall) -> Completion:
-    """Return the end of a cancelled call for another process, whose program goes on: its tool may have acted."""
+    """Return the end of a cancelled call for the process that continues its program: its tool may have acted."""
     if live.record.repeatable:
         return cancelled(live)
     message = (

@@ -14,7 +14,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from importlib import resources
 from itertools import islice
 from operator import add, mul
 from pathlib import Path
@@ -520,8 +519,6 @@ def similarity(one: Iterable[float], other: Iterable[float]) -> float:
 
 @lru_cache(maxsize=1)
 def shipped_vectors() -> WordVectors:
-    file = resources.files("codemode_mcp.catalog.search").joinpath("word_vectors.bin")
-    if not isinstance(file, Path):
-        return WordVectors(file.read_bytes())
+    file = Path(__file__).with_name("word_vectors.bin")
     with file.open("rb") as opened:  # mapped, so that only needed pages are read, and processes share them
         return WordVectors(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))

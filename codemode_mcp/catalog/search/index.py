@@ -16,8 +16,8 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from importlib import resources
 from itertools import chain
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
@@ -239,9 +239,7 @@ _ACRONYMS: Final = re.compile(r"[A-Z]{2,}s")
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{3,}")
 
 # The file has two paragraphs: filler words and vague words.
-_FILLERS, _VAGUE_WORDS = (
-    (resources.files("codemode_mcp.catalog.search") / "stop_words.txt").read_text("utf-8").split("\n\n")
-)
+_FILLERS, _VAGUE_WORDS = Path(__file__).with_name("stop_words.txt").read_text("utf-8").split("\n\n")
 FILLERS: Final = frozenset(_FILLERS.split())
 """Words without meaning in a request."""
 STOP_WORDS: Final = FILLERS | frozenset(_VAGUE_WORDS.split())
@@ -446,5 +444,5 @@ def _places(phrase: Sequence[str], request: Sequence[str], start: int) -> tuple[
 
 @lru_cache(maxsize=1)
 def shipped_thesaurus() -> Thesaurus:
-    text = resources.files("codemode_mcp.catalog.search").joinpath("thesaurus_stems.txt").read_text("utf-8")
+    text = Path(__file__).with_name("thesaurus_stems.txt").read_text("utf-8")
     return Thesaurus.of_stems(text.splitlines())

@@ -15,9 +15,10 @@ import typer
 from codemode_mcp.cli.loading import load, logging_of, plugins_on_stderr
 from codemode_mcp.cli.messages import is_utf8, print_json, say, stop
 from codemode_mcp.cli.options import ConfigOption, JsonOption, TrajectoryOption
+from codemode_mcp.extensions.savings.exposure import CONNECT_SECONDS, exposure_of
 from codemode_mcp.extensions.savings.report import Report, drawn
 from codemode_mcp.extensions.savings.report import as_json as report_as_json
-from codemode_mcp.extensions.savings.tasks import CONNECT_SECONDS, Exposure, Reads, Tasks, exposure_of, tasks_of
+from codemode_mcp.extensions.savings.tasks import Exposure, Reads, Tasks, tasks_of
 
 if TYPE_CHECKING:
     from codemode_mcp.config import Config

@@ -1,7 +1,4 @@
-"""The sizes of tools in a prompt, and the bytes that recorded runs have sent through the model.
-
-Pure, apart from `exposure_of`, which measures the tools of an application.
-"""
+"""The sizes of tools in a prompt, and the bytes that recorded runs have sent through the model. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +16,7 @@ from codemode_mcp.server.descriptions import listed_bytes, prompt_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.server.services import App
-    from upstream_clients.tools import Tool, UpstreamView
+    from upstream_clients.tools import Tool
 
 
 Reads = Literal["content", "structured"]
@@ -420,57 +415,3 @@ def as_listed(tool: Tool) -> dict[str, Any]:
         "annotations": annotations or None,
     }
     return {key: value for key, value in item.items() if value is not None}
-
-
-CONNECT_SECONDS: Final = 30.0
-"""Time limit in seconds to connect to the servers."""
-
-
-async def exposure_of(app: App) -> Exposure:
-    """Return the sizes of the tools of all servers as they are known now, and of `exec` and `wait`."""
-    from codemode_mcp.server import search_tools
-
-    views = (await app.pool()).views()
-    catalog = await app.catalog_for(app.operator, None)
-    declared = {server.name: catalog.files.read(server.path)["bytes"] for server in catalog.servers}
-    return Exposure(
-        tuple(server_of(view, declared.get(view.name, 0)) for view in views),
-        await _own(app),
-        catalog.files.read("mcp/index.d.ts")["bytes"],
-        _one_tool(catalog),
-        weigh(search_tools.search_tool_list(list(app.servers(app.operator).values()), read_only=False)),
-    )
-
-
-async def _own(app: App) -> Weight:
-    from codemode_mcp.server.descriptions import instructions, tool_list
-
-    servers, settings = app.servers(app.operator), app.settings()
-    namespaces, topics = await app.namespace_texts(app.operator), app.topics(app.operator)
-    programs, plugins = app.saved_programs(app.operator), any(app.plugin_tools())
-    tools = tool_list(servers, settings, namespaces, topics, programs=programs, plugins=plugins)
-    return weigh(tools, instructions(servers, settings.code_mode.languages))
-
-
-def server_of(view: UpstreamView, declarations: int) -> Server:
-    """Return the sizes of a server. Without a connection, they are from the server's earlier tool list.
-
-    Args:
-        declarations: bytes of the server's declaration file.
-    """
-    weight = weigh([as_listed(tool) for tool in view.tools], view.instructions)
-    if view.state == "ready":
-        return Server(view.name, weight, declarations)
-    why = view.error or f"server {view.name!r} has not answered within {CONNECT_SECONDS:g} s"
-    return Server(view.name, weight, declarations, "remembered" if view.tools else "unknown", why)
-
-
-def _one_tool(catalog: Catalog) -> int:
-    """Return the median size of the declaration of a tool, in bytes; 0 without tools."""
-    sizes = [
-        catalog.files.read(f"{server.path}#{entry.tool.name}")["bytes"]
-        for server in catalog.servers
-        for entry in server.tools
-        if entry.method == "tools/call"
-    ]
-    return statistics.median_low(sizes) if sizes else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from codemode_mcp.extension_points import Extension
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 
 def _open(folder: Path) -> SentenceModel | None:
+    if find_spec("onnxruntime") is None:
+        return None  # without importing `model`, which is large
     from codemode_mcp.extensions.semantic.model import Meaning, available
 
     return Meaning(folder) if available() else None

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from codemode_mcp.base.errors import RuntimeUnavailable
+from codemode_mcp.extensions.type_check.checker import CompilerFailed
 from codemode_mcp.program import npm_package
 from codemode_mcp.program.npm_package import FetchError, why_untrusted
 from upstream_clients.private_files import exposure
@@ -158,10 +159,6 @@ PROCESSOR_SECONDS: Final = 120
 _MAX_PAYLOAD: Final = 64 << 20
 _REQUEST, _ANSWER, _RESPONSE, _ERROR, _QUESTION = 1, 2, 4, 5, 6
 _QUESTIONS: Final = ("readFile", "fileExists", "directoryExists", "getAccessibleEntries", "realpath")
-
-
-class CompilerFailed(Exception):
-    """Error for a process that has ended, refused a request, or sent something else than an answer."""
 
 
 class CompilerProcess:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import msgspec.structs
 
-from codemode_mcp.extensions.type_check.compiler import Compiler, CompilerFailed, CompilerProcess
+from codemode_mcp.extensions.type_check.checker import CompilerFailed
+from codemode_mcp.extensions.type_check.compiler import Compiler, CompilerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,9 +18,10 @@ from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.cli.check import Check, elapsed_ms
 from codemode_mcp.cli.loading import logging_of, plugins_on_stderr
 from codemode_mcp.cli.messages import end, say, say_line
-from codemode_mcp.extensions.type_check.checker import TypeChecker, positions, signatures
+from codemode_mcp.extensions.type_check.checker import TypeChecker
 from codemode_mcp.extensions.type_check.compiler import VERSION, fetch_compiler, find_compiler
 from codemode_mcp.extensions.type_check.declared import CheckedText, of_cell
+from codemode_mcp.extensions.type_check.problems import positions, signatures
 from codemode_mcp.program.preflight import inspect
 
 if TYPE_CHECKING:

@@ -440,11 +440,10 @@ class EngineLoader:
 
     def _open(self) -> None:
         try:
-            from codemode_mcp.program.intl import intl_reader
             from codemode_mcp.sandbox.engine import open_engine
 
             began = time.monotonic()
-            opening = open_engine(cache_dir(), max_threads=self._max_threads, intl=intl_reader(cache_dir()))
+            opening = open_engine(cache_dir(), max_threads=self._max_threads, intl=_read_intl)
             self._engine = self._stack.enter_context(opening)
             log.info("engine ready in %d ms", round((time.monotonic() - began) * 1000))
         except CodeModeError as error:
@@ -511,3 +510,9 @@ def _login_name() -> str | None:
         return getpass.getuser()
     except (OSError, KeyError):
         return None  # in a container, the user may have no name
+
+
+def _read_intl() -> bytes:
+    from codemode_mcp.program.intl import find_intl  # imported late: few programs need it
+
+    return find_intl(cache_dir()).read_bytes()

@@ -21,7 +21,7 @@ import binascii
 import math
 import re
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
@@ -196,7 +196,7 @@ def _page(uri: str, app: dict[str, Any] | None, ui: Mapping[str, Any]) -> dict[s
 
 @cache
 def _template() -> str:
-    return (resources.files("codemode_mcp.server.exposure") / "app_frame.html").read_text("utf-8")
+    return Path(__file__).with_name("app_frame.html").read_text("utf-8")
 
 
 def _html(item: Mapping[str, Any]) -> str:

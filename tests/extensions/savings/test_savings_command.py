@@ -16,7 +16,7 @@ from mcp.client.stdio import StdioServerParameters
 from typer.testing import CliRunner
 
 from codemode_mcp.cli.parser import app
-from codemode_mcp.extensions.savings.tasks import server_of
+from codemode_mcp.extensions.savings.exposure import server_of
 from tests.extensions.savings.trajectories import run
 from upstream_clients.tools import Tool, UpstreamView
 

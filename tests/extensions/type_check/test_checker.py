@@ -19,9 +19,10 @@ from codemode_mcp.base.paths import cache_dir
 from codemode_mcp.base.settings import Language, PolicyRules
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.per_caller import build
-from codemode_mcp.extensions.type_check import checker as inspection
-from codemode_mcp.extensions.type_check.checker import TypeChecker, lines, signatures
+from codemode_mcp.extensions.type_check import problems
+from codemode_mcp.extensions.type_check.checker import TypeChecker
 from codemode_mcp.extensions.type_check.compiler import MEMORY_BYTES, Compiler, CompilerProcess, find_compiler
+from codemode_mcp.extensions.type_check.problems import lines, signatures
 from codemode_mcp.rules.policy.policy import Policy
 from tests.extensions.type_check.checks import catalog, cell, installed_compiler
 from upstream_clients.tools import Tool, UpstreamView
@@ -372,7 +373,7 @@ async def test_a_flaw_of_the_check_fails_no_program(checker: TypeChecker, monkey
     def fail(*_: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr(inspection, "find_problems", fail)
+    monkeypatch.setattr(problems, "find_problems", fail)
     assert (await checker.check(cell("MCP.tracker.raw()"), CATALOG)).gave_up == "the check failed"
 
 
