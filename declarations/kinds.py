@@ -11,8 +11,7 @@ from graphlib import TopologicalSorter
 from typing import Any, Final
 from urllib.parse import unquote, urljoin
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from declarations.names import word_set
 from declarations.typetree import (
@@ -234,15 +233,15 @@ def add_names(type_: Type, names: dict[str, None] | None) -> Type:
     match type_:
         case ObjectOf(properties, "silent"):
             if names is None:
-                return replace(type_, openness="open", rest=UNKNOWN)
+                return structs.replace(type_, openness="open", rest=UNKNOWN)
             more = names.keys() - {p.name for p in properties}
-            return replace(
+            return structs.replace(
                 type_, properties=properties + tuple(Property(n, UNKNOWN, declared=False) for n in names if n in more)
             )
         case UnionOf(members):
             return union([add_names(member, names) for member in members])
         case IntersectionOf(members):
-            return replace(type_, members=tuple(add_names(member, names) for member in members))
+            return structs.replace(type_, members=tuple(add_names(member, names) for member in members))
         case _:
             return type_
 
@@ -368,7 +367,7 @@ def _expand(type_: Type, scope: _Scope) -> Type:
         case Ref(name):
             return scope.inline[name].type if name in scope.inline else type_
         case ArrayOf(items):
-            return replace(type_, items=_expand(items, scope))
+            return structs.replace(type_, items=_expand(items, scope))
         case TupleOf(elements, required, rest):
             expanded = tuple(_expand(element, scope) for element in elements)
             return TupleOf(expanded, required, None if rest is None else _expand(rest, scope))
@@ -399,7 +398,7 @@ def _expand_property(member: Property, scope: _Scope) -> Property:
     doc = member.doc
     if not doc and isinstance(member.type, Ref) and member.type.name in scope.inline:
         doc = scope.inline[member.type.name].doc
-    return replace(member, type=_expand(member.type, scope), doc=doc)
+    return structs.replace(member, type=_expand(member.type, scope), doc=doc)
 
 
 # References inside one schema document. Pure: no I/O. Other documents are never fetched.

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Final, Literal
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from declarations.untrusted_text import HIDDEN, json_escape
 
@@ -369,7 +368,7 @@ def _merge(one: ObjectOf, other: ObjectOf) -> ObjectOf:
         both = theirs.get(name)
         if both is None:
             if other.rest is not None:
-                properties[name] = replace(mine, type=intersection(mine.type, other.rest))
+                properties[name] = structs.replace(mine, type=intersection(mine.type, other.rest))
             continue
         properties[name] = Property(
             name,
@@ -381,7 +380,7 @@ def _merge(one: ObjectOf, other: ObjectOf) -> ObjectOf:
     for name, added in theirs.items():
         if name not in properties:
             rest = one.rest
-            properties[name] = added if rest is None else replace(added, type=intersection(added.type, rest))
+            properties[name] = added if rest is None else structs.replace(added, type=intersection(added.type, rest))
     if "closed" in (one.openness, other.openness):
         return ObjectOf(tuple(properties.values()), "closed")
     rests = [rest for rest in (one.rest, other.rest) if rest is not None]

@@ -18,7 +18,6 @@ import anyio
 import httpx2
 
 from upstream_clients.errors import LoginError
-from upstream_clients.loopback import Address, is_loopback, parse_address
 
 MAX_DOCUMENT_BYTES = 256 * 1024
 FETCH_TIMEOUT = 10.0
@@ -345,3 +344,27 @@ class _GuardedTransport(httpx2.AsyncHTTPTransport):
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 failure = error
         raise failure
+
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if a host name or an address, of a URL or a socket, always leads to this machine.
+
+    Such names are `localhost` and all names below it (RFC 6761).
+    """
+    address = parse_address(host)
+    if address is not None:
+        return address.is_loopback
+    return ("." + host.removesuffix(".").lower()).endswith(".localhost")
+
+
+def parse_address(host: str) -> Address | None:
+    """Return the address in `host`; None if `host` is a name. An IPv4-mapped IPv6 address is returned as IPv4."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address

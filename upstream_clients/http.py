@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import anyio.to_thread
 import httpx2
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from upstream_clients import error_mapping
 from upstream_clients.errors import LoginError, LoginRefused, StoreError
@@ -434,7 +433,7 @@ class Bearer:
             if self._login is not None:
                 wanted = " ".join(dict.fromkeys([*(self._login.wanted or "").split(), *scope.split()]))
                 if wanted != self._login.wanted:
-                    await self._write(replace(self._login, wanted=wanted))
+                    await self._write(structs.replace(self._login, wanted=wanted))
 
     async def _renew(self, rejected: str) -> Login | None:
         # A refresh token may be used once. So one process renews at a time, and reads the login after it has the lock.
@@ -451,7 +450,7 @@ class Bearer:
                 renewed = await oauth.renew(self._spec, login, timeout=RENEW_TIMEOUT)
             except LoginRefused as error:
                 logger.warning("the login to server %r has ended: %s", self._spec.name, error)
-                await self._write(replace(login, access_token=None, refresh_token=None))
+                await self._write(structs.replace(login, access_token=None, refresh_token=None))
                 return None
             await self._write(renewed)
             return renewed

@@ -9,8 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from upstream_clients.schema_relaxation import relax
 from upstream_clients.tools import Annotations, JsonObject, Tool
@@ -201,7 +200,7 @@ def with_relaxed_schemas(tool: Tool) -> Tool:
     taken, given = relax(sent[0]).schema, None if sent[1] is None else relax(sent[1]).schema
     if taken is sent[0] and given is sent[1]:
         return tool
-    return replace(tool, input_schema=taken, output_schema=given, sent=sent)
+    return structs.replace(tool, input_schema=taken, output_schema=given, sent=sent)
 
 
 def _input_schema(schema: object, name: str, problems: list[str]) -> JsonObject:

@@ -34,8 +34,7 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from mcp_types import LATEST_PROTOCOL_VERSION
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 from pydantic import BaseModel, ValidationError
 
 from upstream_clients import jsonrpc
@@ -507,7 +506,7 @@ async def _request_token(
     if not _HEADER_VALUE.fullmatch(token.access_token):
         raise LoginError("the token endpoint gave an access token with characters that a header cannot have")
     lifetime = None if token.expires_in is None else min(max(token.expires_in, 0), _MAX_LIFETIME)
-    return replace(
+    return structs.replace(
         login,
         access_token=token.access_token,
         # Without a new refresh token, the old one stays valid. Without a scope, the requested one is granted (RFC 6749,
@@ -526,7 +525,7 @@ async def _post_form(
     assert endpoint is not None
     status, answer = 0, None
     for method in _BOTH_METHODS if login.auth_method == _ANY_METHOD else (login.auth_method,):
-        tried = replace(login, auth_method=method)
+        tried = structs.replace(login, auth_method=method)
         fields, headers = _authenticated(form, tried, secret)
         status, answer = await fetcher.post_form(endpoint, "the token endpoint", fields, headers=headers)
         refused = isinstance(answer, dict) and answer.get("error") == "invalid_client"

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cas
 
 import anyio
 import msgspec
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, structs
 
 from upstream_clients.errors import TaskLost, UpstreamCallError, UpstreamUnavailable
 from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, finite, readable_error
@@ -115,7 +114,7 @@ class TaskHandle(Struct, frozen=True):
     until: float | None = None
 
     def text(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps(structs.asdict(self))
 
 
 def handle_of(text: str) -> TaskHandle:

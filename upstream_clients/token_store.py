@@ -20,8 +20,7 @@ from typing import Literal
 import anyio
 import msgspec
 import platformdirs
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, structs
 
 from upstream_clients import keychain
 from upstream_clients.errors import StoreError
@@ -130,7 +129,7 @@ class LoginStore:
     def save(self, login: Login) -> Place:
         """Store a login, or leave the old one unchanged. Return the place of the login. Raises `StoreError`."""
         # The keyring comes first: other processes read it as soon as the file changes.
-        content = {"login": asdict(login)}
+        content = {"login": structs.asdict(login)}
         kept: Place = "file"
         if keychain.protects():
             with suppress(keychain.NoKeychain):  # the keyring is locked, or the tokens are too long for it

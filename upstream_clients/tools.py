@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 JsonObject = Mapping[str, Any]
 
@@ -74,7 +73,7 @@ class Tool(Struct, frozen=True):
         """The tool with the schemas that the server sends, for comparisons."""
         if self.sent is None:
             return self
-        return replace(self, input_schema=self.sent[0], output_schema=self.sent[1], sent=None)
+        return structs.replace(self, input_schema=self.sent[0], output_schema=self.sent[1], sent=None)
 
 
 AdmitFn = Callable[[Tool | None], None]

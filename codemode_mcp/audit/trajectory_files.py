@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from codemode_mcp.audit.events import mapping, number, text
 
@@ -426,9 +425,9 @@ def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
                 requests[about_id] = Request(kind, Bar(when), text(event, "request"), input=mapping(event, "input"))
             case "answered" if about_id in requests:
                 request = requests[about_id]
-                requests[about_id] = replace(
+                requests[about_id] = structs.replace(
                     request,
-                    time=replace(request.time, ended=when),
+                    time=structs.replace(request.time, ended=when),
                     status=text(event, "status"),
                     code=text(event, "code"),
                 )
@@ -441,17 +440,17 @@ def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
                 made = when - (number(event.get("queued_ms")) or 0.0) / 1000
                 calls[about_id] = Call(about_id, text(event, "tool"), made, Bar(when), input=mapping(event, "input"))
             case "call_asked" if about_id in calls:
-                calls[about_id] = replace(calls[about_id], asked=Bar(when, None, text(event, "reason")))
+                calls[about_id] = structs.replace(calls[about_id], asked=Bar(when, None, text(event, "reason")))
             case "call_decided" if about_id in calls:
                 call, words = calls[about_id], "approved" if event.get("approved") is True else "denied"
                 by = text(event, "by")
                 since = when if call.asked is None else call.asked.began
-                calls[about_id] = replace(call, asked=Bar(since, when, f"{words} by {by}" if by else words))
+                calls[about_id] = structs.replace(call, asked=Bar(since, when, f"{words} by {by}" if by else words))
             case "call_ended":
                 call = calls.get(about_id) or Call(about_id, text(event, "tool"), when, Bar(when))
-                calls[about_id] = replace(
+                calls[about_id] = structs.replace(
                     call,
-                    time=replace(call.time, ended=when),
+                    time=structs.replace(call.time, ended=when),
                     status=text(event, "status"),
                     code=text(event, "code"),
                     size=int(number(event.get("bytes")) or 0),
@@ -461,14 +460,14 @@ def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
             case "parked":
                 pauses.append(Bar(when, None, text(event, "reason")))
             case "restored" if pauses and pauses[-1].ended is None:
-                pauses[-1] = replace(pauses[-1], ended=when)
+                pauses[-1] = structs.replace(pauses[-1], ended=when)
             case "taken_over":
                 process = event.get("pid")
                 takeovers.append(Takeover(when, process if isinstance(process, int) else None))
             case "run_ended":
                 ended, status, code = when, text(event, "status"), text(event, "code")
                 if pauses and pauses[-1].ended is None:
-                    pauses[-1] = replace(pauses[-1], ended=when)
+                    pauses[-1] = structs.replace(pauses[-1], ended=when)
             case "lost":
                 lost += int(number(event.get("events")) or 0)
     times = [_time(event) for event in ordered if event.get("kind") != "lost"] or [0.0]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.rules.policy.policy import TOOL_MARK
 from declarations.operations import OPERATIONS, Operation
@@ -193,12 +192,12 @@ def without_app_tools(view: UpstreamView) -> UpstreamView:
     """Return a view without the tools that only apps may call; the same object if there are none."""
     if not any(map(is_for_apps_only, view.tools)):
         return view
-    return replace(view, tools=tuple(tool for tool in view.tools if not is_for_apps_only(tool)))
+    return structs.replace(view, tools=tuple(tool for tool in view.tools if not is_for_apps_only(tool)))
 
 
 def app_tools_alone(view: UpstreamView) -> UpstreamView:
     tools = tuple(filter(is_for_apps_only, view.tools))
-    return replace(view, tools=tools, withheld={}, resources=False, prompts=False)
+    return structs.replace(view, tools=tools, withheld={}, resources=False, prompts=False)
 
 
 def _ui(tool: Tool) -> Mapping[str, Any]:

@@ -7,8 +7,7 @@ import shlex
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from codemode_mcp.base.did_you_mean import hint, nearest, normalize_name
 from codemode_mcp.base.errors import ProgramError
@@ -283,7 +282,7 @@ def _declared(entry: Entry) -> Tool:
     """Return a tool as its declaration shows it: the description says that the tool has an app."""
     if app_uri(entry.original) is None:
         return entry.tool
-    return replace(entry.tool, description="\n\n".join(filter(None, (entry.tool.description, _HAS_APP))))
+    return structs.replace(entry.tool, description="\n\n".join(filter(None, (entry.tool.description, _HAS_APP))))
 
 
 _HAS_APP: Final = "Has an app: show(result) shows it to the user."

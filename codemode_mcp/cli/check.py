@@ -7,8 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.display import counted, plain
 
@@ -122,7 +121,7 @@ def _refers(check: Check, server: str) -> bool:
 def _with_variables(check: Check, variables: Sequence[Check]) -> Check:
     detail = "; ".join([check.detail, *(each.detail for each in variables)])
     advice = "; ".join([*(each.advice for each in variables), f"if that is not it: {check.advice}"])
-    return replace(check, detail=detail, advice=advice)
+    return structs.replace(check, detail=detail, advice=advice)
 
 
 def _folded(first: str, text: str, margin: str) -> list[str]:
@@ -144,7 +143,7 @@ def summary(checks: Sequence[Check]) -> str:
 
 def as_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
     """Return the checks as JSON, in the stable shape of docs/doctor.md."""
-    return [asdict(check) for check in checks]
+    return [structs.asdict(check) for check in checks]
 
 
 def exit_code(checks: Sequence[Check], *, config_is_valid: bool) -> int:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.errors import Exceeded, ProgramError, RuntimeUnavailable
 from codemode_mcp.program.global_uses import check_programs
@@ -253,13 +252,13 @@ class Preparer:
     async def _admit(self, cell: Cell, hook: Hook, note: Note, deadline: float) -> Cell:
         if cell.language is None and await self._is_typescript(cell.source):
             # Decided before the hooks, so that the program runs in the language that they have seen.
-            cell = replace(cell, language="typescript")
+            cell = structs.replace(cell, language="typescript")
         with anyio.move_on_after(deadline - self._clock()):
             source = await hook(cell.source, cell.language or "javascript", note)
             if source == cell.source:
                 return cell
             _check_size(source)
-            return replace(cell, source=source)
+            return structs.replace(cell, source=source)
         raise ProgramError("timeout", "hooks of plugins took too long to check the program; nothing of it has run")
 
     async def _is_typescript(self, source: str) -> bool:
@@ -281,7 +280,7 @@ class Preparer:
         _refuse_shell(fenced.source)
         note(fenced.note)
         labelled = fenced.language if fenced.language in self._settings.languages else None
-        return replace(cell, source=fenced.source, language=cell.language or labelled)
+        return structs.replace(cell, source=fenced.source, language=cell.language or labelled)
 
     async def _inspect(self, cell: Cell) -> Preflight:
         enabled = self._settings.languages

@@ -12,8 +12,7 @@ import time
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -263,16 +262,16 @@ def _scope_of(node: Node, field: str | None, path: list[Node], scopes: list[Scop
     scope, kind = scopes[-1], node.type
     declares = _declared_span(kind, field, path, scopes)
     if declares is not scope.declares:
-        scope = replace(scope, declares=declares)
+        scope = structs.replace(scope, declares=declares)
     if kind in FUNCTIONS:
-        return replace(scope, function=span_of(node), block=span_of(node))
+        return structs.replace(scope, function=span_of(node), block=span_of(node))
     if kind in _BLOCKS:
         caught = scope.caught or (
             path[-1].type == "try_statement" and field == "body" and path[-1].child_by_field_name("handler") is not None
         )
-        return replace(scope, block=span_of(node), caught=caught)
+        return structs.replace(scope, block=span_of(node), caught=caught)
     if kind in {"internal_module", "module"}:
-        return replace(scope, namespace=True)
+        return structs.replace(scope, namespace=True)
     return scope
 
 

@@ -50,7 +50,7 @@ import anyio.to_thread
 
 from codemode_mcp.base.errors import CodeModeError, Exceeded, InternalError, StoreUnavailable
 from codemode_mcp.program.time_zones import named_zones
-from codemode_mcp.runs import answers, run_notes
+from codemode_mcp.runs import answers, run_notes, verdicts
 from codemode_mcp.runs.answers import counted, is_unanswerable, questions_due
 from codemode_mcp.runs.calls.outcome import Outcome, WaitingReason
 from codemode_mcp.runs.deliveries import Deliveries, bounded_proposal
@@ -60,16 +60,6 @@ from codemode_mcp.runs.run_calls import Calls
 from codemode_mcp.runs.run_notes import how_to_await
 from codemode_mcp.runs.run_recording import record_end, record_start
 from codemode_mcp.runs.store import Fenced, RunStore, SuspendedRun
-from codemode_mcp.runs.verdicts import (
-    Circumstances,
-    Completed,
-    Failed,
-    SyntaxFault,
-    over_output_limit,
-    stuck,
-    turned_away,
-    verdict,
-)
 from codemode_mcp.runs.views import after_loss, repeat_note
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, StartParts, decode_turn, deliver_message, start_message
@@ -129,7 +119,7 @@ class Driver:
     def close(self) -> None:
         self._guests.close()
 
-    async def start(self, run: Run, program: Program, observation: Observation) -> Outcome | SyntaxFault:
+    async def start(self, run: Run, program: Program, observation: Observation) -> Outcome | verdicts.SyntaxFault:
         """Run a program until it ends or is suspended. Return a `SyntaxFault` if the engine refuses its text."""
         run.positions = program.positions
         run.observed_by(observation)
@@ -203,7 +193,7 @@ class Driver:
                 "restored", run.id, ms=round((self._clock() - began) * 1000, 3), snapshot_bytes=len(suspended.snapshot)
             )
             ended = await self._drive(engine, run, observation, None)
-            assert not isinstance(ended, SyntaxFault)
+            assert not isinstance(ended, verdicts.SyntaxFault)
             return ended
         except CodeModeError as error:
             return await self._fault(run, error)
@@ -220,7 +210,7 @@ class Driver:
 
     async def _drive(
         self, engine: Engine, run: Run, observation: Observation, turn: Turn | None
-    ) -> Outcome | SyntaxFault:
+    ) -> Outcome | verdicts.SyntaxFault:
         while True:
             run.check_fence()
             if turn is not None:
@@ -237,7 +227,7 @@ class Driver:
             if run.yields:
                 return await self._suspend(engine, run, "yield")
             if not run.can_settle:
-                return await self._fail(run, stuck(self._settings(), full=turn is not None and turn.full))
+                return await self._fail(run, verdicts.stuck(self._settings(), full=turn is not None and turn.full))
             self._ask(run, observation)
             now = self._clock()
             deadline = observation.extended_deadline(now, paused=run.is_paused(now))
@@ -280,7 +270,7 @@ class Driver:
         message = deliver_message(batch, elapsed_ms=elapsed)
         return await self._guests.deliver(engine, run, message, self._budget(observation))
 
-    async def _absorb(self, run: Run, observation: Observation, turn: Turn) -> Outcome | SyntaxFault | None:
+    async def _absorb(self, run: Run, observation: Observation, turn: Turn) -> Outcome | verdicts.SyntaxFault | None:
         """Accept the results of a turn. Return the end of the run if it was the last turn."""
         report = None
         if turn.text is not None:
@@ -296,7 +286,7 @@ class Driver:
             run.history.extend(report.outputs)
             run.show_output(report.outputs)
             run.dropped = report.dropped_size
-            over = over_output_limit(run.outputs, self._settings()) if report.outputs else None
+            over = verdicts.over_output_limit(run.outputs, self._settings()) if report.outputs else None
             if over is not None and report.state == "pending":
                 run.cancel_unsent()
                 return await self._fail(run, over)
@@ -310,11 +300,11 @@ class Driver:
 
     async def _judge(
         self, run: Run, observation: Observation, turn: Turn, report: TurnReport | None
-    ) -> Outcome | SyntaxFault | None:
+    ) -> Outcome | verdicts.SyntaxFault | None:
         assert run.positions is not None
         failed = turn.stopped is None and report is not None and report.state == "failed"
         catalog = run.context.catalog
-        about = Circumstances(
+        about = verdicts.Circumstances(
             settings=self._settings(),
             positions=run.positions,
             catalog=catalog,
@@ -324,13 +314,13 @@ class Driver:
             overdue_seconds=max(0.0, self._clock() - observation.deadline),
         )
         if failed and about.takes_long:
-            found = await anyio.to_thread.run_sync(verdict, turn, report, about)
+            found = await anyio.to_thread.run_sync(verdicts.verdict, turn, report, about)
         else:
-            found = verdict(turn, report, about)
+            found = verdicts.verdict(turn, report, about)
         match found:
-            case Completed():
+            case verdicts.Completed():
                 return await self._complete(run, found.report)
-            case Failed():
+            case verdicts.Failed():
                 return await self._fail(run, found)
         return found
 
@@ -392,7 +382,7 @@ class Driver:
         made = run.made() if self._settings().on_output_limit == "fail" else ()
         return await self._end(run, "completed", notes=notes, value=report.value, made=made)
 
-    async def _fail(self, run: Run, failed: Failed) -> Outcome:
+    async def _fail(self, run: Run, failed: verdicts.Failed) -> Outcome:
         run.advance("fail")
         run.exceeded = failed.exceeded or run.exceeded
         if failed.code == "memory_limit_exceeded":
@@ -430,7 +420,7 @@ class Driver:
             raise error
         lost = error.code == "snapshot_restore_failed" and not run.made()  # otherwise a note says what to do
         message = f"{error.message}; {after_loss(())}" if lost else error.message
-        return await self._fail(run, Failed(error.code, message, exceeded=error.exceeded))
+        return await self._fail(run, verdicts.Failed(error.code, message, exceeded=error.exceeded))
 
     def _leave_calls(self, run: Run) -> tuple[str, ...]:
         notes = leave_calls(run, self._services.dispatcher)
@@ -442,7 +432,7 @@ class Driver:
             return await self._abort(run)
         if suspended is not None:
             return await self._suspend_unchanged(run, suspended)
-        return await self._fail(run, turned_away(released=observation.released))
+        return await self._fail(run, verdicts.turned_away(released=observation.released))
 
     # suspending
 

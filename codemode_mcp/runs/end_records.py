@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
-from msgspec.structs import asdict, replace
+from msgspec import UNSET, UnsetType, structs
 
 from codemode_mcp.base import strict_json
 from codemode_mcp.base.errors import ErrorCode, Exceeded, ProgramError
@@ -214,7 +213,7 @@ def outcome_text(pair: tuple[Outcome, Outcome], *, now: float | None = None) -> 
     since, whole = pair
     told = len(whole.outputs) - len(since.outputs)
     # The outputs of the last answer are the end of all outputs. So they are not written twice, as they may be large.
-    same = replace(whole, outputs=since.outputs, dropped=since.dropped) == since
+    same = structs.replace(whole, outputs=since.outputs, dropped=since.dropped) == since
     short = same and told >= 0 and whole.outputs[told:] == since.outputs
     answered = _Answered(told, since.dropped) if short else _Answered(whole=_outcome_form(since, now))
     return stored_text(_End(_outcome_form(whole, now), answered))
@@ -229,7 +228,7 @@ def outcome_of(text: str) -> tuple[Outcome, Outcome]:
             return _outcome(answered.whole), whole
         if answered.told is UNSET or answered.dropped is UNSET or not 0 <= answered.told <= len(whole.outputs):
             raise ValueError
-        return replace(whole, outputs=whole.outputs[answered.told :], dropped=answered.dropped), whole
+        return structs.replace(whole, outputs=whole.outputs[answered.told :], dropped=answered.dropped), whole
 
 
 def _outcome_form(outcome: Outcome, now: float | None) -> _Outcome:
@@ -249,22 +248,22 @@ def _outcome_form(outcome: Outcome, now: float | None) -> _Outcome:
 
 def _ended(record: CallRecord, now: float | None) -> CallRecord:
     """Return the record of an ended call. A call that continues ends at `now`, because its end will not be recorded."""
-    return record if record.ended is not None else replace(record, ended=record.began if now is None else now)
+    return record if record.ended is not None else structs.replace(record, ended=record.began if now is None else now)
 
 
 def _outcome(form: _Outcome) -> Outcome:
     used = form.usage
     usage = {
         "calls": tuple(call_record_of(each, 0.0) for each in used.calls),
-        "snapshot": None if used.snapshot is UNSET else SnapshotUse(**asdict(used.snapshot)),
-        "exceeded": None if used.exceeded is UNSET else Exceeded(**asdict(used.exceeded)),
+        "snapshot": None if used.snapshot is UNSET else SnapshotUse(**structs.asdict(used.snapshot)),
+        "exceeded": None if used.exceeded is UNSET else Exceeded(**structs.asdict(used.exceeded)),
     }
     others = {
-        "usage": Usage(**asdict(used) | usage),
+        "usage": Usage(**structs.asdict(used) | usage),
         "outputs": tuple(check_outputs(form.outputs)),
-        "pending": tuple(PendingCall(**asdict(each)) for each in form.pending),
+        "pending": tuple(PendingCall(**structs.asdict(each)) for each in form.pending),
     }
-    return Outcome(**asdict(form) | others)
+    return Outcome(**structs.asdict(form) | others)
 
 
 def view_text(view: RunView) -> str:
@@ -275,4 +274,4 @@ def view_text(view: RunView) -> str:
 def view_of(text: str) -> RunView:
     """Return the view of a text of `view_text`. Raises `ProgramError`, `snapshot_restore_failed`."""
     form = read_stored(text, _View)
-    return RunView(**asdict(form) | {"made": None if form.made is UNSET else form.made})
+    return RunView(**structs.asdict(form) | {"made": None if form.made is UNSET else form.made})

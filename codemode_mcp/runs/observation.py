@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.errors import CodeModeError, ProgramError, StoreUnavailable
 from codemode_mcp.rules.policy.approval import AT_PAGE, ApprovalRequest, Remember, Verdict
@@ -191,7 +190,7 @@ class Polling:
             return self._working(run)
         outcome = await observation.outcome()
         if outcome.status != "waiting":
-            outcome = replace(outcome, outputs=tuple(run.history))
+            outcome = structs.replace(outcome, outputs=tuple(run.history))
         return Polled(outcome, outcome.usage.ms / 1000, run.lifetime(self._manager.settings()))
 
     async def answer(

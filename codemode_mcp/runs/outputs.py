@@ -13,8 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.strict_json import compact_json
 from codemode_mcp.runs.values import plain_base64
@@ -508,10 +507,10 @@ class Transcripts:
         used = approximate_size(outputs, MAX_ONE)
         result = approximate_size(value, MAX_ONE)
         if used > MAX_ONE or result > MAX_ONE:
-            transcript = replace(transcript, outputs=None, value=None)
+            transcript = structs.replace(transcript, outputs=None, value=None)
             used = result = 0
         if len(source) > MAX_ONE:
-            transcript = replace(transcript, source=source[:MAX_ONE])
+            transcript = structs.replace(transcript, source=source[:MAX_ONE])
         size = used + result + len(transcript.source) + len(transcript.error)
         self._kept[run_id] = transcript, size
         self._size += size

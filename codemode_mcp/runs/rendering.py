@@ -15,8 +15,7 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.errors import CodeModeError, ErrorCode, Exceeded
 from codemode_mcp.base.strict_json import compact_json
@@ -170,7 +169,7 @@ async def render(
             rendered = answer.waiting(ended, outputs, notes)
         case _:
             rendered = answer.completed(value, outputs, notes)
-    return replace(rendered, stored=tuple(stored))
+    return structs.replace(rendered, stored=tuple(stored))
 
 
 async def _store_pictures(
@@ -213,7 +212,7 @@ def render_error(
         max_bytes: see `render`.
         usage: the telemetry of the refused request.
     """
-    answer = _Answer(settings, _cap(settings, max_bytes), replace(usage, exceeded=error.exceeded), 0.0)
+    answer = _Answer(settings, _cap(settings, max_bytes), structs.replace(usage, exceeded=error.exceeded), 0.0)
     return answer.failed(shorten(error.message, answer.cap), error.code, [], notes)
 
 
@@ -239,7 +238,9 @@ class _Answer(Struct, frozen=True):
 
     def over(self, size: int) -> _Answer:
         """Return the answer with a note in its telemetry that the cap was exceeded."""
-        return replace(self, usage=replace(self.usage, exceeded=Exceeded("maxOutputBytes", size, self.cap)))
+        return structs.replace(
+            self, usage=structs.replace(self.usage, exceeded=Exceeded("maxOutputBytes", size, self.cap))
+        )
 
     @property
     def _markdown(self) -> bool:

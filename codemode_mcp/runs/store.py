@@ -10,8 +10,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.errors import Exceeded, ProgramError
 from codemode_mcp.rules.policy.policy import PEER
@@ -474,7 +473,7 @@ class MemoryStore(RunStore):
     async def prolong(self, run_id: str, expires: float) -> None:
         run = self._suspended.get(run_id)
         if run is not None and self._clock() < run.expires < expires:
-            self._suspended[run_id] = replace(run, expires=expires)
+            self._suspended[run_id] = structs.replace(run, expires=expires)
 
     async def release(self, run_id: str, owner: str) -> None:
         self._claimed.discard(run_id)
@@ -495,7 +494,7 @@ class MemoryStore(RunStore):
         expired = [run for run in self._suspended.values() if run.expires <= now and run.id not in self._claimed]
         for run in expired:
             del self._suspended[run.id]
-            self._expired[run.id] = replace(run, snapshot=b"", manifest="")
+            self._expired[run.id] = structs.replace(run, snapshot=b"", manifest="")
             while len(self._expired) > self.MAX_EXPIRED:
                 self._expired.popitem(last=False)
         return [run.id for run in expired]

@@ -37,8 +37,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.audit.recordings.format import End
 from codemode_mcp.base.errors import CodeModeError, ErrorCode, ProgramError, StoreUnavailable
@@ -250,7 +249,7 @@ class Takeover:
         self._restoring.accept_news(
             run,
             [
-                replace(each, executor="nobody")
+                structs.replace(each, executor="nobody")
                 if each.result is None and each.status == "dispatched" and not each.task
                 else each
                 for each in news.calls
@@ -341,7 +340,7 @@ class _Ended(Struct, frozen=True):
 
     def view(self, now: float) -> RunView:
         age, since = (round((now - then) * 1000) for then in (self.began, self.ended))
-        return replace(self.last, age_ms=age, ended_ms=since)
+        return structs.replace(self.last, age_ms=age, ended_ms=since)
 
 
 class LiveRuns:
@@ -402,8 +401,8 @@ class LiveRuns:
             )  # for runs that no driver has ended
         last = run.view(self._clock())
         if last.state == "running":  # no driver has ended it, for example because the program was refused
-            last = replace(last, state="failed")
-        last = replace(last, code=code, observed=False, timers=0)
+            last = structs.replace(last, state="failed")
+        last = structs.replace(last, code=code, observed=False, timers=0)
         # Calls in flight may continue without their program. Their records still change, so these are not packed.
         run.track.pack(run.calls)
         if len(self._ended) == self._ended.maxlen:
@@ -443,10 +442,10 @@ class LiveRuns:
         now = self._clock()
         run = self.runs.get(run_id)
         if run is not None:
-            return replace(run.view(now), calls=run.call_views(now))
+            return structs.replace(run.view(now), calls=run.call_views(now))
         for each in self._ended:
             if each.last.id == run_id:
-                return replace(each.view(now), calls=each.track.views(now))
+                return structs.replace(each.view(now), calls=each.track.views(now))
         return None
 
     def transcript(self, run_id: str) -> Transcript | None:

@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import wasmtime
-from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec import Struct, structs
 from wasmtime import _ffi as ffi
 
 from codemode_mcp.base.errors import RuntimeUnavailable
@@ -178,7 +177,7 @@ def _from_cache(engine: wasmtime.Engine, path: Path) -> _Compiled | None:
 
 
 def _to_cache(path: Path, entries: Entries, glue: bytes, main: bytes) -> None:
-    _write(path, json.dumps([*astuple(entries), len(glue)]).encode() + b"\n" + glue + main)
+    _write(path, json.dumps([*structs.astuple(entries), len(glue)]).encode() + b"\n" + glue + main)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, Required, TypedDict
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
-from msgspec.structs import force_setattr
 
 from codemode_mcp.base.errors import CodeModeError, InternalError
 from codemode_mcp.base.strict_json import ascii_json, parse_json, replace_lone_surrogates
@@ -111,8 +110,10 @@ class ApiSearch(GuestRequest, frozen=True, tag="api_search"):
     server: Any = None
 
     def __post_init__(self) -> None:
-        force_setattr(self, "limit", _valid_limit(self.limit))
-        force_setattr(self, "server", msgspec.convert(self.server, Name) if isinstance(self.server, str) else None)
+        structs.force_setattr(self, "limit", _valid_limit(self.limit))
+        structs.force_setattr(
+            self, "server", msgspec.convert(self.server, Name) if isinstance(self.server, str) else None
+        )
 
 
 class Header(GuestRequest, frozen=True, tag="header"):
@@ -128,7 +129,7 @@ class Header(GuestRequest, frozen=True, tag="header"):
     schema: Any = False
 
     def __post_init__(self) -> None:
-        force_setattr(self, "schema", self.schema is True)
+        structs.force_setattr(self, "schema", self.schema is True)
 
 
 class ToolSearch(GuestRequest, frozen=True, tag="search"):
@@ -138,7 +139,7 @@ class ToolSearch(GuestRequest, frozen=True, tag="search"):
     limit: Any = None
 
     def __post_init__(self) -> None:
-        force_setattr(self, "limit", _valid_limit(self.limit))
+        structs.force_setattr(self, "limit", _valid_limit(self.limit))
 
 
 class Describe(GuestRequest, frozen=True, tag="describe"):
@@ -185,7 +186,7 @@ class Timer(GuestRequest, frozen=True, tag="timer"):
 
     def __post_init__(self) -> None:
         if self.ms > MAX_TIMER_MS:
-            force_setattr(self, "ms", MAX_TIMER_MS)
+            structs.force_setattr(self, "ms", MAX_TIMER_MS)
 
 
 class ClearTimer(GuestRequest, frozen=True, tag="clear"):

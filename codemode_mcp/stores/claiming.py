@@ -18,8 +18,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.runs import store
@@ -226,13 +225,13 @@ def _take_calls(
             pass
         elif status == "queued" or (executor == process and number in sent):
             # No process has sent a queued call. If its executor is alive, `dispatching` refuses it there from now on.
-            call = replace(call, executor="here")
+            call = structs.replace(call, executor="here")
         elif executor != process and executor in alive:
-            call = replace(call, executor="elsewhere")
+            call = structs.replace(call, executor="elsewhere")
         elif task is not None:
-            call = replace(call, executor="here", task=blobs.text_of(owner, run_id, f"task {number}", task))
+            call = structs.replace(call, executor="here", task=blobs.text_of(owner, run_id, f"task {number}", task))
         elif repeatable:
-            call = replace(call, status="queued", executor="here")
+            call = structs.replace(call, status="queued", executor="here")
         # All other calls may have been sent, and no living process knows their ends. They stay without an executor.
         if call.status != status or (executor != process and status != "settled" and call.executor != "elsewhere"):
             yield Query(
@@ -362,7 +361,7 @@ def news_of(run_id: str, process: str, known_run: KnownRun | None, blobs: suspen
     }
     taken, _ = yield from _take_calls(run_id, suspending.unescaped(owner), process, known_run, blobs)
     changed = tuple(
-        replace(call, executor="here") if call.status != "settled" else call
+        structs.replace(call, executor="here") if call.status != "settled" else call
         for call in taken
         if call.status == "settled" or (call.id in before and call.executor != "elsewhere")
     )

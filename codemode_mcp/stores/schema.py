@@ -15,8 +15,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.errors import StoreUnavailable
 from codemode_mcp.stores.work import Query, Work
@@ -305,10 +304,10 @@ class Lease(Struct, frozen=True):
 
     def renewed(self, sent: float) -> Lease:
         # Answers may arrive in another order than their requests. An older one must not shorten the lease.
-        return self if self.sent is not None and self.sent > sent else replace(self, sent=sent)
+        return self if self.sent is not None and self.sent > sent else structs.replace(self, sent=sent)
 
     def ended(self) -> Lease:
-        return replace(self, sent=None)
+        return structs.replace(self, sent=None)
 
     def held(self, now: float) -> bool:
         return self.sent is not None and now < self.sent + self.valid - self.margin

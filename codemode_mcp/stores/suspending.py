@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from anyio.to_thread import run_sync
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.runs.end_records import view_of, view_text
@@ -416,7 +415,9 @@ def view_of_all_calls(run_id: str, owner: str, blobs: Blobs) -> Work[RunView | N
     )
     with suppress(ProgramError):
         view = view_of(blobs.text_of(owner, run_id, "view", views[0][0]))
-        return replace(view, made=made_of_stored(view.made, [call_of_row(run_id, owner, blobs, *row) for row in rows]))
+        return structs.replace(
+            view, made=made_of_stored(view.made, [call_of_row(run_id, owner, blobs, *row) for row in rows])
+        )
     return None
 
 

@@ -15,8 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio.to_thread
-from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec import Struct, structs
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.runs import values
@@ -115,7 +114,7 @@ class StoredValues:
 
     def _seal_entry(self, owner: str, put: values.Put, kind: str) -> _Entry:
         name = _name(put.key)
-        form = [*astuple(values.contents_of(put.text).form)] if kind == _RESULT else []
+        form = [*structs.astuple(values.contents_of(put.text).form)] if kind == _RESULT else []
         label = json.dumps([put.key, values.preview_of(put.text), *form]).encode()
         return _Entry(
             put,

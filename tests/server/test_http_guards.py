@@ -8,8 +8,7 @@ import pytest
 from codemode_mcp.server.http.auth import owner_string, session_owner
 from codemode_mcp.server.http.guards import RateLimiter, RoundRobin, TrustedProxies, host_rules, peer
 from codemode_mcp.server.http.listener import BodyBudget, seconds_to_parse
-from upstream_clients.fetch import is_local
-from upstream_clients.loopback import is_loopback
+from upstream_clients.fetch import is_local, is_loopback
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ import ipaddress
 
 import pytest
 
-from upstream_clients.fetch import is_forbidden, is_public, may_be_public
-from upstream_clients.loopback import parse_address
+from upstream_clients.fetch import is_forbidden, is_public, may_be_public, parse_address
 
 SPECIAL = """
 0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/29 192.0.0.8/32 192.0.0.11/32

@@ -8,8 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from upstream_clients.openapi.arguments import Arguments, Credentials, read_arguments
 from upstream_clients.openapi.bodies import media_kind
@@ -122,8 +121,8 @@ class Api:
                 continue
             room -= size
             self._tools[operation.name] = _Tool(
-                replace(operation, node={}, parameters=()),
-                replace(arguments, schema=_FORGOTTEN),
+                structs.replace(operation, node={}, parameters=()),
+                structs.replace(arguments, schema=_FORGOTTEN),
                 answers.accept,
                 answers.schema is not None,
                 server,
@@ -389,7 +388,7 @@ def result_of(
             return {"content": content, "structuredContent": value, "_meta": meta}
     if kind in ("json", "text", "form") or (kind is None and _decoded(response, strict=True) is not None):
         return {"content": [_text(secrets.hide(_decoded(response) or ""))], "_meta": meta}
-    hidden = replace(response, body=secrets.hide_in_bytes(response.body))
+    hidden = structs.replace(response, body=secrets.hide_in_bytes(response.body))
     return {"content": [_binary(hidden, secrets.hide(media_type), tool)], "_meta": meta}
 
 

@@ -10,8 +10,7 @@ from urllib.request import getproxies
 
 import anyio.to_thread
 import httpx2
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from upstream_clients.direct import THREAD_BYTES
 from upstream_clients.fetch import NotPublic, may_be_public
@@ -125,7 +124,7 @@ class Http:
                 body = connections.decompressed(body[: THREAD_BYTES + 1], encoding, THREAD_BYTES)
             except connections.UnreadableBody:
                 body = await anyio.to_thread.run_sync(connections.decompressed, body, encoding, MAX_MESSAGE_BYTES)
-            return replace(raw, body=body)
+            return structs.replace(raw, body=body)
         return raw
 
     async def _uses_proxy(self, address: Address) -> bool:

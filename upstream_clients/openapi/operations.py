@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote, urljoin, urlsplit
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from upstream_clients.openapi.document import PER_OPERATION, BudgetError, Document, UnsupportedError, plain_text, shown
 from upstream_clients.openapi.next_request import origin_of
@@ -225,7 +224,7 @@ def _with_distinct_names(operations: list[Operation]) -> list[Operation]:
         name = longer.get(id(operation))
         if name is not None:
             name = name if counts[name] == 1 else f"{name[: MAX_NAME - 6]}{_digest(operation.key)}"
-            operation = replace(operation, name=name)
+            operation = structs.replace(operation, name=name)
         result.append(operation)
     return result
 

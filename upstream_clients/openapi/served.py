@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import anyio
 import anyio.to_thread
 import httpx2
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from upstream_clients.backoff import Backoff
 from upstream_clients.errors import LoginError, UpstreamCallError
@@ -240,7 +239,7 @@ async def read_api(spec: UpstreamSpec, credentials: Credentials | None, known: R
     while turn.locked():  # noqa: ASYNC110 - the thread of a reading that was given up sets no event
         await anyio.sleep(_TURN_POLL)
     loaded = await load_document(spec, credentials, None if known is None else known.loaded)
-    data, loaded = loaded.data, replace(loaded, data=None)
+    data, loaded = loaded.data, structs.replace(loaded, data=None)
     if data is None:
         assert known is not None
         return known._replace(loaded=loaded)
@@ -319,7 +318,7 @@ def _own_server(spec: UpstreamSpec, base: Base, server: str) -> Base:
         raise _unusable(spec, f"{server[:300]!r} is not the address of a server; {where}") from None
     is_named = read.endpoint in map(origin_of, spec.other_origins)
     is_same = read.endpoint == base.address.endpoint
-    return replace(
+    return structs.replace(
         base,
         address=read._replace(target=read.target.rstrip("/")),
         shown=server,

@@ -19,8 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 import anyio
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.errors import PluginError
 from codemode_mcp.base.settings import PluginSettings
@@ -292,7 +291,7 @@ class Plugins:
             if granted is None:
                 self._remove(plugin)
             else:
-                self._loaded["plugin", plugin.name] = replace(
+                self._loaded["plugin", plugin.name] = structs.replace(
                     plugin, hook_grants=granted.hooks, middleware_grants=granted.middleware
                 )
         self._refused = {name: why for name, why in self._refused.items() if name in by_name}

@@ -12,8 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.paths import state_dir
 from codemode_mcp.catalog.saved_programs.folder import name_of, program_files, read_text
@@ -286,7 +285,7 @@ def remove(state: ProgramState, file: PresentFile, name: str) -> None:
         file.path.unlink()
     except OSError as error:
         raise NotWritten(f"{file.path} cannot be removed: {error.strerror or error}") from error
-    state.change_history(name, lambda known: replace(known, versions=(), announced=None))
+    state.change_history(name, lambda known: structs.replace(known, versions=(), announced=None))
 
 
 def pin(

@@ -10,8 +10,7 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Final, Literal
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.errors import ProgramError
 from codemode_mcp.catalog.saved_programs.saved_program import file_name
@@ -237,11 +236,11 @@ class History(Struct, frozen=True):
         """
         earlier = self.announced
         kept = self if earlier is None or earlier.digest != digest else self.with_version(earlier)
-        return replace(kept, announced=version)
+        return structs.replace(kept, announced=version)
 
     def without_announced(self, version: Version) -> History:
         """Return the history after the file of an announced version could not be written."""
-        return replace(self, announced=None) if self.announced == version else self
+        return structs.replace(self, announced=None) if self.announced == version else self
 
     def with_version(self, version: Version) -> History:
         """Return the history with a new version, or with the same version pinned again."""
@@ -252,7 +251,9 @@ class History(Struct, frozen=True):
         announced = self.announced
         if announced is not None and announced.digest == version.digest:
             announced = None
-        return replace(self, versions=(*(replace(each, text=None) for each in old), *new), announced=announced)
+        return structs.replace(
+            self, versions=(*(structs.replace(each, text=None) for each in old), *new), announced=announced
+        )
 
 
 def changes_since(
@@ -365,7 +366,7 @@ def propose(known: Proposals, new: Proposal) -> tuple[Proposals, Status]:
             f"save_program({new.name!r}): {len(left)} proposed programs wait for a person already, and there is no "
             "room for another one; ask the user to accept or reject some of them: codemode-mcp programs list",
         )
-    return replace(known, waiting=(*left, new)), "proposed"
+    return structs.replace(known, waiting=(*left, new)), "proposed"
 
 
 def settle(known: Proposals, name: str, digest: str, *, rejected: bool) -> Proposals:

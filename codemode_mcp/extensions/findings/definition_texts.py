@@ -15,8 +15,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.extensions.findings.finding_rules import Wording, known_words
 from codemode_mcp.rules.trust.text_diff import look_alikes
@@ -75,7 +74,7 @@ def texts_of(definition: Mapping[str, object]) -> tuple[list[Text], int]:
     for text in _strings(definition):
         left = MAX_TEXT - size
         if left > 0 and text.raw:
-            texts.append(text if len(text.raw) <= left else replace(text, raw=text.raw[:left]))
+            texts.append(text if len(text.raw) <= left else structs.replace(text, raw=text.raw[:left]))
         size += len(text.raw)
     return texts, size
 

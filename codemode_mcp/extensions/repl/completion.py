@@ -7,8 +7,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.display import plain
 from codemode_mcp.extensions.repl.cells import COMMANDS, Token, scan
@@ -61,7 +60,7 @@ def complete(text: str, cursor: int, words: Vocabulary) -> list[Completion]:
         return _command(before, words)
     begin = max(0, cursor - MAX_READ)
     found = _complete(before[begin:], text[cursor : cursor + MAX_READ // 10], words)
-    return [replace(each, start=each.start + begin) for each in found[:MAX_OFFERED]]
+    return [structs.replace(each, start=each.start + begin) for each in found[:MAX_OFFERED]]
 
 
 def _complete(before: str, after: str, words: Vocabulary) -> list[Completion]:

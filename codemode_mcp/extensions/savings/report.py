@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec import Struct, structs
 
 from codemode_mcp.audit.trajectory_files import moment, size
 from codemode_mcp.base.display import columns, counted, padded, plain
@@ -191,7 +190,7 @@ def _tasks_as_json(report: Report, tasks: Tasks) -> dict[str, Any]:
             "lost_events": tasks.lost,
         },
         "verdict": verdict_of_tasks(report),
-        "modes": None if (modes := costs_of_modes(report)) is None else {**asdict(modes), "best": modes.best},
+        "modes": None if (modes := costs_of_modes(report)) is None else {**structs.asdict(modes), "best": modes.best},
         "all": [
             {
                 "id": task.id,
@@ -248,9 +247,10 @@ def drawn(report: Report, width: int, *, unicode: bool = True) -> Iterator[str]:
         yield from _lines(report, width)
         return
     servers = [
-        replace(server, name=_escaped(server.name), why=_escaped(server.why)) for server in report.exposure.servers
+        structs.replace(server, name=_escaped(server.name), why=_escaped(server.why))
+        for server in report.exposure.servers
     ]
-    escaped = replace(report, exposure=replace(report.exposure, servers=tuple(servers)))
+    escaped = structs.replace(report, exposure=structs.replace(report.exposure, servers=tuple(servers)))
     for line in _lines(escaped, width):
         yield line.translate(_ASCII).encode("ascii", "replace").decode()
 

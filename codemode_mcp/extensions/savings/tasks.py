@@ -6,8 +6,7 @@ import math
 import statistics
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from msgspec import Struct, field
-from msgspec.structs import astuple
+from msgspec import Struct, field, structs
 
 from codemode_mcp.audit.events import mapping, number, text
 from codemode_mcp.base.text import utf8_size
@@ -330,7 +329,9 @@ class Weight(Struct, frozen=True):
     instructions: int = 0
 
     def __add__(self, other: Weight) -> Weight:
-        return Weight(*(mine + others for mine, others in zip(astuple(self), astuple(other), strict=True)))
+        return Weight(
+            *(mine + others for mine, others in zip(structs.astuple(self), structs.astuple(other), strict=True))
+        )
 
 
 class Server(Struct, frozen=True):

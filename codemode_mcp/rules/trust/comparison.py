@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, get_args
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from codemode_mcp.rules.trust.items import ENTRY_KEY, Item, Key, Kind
 from declarations.names import identifiers
@@ -129,7 +128,7 @@ class ItemReport(Struct, frozen=True):
 
 def compare(pins: ServerPins, present: Listing, mode: Mode) -> tuple[ItemReport, ...]:
     """Return a report for each item, present ones first, in the order of the listing."""
-    pins = replace(pins, present=present)
+    pins = structs.replace(pins, present=present)
     reports = [compare_item(pins, item, mode) for item in present.items.values()]
     reports += [
         ItemReport(pins.server, *key, "removed", False, acceptance.item, None)
@@ -170,7 +169,9 @@ def with_entry(pins: ServerPins, entry: Item | None) -> ServerPins:
     if entry is None or pins.present.items.get(ENTRY_KEY) is entry:
         return pins
     items = {**pins.present.items, ENTRY_KEY: entry}
-    return replace(pins, present=replace(pins.present, items=items, complete=pins.present.complete | {ENTRY_KEY[0]}))
+    return structs.replace(
+        pins, present=structs.replace(pins.present, items=items, complete=pins.present.complete | {ENTRY_KEY[0]})
+    )
 
 
 def _is_entry_held(pins: ServerPins, mode: Mode) -> bool:
@@ -195,21 +196,23 @@ def baseline_of(
     what a person has accepted. The first entry of the configuration is accepted in each mode, because a person has
     written it. With another entry, nothing is accepted.
     """
-    pins = with_since(replace(pins or ServerPins(server), present=present))
+    pins = with_since(structs.replace(pins or ServerPins(server), present=present))
     if is_other_entry(pins):
-        return replace(pins, logged_in=pins.logged_in or logged_in)
+        return structs.replace(pins, logged_in=pins.logged_in or logged_in)
     accepted = dict(pins.accepted)
     if logged_in and not pins.logged_in:
         # Also for kinds that are not listed with the login yet: their first list comes later.
         accepted = {key: each for key, each in accepted.items() if each.by or key == ENTRY_KEY}
-        pins = replace(pins, baseline=pins.baseline & {ENTRY_KEY[0]})
+        pins = structs.replace(pins, baseline=pins.baseline & {ENTRY_KEY[0]})
     first = present.complete - pins.baseline
     for key, item in present.items.items():
         is_first = key[0] in first and (mode in ("pin", "strict") or key == ENTRY_KEY)
         if is_first and item.is_comparable and item.digest not in pins.rejected:
             accepted.setdefault(key, Acceptance(item, at=present.at))
     baseline = pins.baseline | first | refused
-    pins = replace(pins, accepted=accepted, logged_in=pins.logged_in or logged_in, baseline=baseline, present=present)
+    pins = structs.replace(
+        pins, accepted=accepted, logged_in=pins.logged_in or logged_in, baseline=baseline, present=present
+    )
     return with_since(with_names(pins))
 
 
@@ -222,7 +225,7 @@ def with_since(pins: ServerPins) -> ServerPins:
     first = pins.since.get("", min(ages))
     found = {name: pins.accepted["template", name] for name in new}
     times = {name: each.at if each.by else first for name, each in found.items()}
-    return replace(pins, since={"": first, **pins.since, **times})
+    return structs.replace(pins, since={"": first, **pins.since, **times})
 
 
 def with_names(pins: ServerPins) -> ServerPins:
@@ -230,14 +233,14 @@ def with_names(pins: ServerPins) -> ServerPins:
     tools = [name for kind, name in pins.accepted if kind == "tool"]
     if all(name in pins.names for name in tools):
         return pins
-    return replace(pins, names={**pins.names, **identifiers(tools, kept=pins.names)})
+    return structs.replace(pins, names={**pins.names, **identifiers(tools, kept=pins.names)})
 
 
 def with_listed_names(pins: ServerPins, tools: Iterable[str]) -> ServerPins:
     """Return the pins of a server with `follow`: each listed tool has an identifier, and no other one has."""
     listed = tuple(tools)
     names = identifiers(listed, kept={name: pins.names[name] for name in listed if name in pins.names})
-    return pins if names == pins.names else replace(pins, names=names)
+    return pins if names == pins.names else structs.replace(pins, names=names)
 
 
 def accept(pins: ServerPins, choices: Mapping[Key, str], by: str, at: float) -> ServerPins:
@@ -265,7 +268,7 @@ def accept(pins: ServerPins, choices: Mapping[Key, str], by: str, at: float) -> 
             elif key[0] == "template":
                 since.pop(key[1], None)
     rejected = {digest: who for digest, who in pins.rejected.items() if digest not in choices.values()}
-    return with_since(with_names(replace(pins, accepted=accepted, rejected=rejected, names=names, since=since)))
+    return with_since(with_names(structs.replace(pins, accepted=accepted, rejected=rejected, names=names, since=since)))
 
 
 def reject(pins: ServerPins, choices: Mapping[Key, str], by: str) -> ServerPins:
@@ -276,7 +279,7 @@ def reject(pins: ServerPins, choices: Mapping[Key, str], by: str) -> ServerPins:
     for key, digest in choices.items():
         _chosen(pins, key, digest)
     accepted = {key: each for key, each in pins.accepted.items() if each.item.digest != choices.get(key)}
-    return replace(pins, accepted=accepted, rejected={**pins.rejected, **dict.fromkeys(choices.values(), by)})
+    return structs.replace(pins, accepted=accepted, rejected={**pins.rejected, **dict.fromkeys(choices.values(), by)})
 
 
 def _chosen(pins: ServerPins, key: Key, digest: str) -> Item:

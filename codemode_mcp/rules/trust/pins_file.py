@@ -18,8 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args
 
 import msgspec
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from codemode_mcp.base.errors import ConfigError
 from codemode_mcp.base.strict_json import Form, parse_json
@@ -290,10 +289,10 @@ def merge_pins(stored: ServerPins | None, own: ServerPins, mode: Mode) -> Server
     if stored is None:
         return own
     if mode == "follow":
-        return replace(stored, names=own.names)
+        return structs.replace(stored, names=own.names)
     refused = own.baseline - own.present.complete
     merged = baseline_of(stored, own.server, own.present, mode, logged_in=own.logged_in, refused=refused)
-    return replace(merged, present=stored.present) if stored.present.has_same_items(own.present) else merged
+    return structs.replace(merged, present=stored.present) if stored.present.has_same_items(own.present) else merged
 
 
 # The content of a file with the pins of a server, as JSON.

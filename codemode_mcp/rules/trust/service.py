@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from codemode_mcp.audit.events import Auditor, name_to_record
 from codemode_mcp.rules.trust import comparison, pins_file
@@ -467,7 +466,11 @@ class Trust:
                 present = None if server.pins is None else server.pins.present
                 server.problem = loaded.problem
                 # What this process has seen, and not what the other one has.
-                pins = loaded.pins if loaded.pins is None or present is None else replace(loaded.pins, present=present)
+                pins = (
+                    loaded.pins
+                    if loaded.pins is None or present is None
+                    else structs.replace(loaded.pins, present=present)
+                )
                 self._take(server, pins, loaded.stamp)
 
     def _take(self, server: _Server, pins: comparison.ServerPins | None, stamp: Stamp) -> None:
@@ -512,7 +515,7 @@ class Trust:
             before, view.name, present, server.mode, logged_in=view.logged_in, refused=refused
         )
         if self._locked is not None and before is not None:
-            after = replace(before, present=present)
+            after = structs.replace(before, present=present)
         if before is None or after != before:
             server.pins, server.unwritten = after, server.problem is None or server.unwritten
         reports = comparison.compare(after, present, server.mode)

@@ -54,7 +54,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 from msgspec import structs
-from msgspec.structs import replace
 
 from codemode_mcp.audit import sizes
 from codemode_mcp.base import errors
@@ -221,7 +220,7 @@ class Dispatcher:
         listed = entry = calling.entry
         if through is not None:
             # Messages name the function of the namespace that the program calls, with the signature of the tool.
-            entry = replace(listed, path=through.path)
+            entry = structs.replace(listed, path=through.path)
         if entry.source == "program":
             check_chain(entry, call)
         decision = self._rules.decide_first(entry, context)

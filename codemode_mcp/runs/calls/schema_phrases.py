@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.strict_json import MAX_SAFE_INTEGER
 from codemode_mcp.base.text import clip
@@ -223,7 +222,9 @@ def merged(found: Iterable[Problem]) -> list[Problem]:
         if unknown is not None and unknown not in placed:
             placed.add(unknown)
             about = f"missing, {problem.expected}" if problem.expected else "missing"
-            listed.append(replace(unknown, text=did_you_mean(unknown.path[:-1], str(problem.path[-1]), f" ({about})")))
+            listed.append(
+                structs.replace(unknown, text=did_you_mean(unknown.path[:-1], str(problem.path[-1]), f" ({about})"))
+            )
         else:
             listed.append(problem)
     return _gathered(_names_listed_once(problem for problem in listed if problem not in placed))
@@ -234,7 +235,7 @@ def _names_listed_once(problems: Iterable[Problem]) -> Iterator[Problem]:
     for problem in problems:
         text, _, names = problem.text.partition(THERE_ARE) if problem.kind == "unknown" else (problem.text, "", "")
         key = (problem.path[:-1], names)
-        yield replace(problem, text=text) if key in listed else problem
+        yield structs.replace(problem, text=text) if key in listed else problem
         if names:
             listed.add(key)
 
@@ -259,7 +260,7 @@ def _gathered(problems: Iterable[Problem]) -> list[Problem]:
             ends[key] = len(listed)
             listed.append(Problem(problem.path[:inside], ""))
     for key, n in ends.items():
-        listed[n] = replace(listed[n], text=f"{counts[key] - _MAX_ALIKE} more like the last")
+        listed[n] = structs.replace(listed[n], text=f"{counts[key] - _MAX_ALIKE} more like the last")
     return listed
 
 
@@ -288,7 +289,7 @@ def with_others(problems: list[Problem], others: Sequence[str], path: Path) -> l
     if "(or " in first.text:  # it already names inner alternatives, which are more likely meant
         return problems
     where = "" if first.path == path else f"{path_text(path)}: "
-    return [replace(first, text=f"{first.text} (or {where}{named})", kind="other"), *problems[1:]]
+    return [structs.replace(first, text=f"{first.text} (or {where}{named})", kind="other"), *problems[1:]]
 
 
 def lacks(branches: Sequence[Sequence[str]], path: Path) -> Problem:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import anyio.to_thread
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, structs
 
 from codemode_mcp.audit.recordings.recordings import NotKept
 from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
@@ -296,7 +295,7 @@ class Control:
 
     def _server(self) -> dict[str, Any]:
         uptime = round(self._clock() - self._began)
-        return {"pid": os.getpid(), **asdict(self._about), "uptimeSeconds": uptime}
+        return {"pid": os.getpid(), **structs.asdict(self._about), "uptimeSeconds": uptime}
 
 
 def holders(controls: Iterable[Control], server: str) -> list[Control]:

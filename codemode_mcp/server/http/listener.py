@@ -24,7 +24,7 @@ from codemode_mcp.rules.policy.policy import PEER, Caller
 from codemode_mcp.server.client_messages import Refused, read_body
 from codemode_mcp.server.http import auth, guards, sockets
 from codemode_mcp.server.sdk_server import PATH_MODE
-from upstream_clients.loopback import is_loopback
+from upstream_clients.fetch import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -19,8 +19,7 @@ import httpx2
 import jwt
 
 from codemode_mcp.server.http.auth import CredentialsRefused, Principal, owner_string
-from upstream_clients.fetch import GuardedClient
-from upstream_clients.loopback import is_loopback
+from upstream_clients.fetch import GuardedClient, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

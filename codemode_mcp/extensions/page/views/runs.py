@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio.to_thread
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -176,7 +175,7 @@ def _shown(run: Mapping[str, Any] | None, recorded: Trace | None) -> dict[str, A
 def _unended(row: Row) -> Row:
     """Return a row of a run that has not ended: a call without a recorded end is in flight, or waits for a person."""
     result = row.result.removeprefix("no end recorded")
-    return row if result == row.result else replace(row, result=result.removeprefix("; ") or "in flight")
+    return row if result == row.result else structs.replace(row, result=result.removeprefix("; ") or "in flight")
 
 
 def _arguments(arguments: Mapping[str, Any]) -> Any:

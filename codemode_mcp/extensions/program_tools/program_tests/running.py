@@ -9,9 +9,7 @@ import stat
 import time
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
-from msgspec.structs import replace as with_members
+from msgspec import UNSET, Struct, structs
 
 from codemode_mcp.audit.recordings.format import NotReadable, Recording, read_recording
 from codemode_mcp.base.errors import CodeModeError
@@ -81,14 +79,14 @@ class Runner(Struct, frozen=True):
             result = TestResult(file, case.name, "error", tuple(str(error).split("\n")))
         else:
             result = TestResult(file, case.name, "failed" if lines else "passed", tuple(lines), updated=updated)
-        return replace(result, seconds=time.perf_counter() - began)
+        return structs.replace(result, seconds=time.perf_counter() - began)
 
     async def _run(self, case: Case, library: Library) -> tuple[list[str], str]:
         program = _program(case, library)
         recording, recorded = _recording(case)
         expectation = _expectation(case)
         if expectation.calls is not UNSET:
-            expectation = with_members(expectation, calls=recorded.spelled(expectation.calls))
+            expectation = structs.replace(expectation, calls=recorded.spelled(expectation.calls))
         if recording.end is None and expectation.result is UNSET and expectation.error is UNSET:
             raise BrokenTest(f"{case.recording.name}: the recorded run has no end, so there is nothing to compare with")
         called = recorded.inputs.get(case.program)
@@ -140,7 +138,7 @@ class Runner(Struct, frozen=True):
         """
         parts = comparison.changes(expectation, recorded.end, seen.end)
         snapshot = UNSET if seen.end == recorded.end else seen.end
-        made = with_members(expectation, snapshot=snapshot)
+        made = structs.replace(expectation, snapshot=snapshot)
         try:
             if comparison.written(made) == comparison.written(expectation):
                 pass  # what a person has written stays byte for byte

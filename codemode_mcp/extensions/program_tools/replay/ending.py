@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.audit.recordings.format import End, Recording, Turn
 from codemode_mcp.audit.recordings.masking import masked_names
@@ -119,7 +118,7 @@ def replayed(played: Played, matching: Matching, results: RecentResults, about: 
     different = _unmade(matching.unused) or _different_end(outcome, end)
     if different is None:
         # The notes of the recorded run are also about what the host has done, such as sending unawaited calls.
-        outcome = replace(outcome, notes=end.notes, dropped=end.dropped)
+        outcome = structs.replace(outcome, notes=end.notes, dropped=end.dropped)
     return Replayed(outcome, different, notes, matching.unused)
 
 
@@ -200,7 +199,7 @@ def _outcome(played: Played, matching: Matching, results: RecentResults, about: 
         )
     made = run_notes.program_notes(about.positions, matching.names, about.catalog, found)
     dropped = 0 if report is None else report.dropped_size
-    return replace(_failed(found.code, found.message, played), notes=made, dropped=dropped)
+    return structs.replace(_failed(found.code, found.message, played), notes=made, dropped=dropped)
 
 
 def _verdict(played: Played, results: RecentResults, about: About) -> Completed | Failed:
@@ -241,7 +240,7 @@ def _placed(missing: NotRecorded, about: About) -> Divergence:
     entry = about.catalog.get(request.target) if isinstance(request, ToolCall) else None
     if entry is None:
         return missing.divergence
-    return replace(missing.divergence, places=places_of(entry.path, about.source, about.positions.file))
+    return structs.replace(missing.divergence, places=places_of(entry.path, about.source, about.positions.file))
 
 
 def _unmade(unused: Sequence[Asked]) -> Divergence | None:

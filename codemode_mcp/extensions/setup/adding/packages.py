@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import httpx2
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.display import cut
 from codemode_mcp.extensions.setup.adding.proposal import Proposal, Refused, origin_of, short_name, typed_entry
@@ -451,7 +450,7 @@ def _npm(package: Package, folder: Path) -> Found | None:
         raise Refused(f"the npm package {package.name} {version} has no command, so npx cannot start it")
     deprecated = found.get("deprecated")
     warnings = (f"npm says that it is deprecated: {cut(str(deprecated), 300)}",) if deprecated else ()
-    exact = replace(package, version=version)
+    exact = structs.replace(package, version=version)
     return Found(exact, index_text("npm", package.name), (*warnings, *project_warnings(package, folder)))
 
 
@@ -459,7 +458,7 @@ def _pypi(package: Package) -> Found | None:
     found = uv_release(package.name)
     if found is None:
         return None
-    return Found(replace(package, version=_exact(found[0], package)), found[1] or HIDDEN_INDEX)
+    return Found(structs.replace(package, version=_exact(found[0], package)), found[1] or HIDDEN_INDEX)
 
 
 def _exact(version: object, package: Package) -> str:

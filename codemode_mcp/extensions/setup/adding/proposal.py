@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.display import cut
 from codemode_mcp.config.literals import secrets_of
 from codemode_mcp.extensions.setup.mcp_clients.entries import valid_name
-from upstream_clients.loopback import parse_address
+from upstream_clients.fetch import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,7 +139,7 @@ def with_settings(proposal: Proposal, given: Sequence[Setting]) -> Proposal:
         passed = (each.name for each in given if each.table == "env" and each.name not in args)
         options = [word for name in passed for word in ("-e", name)]
         entry = {**entry, "args": [*args[: len(command)], *options, *args[len(command) :]]}
-    return replace(proposal, entry=entry, settings=(*kept, *given))
+    return structs.replace(proposal, entry=entry, settings=(*kept, *given))
 
 
 def short_name(text: str) -> str:

@@ -26,7 +26,7 @@ from codemode_mcp.extensions.setup.adding.packages import (
     package_entry,
 )
 from upstream_clients.environment import find_executable
-from upstream_clients.loopback import is_loopback
+from upstream_clients.fetch import is_loopback
 from upstream_clients.redaction import is_secret_name
 
 if TYPE_CHECKING:

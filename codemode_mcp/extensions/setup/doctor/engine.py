@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from codemode_mcp.base.display import counted, rough
 from codemode_mcp.base.errors import CodeModeError, StoreUnavailable
@@ -258,7 +257,7 @@ async def _try(database: Database, seal: Seal) -> Contents:
     assert contents is not None
     began = time.perf_counter()
     await database.execute(_nothing)
-    return replace(contents, round_trip=(time.perf_counter() - began) * 1000)
+    return structs.replace(contents, round_trip=(time.perf_counter() - began) * 1000)
 
 
 class _Rollback(Exception):

@@ -414,7 +414,7 @@ def _checks(spec: UpstreamSpec, report: ApiReport, title: str) -> Iterator[Check
 
 
 def _is_readable_on_the_way(address: str) -> bool:
-    from upstream_clients.loopback import is_loopback
+    from upstream_clients.fetch import is_loopback
 
     parts = urlsplit(address)
     return parts.scheme == "http" and not is_loopback(parts.hostname or "")
