@@ -549,7 +549,7 @@ class Approvals:
         return "approval-" + hmac.new(self._secret.encode(), shown, hashlib.sha256).hexdigest()[:32]
 
     def _remember_of(self, tools: Iterable[str]) -> tuple[approval.Remember, ...]:
-        lasting = self._operated and self._remember is not None and all(map(approval.can_be_remembered, tools))
+        lasting = self._remember is not None and approval.may_be_always(tools, operates=self._operated)
         return ("run", "always") if lasting else ("run",)
 
     def _answered(
@@ -588,7 +588,7 @@ class Approvals:
         """
         chosen = [each for call, each in self._waiting.items() if calls is None or call in calls]
         if verdict.remember == "always" and not (
-            self._remember is not None and all(approval.can_be_remembered(each.request.tool) for each in chosen)
+            self._remember is not None and approval.may_be_always(each.request.tool for each in chosen)
         ):
             raise ValueError("these approvals cannot be remembered for later programs; use --remember run")
         self._decide(chosen, verdict, by)

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from codemode_mcp.audit import Auditor, sizes
 from codemode_mcp.audit.events import call_id
-from codemode_mcp.rules.policy.approval import Verdict, ask_for, can_be_remembered, remember_approval, verdict_of
+from codemode_mcp.rules.policy.approval import Verdict, ask_for, may_be_always, remember_approval, verdict_of
 from codemode_mcp.runs.calls.outcome import CallContext, CallEvents, Calling, CallRecord
 from codemode_mcp.runs.questions import WINDOW, Questions
 from codemode_mcp.sandbox.messages import Completion, ToolCall
@@ -414,7 +414,7 @@ class ForwardedCall:
     async def approve(self, request: ApprovalRequest) -> Verdict:
         """Ask the client's user to approve the call. If the user cannot be asked, the call is denied."""
         remember: tuple[Remember, ...] = ()
-        if self.remember is not None and self.caller.operates and can_be_remembered(request.tool):
+        if self.remember is not None and may_be_always([request.tool], operates=self.caller.operates):
             remember = ("always",)
         question, _ = ask_for([request], remember=remember, who="the client")
         try:

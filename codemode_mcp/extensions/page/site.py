@@ -1,4 +1,4 @@
-"""The addresses and templates of the page, and what all of its pages have in common."""
+"""The addresses of the page, and what all of its pages have in common."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
@@ -216,9 +216,13 @@ def is_cancel(answer: object) -> bool:
     return isinstance(answer, dict) and answer.get("action") == "cancel"
 
 
-def can_be_remembered(tool_id: str) -> bool:
-    """Return True if a rule can name this tool and no other one, so that its approval can be remembered."""
-    return not set(tool_id) & set("*?") and tool_id.isprintable() and len(tool_id) <= MAX_ID
+def may_be_always(tools: Iterable[str], *, operates: bool = True) -> bool:
+    """Return True if the approval of these tools may be remembered for every program.
+
+    A rule must be able to name each tool and no other one, and the caller must operate this server, as people at a
+    terminal or the page do, and callers over HTTP do not.
+    """
+    return operates and all(not set(tool) & set("*?") and tool.isprintable() and len(tool) <= MAX_ID for tool in tools)
 
 
 # the text of a question

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from codemode_mcp.audit.trajectory_files import Bar, Call, Trace
 from codemode_mcp.extensions.page.site import Problem, Site, from_now, one_of, paged
 from codemode_mcp.extensions.page.timeline_rows import Row, drawing
-from codemode_mcp.rules.policy.approval import Remember, can_be_remembered
+from codemode_mcp.rules.policy.approval import Remember, may_be_always
 from codemode_mcp.server.control.protocol import MAX_DECIDED, digest_of
 from codemode_mcp.server.control.protocol import Request as ControlRequest
 
@@ -258,7 +258,7 @@ def approval_routes(site: Site) -> Sequence[Route]:
             calls=calls,
             seen=json.dumps([[each["call"], each["digest"]] for each in calls]),
             more=len(run["waiting"]) + run["waitingOmitted"] - len(calls),
-            lasting=bool(calls) and all(can_be_remembered(each["tool"]) for each in calls),
+            lasting=bool(calls) and may_be_always(each["tool"] for each in calls),
             config=answer["server"]["config"],
         )
 
@@ -311,5 +311,5 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
         "whole": is_whole,
         "effects": ", ".join(effects) or "changes something, stays within its server",
         "seen": json.dumps([[call["call"], call["digest"]]]),
-        "lasting": can_be_remembered(call["tool"]),
+        "lasting": may_be_always([call["tool"]]),
     }
