@@ -133,13 +133,13 @@ class Watched:
 
 def watch_states(ledger: Ledger) -> None:
     """Write every state down from now on, in this process."""
-    calls_of: Run | None = None
     inner = run_calls._live_call
 
     def live_call(run: Run, *arguments: Any) -> LiveCall:
-        nonlocal calls_of
-        calls_of = run
-        return inner(run, *arguments)
+        live = inner(run, *arguments)  # a struct, whose first members are set without its attributes
+        made = {"of": id(run), "call": live.call.id, "key": _key(live.call), "repeatable": live.record.repeatable}
+        ledger.write(what="call", life=id(live), state=live.state, new=True, **made)
+        return live
 
     def tell_run(run: Run, value: str, new: bool) -> None:
         ledger.write(what="run", life=id(run), run=run.id, state=value, new=new)
@@ -147,15 +147,9 @@ def watch_states(ledger: Ledger) -> None:
     def tell_custody(run: Run, value: str, new: bool) -> None:
         ledger.write(what="custody", life=id(run), run=run.id, state=value, new=new)
 
-    def tell_call(live: LiveCall, value: str, new: bool) -> None:
-        line: dict[str, Any] = {"what": "call", "life": id(live), "state": value, "new": new}
-        if new:
-            assert calls_of is not None
-            line |= {"of": id(calls_of), "call": live.call.id, "key": _key(live.call)}
-            line |= {"repeatable": live.record.repeatable}
-        else:
-            line |= {"recorded": live.recorded, "executor": live.executor}
-        ledger.write(**line)
+    def tell_call(live: LiveCall, value: str, _: bool) -> None:
+        about = {"recorded": live.recorded, "executor": live.executor}
+        ledger.write(what="call", life=id(live), state=value, new=False, **about)
 
     run_calls._live_call = live_call
     for owner, name, tell in (

@@ -324,6 +324,13 @@ OUTPUTS = st.lists(
     ),
     max_size=12,
 )
+
+
+def maker(kind: type[Any]) -> Any:
+    """Return a function without types: hypothesis would evaluate those of a struct, some of which are not there."""
+    return lambda *members, **others: kind(*members, **others)
+
+
 RECORDS = st.lists(
     st.builds(
         lambda tool, ended, size: CallRecord(1, tool, 0.0, "completed", ended, size),
@@ -334,12 +341,12 @@ RECORDS = st.lists(
     max_size=8,
 )
 OUTCOMES = st.builds(
-    Outcome,
+    maker(Outcome),
     run_id=st.just("run_" + "x" * 24),
     owner=st.just("me"),
     status=st.sampled_from(("completed", "waiting", "failed")),
     usage=st.builds(
-        Usage,
+        maker(Usage),
         catalog_size=st.integers(0, 10**9),
         call_count=st.integers(0, 10**9),
         calls=RECORDS.map(tuple),
@@ -354,7 +361,11 @@ OUTCOMES = st.builds(
     reason=st.sampled_from(("pending_tools", "yield")),
     pending=st.lists(
         st.builds(
-            PendingCall, st.text(max_size=5), TEXTS, st.sampled_from(("queued", "executing")), st.integers(0, 10**9)
+            maker(PendingCall),
+            st.text(max_size=5),
+            TEXTS,
+            st.sampled_from(("queued", "executing")),
+            st.integers(0, 10**9),
         ),
         max_size=20,
     ).map(tuple),
