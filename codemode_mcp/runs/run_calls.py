@@ -46,7 +46,7 @@ from codemode_mcp.base.errors import Exceeded, InternalError, StoreUnavailable
 from codemode_mcp.base.settings import MIB, CodeModeSettings
 from codemode_mcp.rules.policy.approval import ApprovalRequest, Verdict
 from codemode_mcp.runs import run_notes
-from codemode_mcp.runs.calls.outcome import CallEvents, Calling, CallRecord, outcome_of
+from codemode_mcp.runs.calls.outcome import CallEvents, Calling, CallRecord, error_text, outcome_of
 from codemode_mcp.runs.calls.sending import tool_call_error
 from codemode_mcp.runs.live_call import LiveCall, begins_program, is_program
 from codemode_mcp.runs.persisting import CallStorage
@@ -444,8 +444,6 @@ def _note_error_text(run: Run, tool: str, result: str) -> None:
     entry = run.context.catalog.get(tool)
     if entry is None or entry.source != "mcp" or tool in run.context.error_texts:
         return
-    from codemode_mcp.runs.calls.outcome import error_text  # imported late: its pattern takes 4 ms
-
     text = error_text(result)
     if text is not None:
         run.context.error_texts.add(tool)

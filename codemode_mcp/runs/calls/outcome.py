@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from msgspec import Struct, field
@@ -276,34 +277,38 @@ _WHAT = (
 
 _ERRNO = "NOENT|ACCES|PERM|EXIST|ISDIR|NOTDIR|INVAL|CONN[A-Z]+|TIMEDOUT|ADDR[A-Z]+|HOST[A-Z]+|NOTFOUND|BUSY|NOTEMPTY"
 
-_ERROR: Final = re.compile(
-    rf"""
-    [^\w\n]{{0,6}}  # a picture, a bracket, or the marks of bold text
-    (?:
-        (?!(?:[\w'./-]+[ ]){{0,2}}(?:{_NO_ERROR_WORDS})[ ])(?:[a-z][\w'./-]*[ ]){{0,3}}
-        [\w.]*(?:error|exception)(?:[ ]?[(\[][^\n)\]]{{1,40}}[)\]]|[ ]-?\d+)?[*\]]{{0,3}}\s?[:!]{_NO_FIGURE}
-      | error[ ](?:(?:{_DOING})\b | (?!{_TOPICS})(?:\w+ing|while|when|in|at|from|on)\b[^\n]{{0,200}}?[:'"])
-      | (?:sorry,?[ ])?an[ ](?:\w+[ ]){{0,2}}(?:error|exception)[ ](?:has[ ])?occurred
-      | (?-i:(?:(?:Internal[ ][Ss]erver|Unknown|Unexpected|Syntax|Database)[ ][Ee]rror|Error))[.!]?\s*$
-      | error[\]][ ] | error[ ][-\u2013\u2014][ ] | error\[\w+\]:
-      | traceback[ ]\(most[ ]recent | (?:fatal|panic|err!?):[ ] | (?-i:E(?:{_ERRNO})):[ ]
-      | failed[ ]to[ ]\w | (?:could[ ]not|couldn't|cannot|can't|unable[ ]to)[ ](?:{_DO})\b
-      | [a-z][\w'"`-]*(?:[ ][\w'"`-]+){{0,2}}[ ]failed(?:[ ]with[^\n:]{{0,60}})?:{_NO_FIGURE}
-      | (?:{_WHAT})[ ]failed[.!]?\s*$
-      | (?:(?:access|permission)[ ]denied|(?:connection|request)[ ](?:refused|timed[ ]out|reset|aborted)){_END}
-      | no[ ]such[ ](?:file|table|column|tool|directory|host|key)\b
-      | (?:unknown|invalid|unsupported|missing)[ ](?:\w+[ ])?(?:{_WHAT})(?:{_END}|[ ]?['"`])
-      | (?:http[ ](?:status[ ]|error[ ])?)?[45]\d\d:?[ ](?:
-          bad[ ]request|unauthorized|forbidden|not[ ]found|internal[ ]server[ ]error|service[ ]unavailable
-          |bad[ ]gateway|gateway[ ]time-?out|too[ ]many[ ]requests
-        ){_END}
-      | rate[ ]limit[ ]exceeded | (?-i:Unauthorized|Forbidden|Not[ ][Ff]ound)[.!]?\s*$
+
+@cache
+def _error() -> re.Pattern[str]:
+    """Return the pattern of texts that read like errors. Compiling it takes 4 ms, and programs often need none."""
+    return re.compile(
+        rf"""
+        [^\w\n]{{0,6}}  # a picture, a bracket, or the marks of bold text
+        (?:
+            (?!(?:[\w'./-]+[ ]){{0,2}}(?:{_NO_ERROR_WORDS})[ ])(?:[a-z][\w'./-]*[ ]){{0,3}}
+            [\w.]*(?:error|exception)(?:[ ]?[(\[][^\n)\]]{{1,40}}[)\]]|[ ]-?\d+)?[*\]]{{0,3}}\s?[:!]{_NO_FIGURE}
+          | error[ ](?:(?:{_DOING})\b | (?!{_TOPICS})(?:\w+ing|while|when|in|at|from|on)\b[^\n]{{0,200}}?[:'"])
+          | (?:sorry,?[ ])?an[ ](?:\w+[ ]){{0,2}}(?:error|exception)[ ](?:has[ ])?occurred
+          | (?-i:(?:(?:Internal[ ][Ss]erver|Unknown|Unexpected|Syntax|Database)[ ][Ee]rror|Error))[.!]?\s*$
+          | error[\]][ ] | error[ ][-\u2013\u2014][ ] | error\[\w+\]:
+          | traceback[ ]\(most[ ]recent | (?:fatal|panic|err!?):[ ] | (?-i:E(?:{_ERRNO})):[ ]
+          | failed[ ]to[ ]\w | (?:could[ ]not|couldn't|cannot|can't|unable[ ]to)[ ](?:{_DO})\b
+          | [a-z][\w'"`-]*(?:[ ][\w'"`-]+){{0,2}}[ ]failed(?:[ ]with[^\n:]{{0,60}})?:{_NO_FIGURE}
+          | (?:{_WHAT})[ ]failed[.!]?\s*$
+          | (?:(?:access|permission)[ ]denied|(?:connection|request)[ ](?:refused|timed[ ]out|reset|aborted)){_END}
+          | no[ ]such[ ](?:file|table|column|tool|directory|host|key)\b
+          | (?:unknown|invalid|unsupported|missing)[ ](?:\w+[ ])?(?:{_WHAT})(?:{_END}|[ ]?['"`])
+          | (?:http[ ](?:status[ ]|error[ ])?)?[45]\d\d:?[ ](?:
+              bad[ ]request|unauthorized|forbidden|not[ ]found|internal[ ]server[ ]error|service[ ]unavailable
+              |bad[ ]gateway|gateway[ ]time-?out|too[ ]many[ ]requests
+            ){_END}
+          | rate[ ]limit[ ]exceeded | (?-i:Unauthorized|Forbidden|Not[ ][Ff]ound)[.!]?\s*$
+        )
+        | \{{\s*"(?:error|errorMessage|error_message)"\s*:\s*(?:"[^"]|\{{\s*")
+        | \{{\s*"status"\s*:\s*"error"
+        """,
+        re.IGNORECASE | re.VERBOSE,
     )
-    | \{{\s*"(?:error|errorMessage|error_message)"\s*:\s*(?:"[^"]|\{{\s*")
-    | \{{\s*"status"\s*:\s*"error"
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
 
 
 def error_text(result: str) -> str | None:
@@ -320,7 +325,7 @@ def error_text(result: str) -> str | None:
     data = found.get("structuredContent")
     if text is None or (data is not None and (not isinstance(data, dict) or list(data.values()) != [text])):
         return None
-    return text if len(text) <= MAX_TEXT and _ERROR.match(text.strip()) else None
+    return text if len(text) <= MAX_TEXT and _error().match(text.strip()) else None
 
 
 MAX_REASON: Final = 500
