@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 HOLD_SECONDS: Final = 20.0
 """Maximum number of seconds for which a server that starts keeps others from starting."""
 
-
 _FEWEST: Final = 8
 
 

@@ -23,27 +23,21 @@ if TYPE_CHECKING:
 SHOWN_UNCHECKED = 3
 """Maximum number of unchecked results with `isError` that an answer lists."""
 
-
 SHOWN_LEFT_OUT = 5
 SHOWN_PARTS = 1000
 """Maximum number of tools of which an answer names what `unwrap` has left out, and of characters for each."""
 
-
 SHOWN_UNREAD = 3
 """Maximum number of reads of absent members that an answer explains."""
-
 
 MAX_HOLLOW = 1000
 """A text with more characters, and a value or output with more members, says something."""
 
-
 SHOWN_TEXT = 300
 """Maximum characters that are shown of a result with `isError` that its program did not check."""
 
-
 MAX_UNCHECKED = 32
 """Maximum number of results with `isError` that the guest remembers; see `30_bridge.js`."""
-
 
 RESERVED_KEYS = "codemode-mcp "
 """Prefix of the keys under which this product itself stores values, such as those of `repl`."""

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 SEARCHED_IN_LOOP = 1000
 """A program of at most so many characters is searched in the event loop, a longer one in a thread."""
 
-
 KEEP_LESS: Final = "keep less in memory at the same time"
 RETURN_LESS: Final = (
     "return a part or a summary of it; store(key, part) keeps what later programs need, in parts with an awaited call "

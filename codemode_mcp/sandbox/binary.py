@@ -55,7 +55,6 @@ GLUE_SLOTS = 28
 FIRST_GLUE_SLOT = 580
 """Number of entries in the shipped table; `glue.wat` has it too."""
 
-
 HOOKED: Final = (
     "js_compile_regexp",
     "js_regexp_get_flag",

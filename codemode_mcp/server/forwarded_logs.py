@@ -46,22 +46,17 @@ if TYPE_CHECKING:
 BURST: Final = 500.0
 """Allowance of one server: what it may send to one client without a pause. A message takes 1, and 1 for each KiB."""
 
-
 RATE: Final = 50.0
 """Growth of the allowance in one second. Once it is used up, messages are dropped until it has grown for a second."""
-
 
 MAX_QUEUED: Final = 1000
 """Most messages that wait for a client that does not read. Later ones are dropped."""
 
-
 LAST_SECONDS: Final = 1.0
 """Seconds in which the last messages of a request are sent before its answer."""
 
-
 LISTEN_SECONDS: Final = 2.0
 """Seconds that a request which names a level waits until messages are received, while the servers are being opened."""
-
 
 OWN_LOGGER: Final = "codemode-mcp"
 """The logger of our own messages about messages that were dropped."""

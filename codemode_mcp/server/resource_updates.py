@@ -41,10 +41,8 @@ log = logging.getLogger("codemode_mcp.server")
 MAX_RESOURCES: Final = 200
 """Maximum number of resources to which one client is subscribed."""
 
-
 MAX_WAITING: Final = 2 * MAX_RESOURCES
 """Maximum number of resources whose updates wait for one client. Further ones are dropped."""
-
 
 MAX_URI: Final = 8 * 1024
 """Longest URI of an update in characters. For a longer one, the client gets the URI to which it has subscribed."""

@@ -377,9 +377,7 @@ def _callee_offset(call: Node) -> int | None:
 MAX_SHOWN: Final = 5
 """Maximum number of errors in a message."""
 
-
 _MAX_SIGNATURE: Final = 1_000
-
 
 _SHOWN_TEXT: Final = 500
 

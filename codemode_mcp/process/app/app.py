@@ -513,6 +513,6 @@ def _login_name() -> str | None:
 
 
 def _read_intl() -> bytes:
-    from codemode_mcp.program.intl import find_intl  # imported late: few programs need it
+    from codemode_mcp.program.intl import intl_reader  # imported late: few programs need it
 
-    return find_intl(cache_dir()).read_bytes()
+    return intl_reader(cache_dir())()

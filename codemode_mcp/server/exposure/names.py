@@ -23,17 +23,13 @@ log = logging.getLogger("codemode_mcp.server")
 
 SEPARATOR: Final = "__"
 
-
 MAX_NAME: Final = 64
 """Longest name of a tool that common clients accept, in characters."""
 
-
 _FIT_FOR_CLIENTS = re.compile(r"[A-Za-z0-9_-]+")
-
 
 DIGEST_CHARACTERS: Final = 16
 """Hexadecimal digits of a digest in a name. They have 64 bits, so a server cannot find a name that collides."""
-
 
 _LIKE_A_DIGEST = re.compile(rf"_[0-9a-f]{{{DIGEST_CHARACTERS}}}$")
 
